@@ -1,0 +1,42 @@
+# Everything a contributor or CI runs. Needs Python 3.11 or later, and nothing else.
+PYTHON := $(shell command -v python3.11 || command -v python3)
+COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
+
+.PHONY: demo test check lock bench images clean
+
+demo: .venv/ready
+	.venv/bin/python -m demo
+
+test: .venv/ready
+	.venv/bin/python -m pytest $(T)
+
+check: .venv/ready
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+
+bench: .venv/ready
+	.venv/bin/python -m bench
+
+images:
+	docker compose build
+
+# For maintainers; needs uv. `make lock UPGRADE=--upgrade` moves every pin to the newest release.
+# The two smaller locks take their versions from the first, so all three always agree.
+lock:
+	$(COMPILE) --all-extras --group dev -o requirements/dev.lock
+	$(COMPILE) -c requirements/dev.lock --extra agent --group services -o requirements/services.lock
+	$(COMPILE) -c requirements/dev.lock --extra agent --extra parquet -o requirements/client.lock
+
+# Only what the lock names by hash is fetched; hatchling and editables, which build the editable
+# install, are in the lock too.
+.venv/ready: requirements/dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes -r requirements/dev.lock
+	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measurements of the parts that bound how large a federation can be."""

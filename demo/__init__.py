@@ -1,0 +1,1 @@
+"""A whole federation on one machine, run in front of the reader."""

@@ -1,0 +1,1 @@
+"""The trainer: asks for private sums and turns them into a posterior."""
