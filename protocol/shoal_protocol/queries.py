@@ -1,0 +1,249 @@
+"""The closed catalogue of what a client may be asked; knows no peer, no noise and no budget.
+
+A query turns a client's records into one integer vector and states what the vector reveals at
+most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,
+after rounding. Clients run these queries and nothing else. Proofs: docs/mathematics.md.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from shoal_protocol import quantisation
+
+OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
+"""Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
+norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), never below."""
+
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseBlock:
+    """`coordinates` consecutive coordinates with `relative_scale` times the round's noise scale."""
+
+    coordinates: int
+    relative_scale: float
+
+
+class Column(BaseModel):
+    """One column of a client's records, and the affine map of its public range to [-1, 1]."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    centre: FiniteFloat
+    scale: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str) -> str:
+        if not name.isprintable() or name != name.strip():
+            raise ValueError("a column's name must be printable and must not start or end in space")
+        return name
+
+
+class _Moments(BaseModel):
+    """What the two moment queries share: a record becomes a row w of p integers.
+
+    w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
+    u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=512)]
+    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None
+    grid_bits: Annotated[int, Field(ge=4, le=15, strict=True)]
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "_Moments":
+        if len(set(self.column_names)) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        if 0.0 < self.intercept * self.grid < 1.0:
+            raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
+        if self.radius is not None and self.radius * self.grid < 1.0:
+            raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
+        return self
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the m columns of the records, in order; the intercept is not among them."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def grid(self) -> int:
+        """B = 2^grid_bits: lattice units in one normalised unit."""
+        return 1 << self.grid_bits
+
+    @property
+    def width(self) -> int:
+        """p, the length of a row: one per column, and one for the intercept if there is one."""
+        return len(self.columns) + (self.intercept > 0.0)
+
+    @cached_property
+    def squared_norm_limit(self) -> int | None:
+        """Largest squared norm of a row, in lattice units; None if the ball contains the box."""
+        if self.radius is None:
+            return None
+        limit = quantisation.squared_radius_limit(radius=self.radius, grid_bits=self.grid_bits)
+        return limit if limit < self.width * self.grid**2 else None
+
+    @property
+    def largest_value(self) -> int:
+        """Largest magnitude that a coordinate of `encode` can have."""
+        square = self.grid**2
+        if self.squared_norm_limit is not None:
+            square = min(square, self.squared_norm_limit)
+        return square * self.records_per_client
+
+    def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the integer rows w, shape (r, p), of `records`, shape (r, len(columns)).
+
+        Raises:
+            ValueError: wrong shape, too many records or none, or a number that is not finite.
+        """
+        records = np.asarray(records, dtype=np.float64)
+        quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
+        boxed = quantisation.to_box(
+            records,
+            np.array([column.centre for column in self.columns]),
+            np.array([column.scale for column in self.columns]),
+        )
+        if self.intercept > 0.0:
+            boxed = np.column_stack([np.full(len(boxed), self.intercept), boxed])
+        radius = None if self.squared_norm_limit is None else self.radius
+        return quantisation.to_lattice(boxed, radius=radius, grid_bits=self.grid_bits)
+
+
+class SecondMoments(_Moments):
+    """Sum over the records of (w_1^2, ..., w_p^2)."""
+
+    name: Literal["second_moments"] = "second_moments"
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, p."""
+        return self.width
+
+    @property
+    def noise_blocks(self) -> tuple[NoiseBlock, ...]:
+        """The same noise everywhere."""
+        return (NoiseBlock(coordinates=self.width, relative_scale=1.0),)
+
+    @property
+    def sensitivity(self) -> float:
+        """L2 sensitivity in lattice units: min(sqrt(p) B^2, sqrt(2) R^2 B^2) per record."""
+        per_record = math.sqrt(self.width) * self.grid**2
+        if self.squared_norm_limit is not None:
+            per_record = min(per_record, math.sqrt(2.0) * self.squared_norm_limit)
+        return _rounded_up(per_record * self.records_per_client)
+
+    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
+
+        Raises:
+            ValueError: wrong shape, too many records or none, or a number that is not finite.
+        """
+        rows = self.rows(records)
+        squares: NDArray[np.int64] = np.sum(rows * rows, axis=0)
+        return squares
+
+    def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return a sum of contributions, shape (p,), in normalised units (divided by B^2)."""
+        _require_length(values, self.dimension)
+        return values / float(self.grid**2)
+
+    def noise_sd(self, *, noise_scale: float, cohort_size: int) -> float:
+        """Return the standard deviation, in normalised units, of the noise in `moments_from`."""
+        return noise_scale * math.sqrt(cohort_size) / self.grid**2
+
+
+class SecondMomentMatrix(_Moments):
+    """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row."""
+
+    name: Literal["second_moment_matrix"] = "second_moment_matrix"
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, p (p + 1) / 2."""
+        return self.width * (self.width + 1) // 2
+
+    @property
+    def noise_blocks(self) -> tuple[NoiseBlock, ...]:
+        """In a box the same noise everywhere; in a ball less off the diagonal."""
+        off_diagonal = 1.0 if self.squared_norm_limit is None else OFF_DIAGONAL_SCALE
+        blocks = (
+            NoiseBlock(coordinates=self.width, relative_scale=1.0),
+            NoiseBlock(coordinates=self.dimension - self.width, relative_scale=off_diagonal),
+        )
+        return tuple(block for block in blocks if block.coordinates)
+
+    @property
+    def sensitivity(self) -> float:
+        """L2 sensitivity, in lattice units of the diagonal's noise.
+
+        Each coordinate is divided by its relative noise scale first. In the box p B^2 per record,
+        in the ball sqrt(2) R^2 B^2; with p = 1 they are B^2 and R^2 B^2.
+        """
+        if self.width == 1:
+            return float(self.largest_value)
+        if self.squared_norm_limit is None:
+            return float(self.width * self.grid**2 * self.records_per_client)
+        return _rounded_up(math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client)
+
+    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
+
+        Raises:
+            ValueError: wrong shape, too many records or none, or a number that is not finite.
+        """
+        rows = self.rows(records)
+        products = rows.T @ rows
+        return np.concatenate([np.diagonal(products), products[np.triu_indices(self.width, 1)]])
+
+    def matrix_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return a sum of contributions as a symmetric matrix, shape (p, p), in normalised units.
+
+        Coordinates are ordered (intercept if there is one, then the columns). Noise may have
+        made the matrix indefinite.
+
+        Raises:
+            ValueError: `values` does not have the length `dimension`.
+        """
+        _require_length(values, self.dimension)
+        scaled = values / float(self.grid**2)
+        matrix = np.zeros((self.width, self.width))
+        matrix[np.triu_indices(self.width, 1)] = scaled[self.width :]
+        matrix += matrix.T
+        matrix[np.diag_indices(self.width)] = scaled[: self.width]
+        return matrix
+
+    def noise_sd(self, *, noise_scale: float, cohort_size: int) -> tuple[float, float]:
+        """Return the noise's standard deviation in `matrix_from`: on the diagonal, and off it.
+
+        `noise_scale` is one client's, in lattice units; the sum over the cohort has
+        sqrt(cohort_size) times that, whatever the calibration assumed.
+        """
+        diagonal = noise_scale * math.sqrt(cohort_size) / self.grid**2
+        return diagonal, diagonal * self.noise_blocks[-1].relative_scale
+
+
+Query = Annotated[SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
+
+
+def _rounded_up(value: float) -> float:
+    return value * (1.0 + 4e-16)
+
+
+def _require_length(values: NDArray[np.int64], dimension: int) -> None:
+    if values.shape != (dimension,):
+        raise ValueError(f"expected a vector of {dimension} coordinates")
