@@ -1,0 +1,95 @@
+"""What an analyst gets: a posterior in the units of the data; knows neither sums nor noise."""
+
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+
+
+class Posterior(BaseModel):
+    """Gaussian posterior of a linear regression's coefficients, in the data's own units.
+
+    `names` has "intercept" first if the model has a constant term, then the features. The
+    covariance accounts for the records' scatter and for the privacy noise alike. `records` is how
+    many records went into it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["linear_regression"] = "linear_regression"
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    target: str
+    coefficients: tuple[_Finite, ...]
+    covariance: tuple[tuple[_Finite, ...], ...]
+    residual_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    records: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> "Posterior":
+        size = len(self.names)
+        if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
+            raise ValueError("names, coefficients and covariance must have the same size")
+        return self
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order."""
+        return tuple(name for name in self.names if name != "intercept")
+
+    @property
+    def mean(self) -> FloatVector:
+        """Posterior mean of the coefficients, shape (k,), in the order of `names`."""
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> FloatVector:
+        """Posterior standard deviation of each coefficient, shape (k,)."""
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def interval(self, level: float) -> FloatMatrix:
+        """Return central credible intervals that hold `level` of each margin, shape (k, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError("the level of an interval must lie strictly between 0 and 1")
+        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * self.sd
+        return np.column_stack([self.mean - reach, self.mean + reach])
+
+    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        The standard deviation is a new record's: coefficients and residual together.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.features):
+            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        design = rows
+        if len(self.features) < len(self.names):
+            design = np.column_stack([np.ones(len(rows)), rows])
+        spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        return design @ self.mean, np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
+
+        The square root of the covariance is its symmetric one, so a singular matrix is fine.
+        """
+        values, vectors = np.linalg.eigh(self.covariance_matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return self.mean + generator.standard_normal((count, len(self.names))) @ root.T
