@@ -92,4 +92,5 @@ class Posterior(BaseModel):
         """
         values, vectors = np.linalg.eigh(self.covariance_matrix)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return self.mean + generator.standard_normal((count, len(self.names))) @ root.T
+        standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
+        return self.mean + standard @ root.T
