@@ -93,4 +93,5 @@ class Posterior(BaseModel):
         values, vectors = np.linalg.eigh(self.covariance_matrix)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
-        return self.mean + standard @ root.T
+        draws: FloatMatrix = self.mean + standard @ root.T
+        return draws
