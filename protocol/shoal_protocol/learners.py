@@ -87,6 +87,11 @@ class LinearRegressionTask(BaseModel):
         """The features in order, then the target: the columns of a client's records."""
         return (*self.features, self.target)
 
+    def query_names(self) -> tuple[str, ...]:
+        """Return the names of the queries that the task's rounds ask, in order."""
+        matrix = "second_moment_matrix"
+        return ("second_moments", matrix) if self.projection else (matrix,)
+
 
 Task = LinearRegressionTask
 """Every task that a job may name; more members make this a union discriminated by `name`."""

@@ -1,0 +1,177 @@
+"""Signed documents: what crosses an organisation's border; it knows no document's meaning.
+
+On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...}. The signature
+(Ed25519, RFC 8032) and the digest (SHA-256) are taken over the same bytes: a domain prefix that
+names protocol version and kind, then the canonical JSON of the body.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import pydantic
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+from shoal_protocol.encoding import (
+    VERSION,
+    Digest,
+    canonical_json,
+    domain,
+    parse_canonical_json,
+    sha256,
+)
+from shoal_protocol.errors import BadSignature, MalformedDocument, UnsupportedVersion
+
+
+class Role(StrEnum):
+    """Who may sign a kind of document."""
+
+    AUTHORITY = "authority"
+    ANALYST = "analyst"
+    TRAINER = "trainer"
+    CLIENT = "client"
+    COMPUTE = "compute"
+    AGGREGATOR = "aggregator"
+    COMPUTE_OR_AGGREGATOR = "compute_or_aggregator"
+
+
+class Model(pydantic.BaseModel):
+    """A part of a document. Unknown fields are refused: one dropped unseen is a downgrade."""
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class Document(Model):
+    """The body of a signed document; each subclass narrows `kind` to its own name."""
+
+    signed_by: ClassVar[Role]
+
+    kind: str
+    version: Literal[1] = VERSION
+
+    def canonical(self) -> bytes:
+        """Return the canonical JSON of the body."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    def message(self) -> bytes:
+        """Return the bytes that are signed and hashed."""
+        return domain(self.kind) + self.canonical()
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 digest that names this document, in hex."""
+        return sha256(self.kind, self.canonical())
+
+
+class BoundDocument(Document):
+    """A document bound to one version of the consortium's manifest."""
+
+    manifest: Digest
+
+
+class RoundDocument(BoundDocument):
+    """A document about one round, named by the digest of its spec."""
+
+    round: Digest
+
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+@dataclass(frozen=True)
+class Signed(Generic[DocumentT]):
+    """A document with its signer's name and signature, not verified by being here."""
+
+    body: DocumentT
+    signer: str
+    signature: str
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the body."""
+        return self.body.digest
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON value that goes on the wire."""
+        return {
+            "body": self.body.model_dump(mode="json"),
+            "signature": self.signature,
+            "signer": self.signer,
+        }
+
+    def encode(self) -> bytes:
+        """Return the canonical bytes that go on the wire."""
+        return canonical_json(self.to_json())
+
+    def verify_signature(self, key: VerifyKey) -> None:
+        """Check the signature.
+
+        Raises:
+            BadSignature: it is not one of `key` over this body.
+        """
+        try:
+            key.verify(self.body.message(), bytes.fromhex(self.signature))
+        except (BadSignatureError, ValueError) as error:
+            raise BadSignature from error
+
+
+def sign(body: DocumentT, signer: str, key: SigningKey) -> Signed[DocumentT]:
+    """Sign `body` as the party named `signer`."""
+    return Signed(body, signer, key.sign(body.message()).signature.hex())
+
+
+def decode(encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Decode the wire form of a signed document of one of `kinds`; the signature is not checked.
+
+    Raises:
+        MalformedDocument: not canonical, not of these kinds, or with wrong fields.
+        UnsupportedVersion: of another version of the protocol.
+    """
+    return from_json(parse_canonical_json(encoded), *kinds)
+
+
+def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Decode a signed document from a JSON value that came in canonical form.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion: as `decode`.
+    """
+    if not isinstance(value, dict) or value.keys() != {"body", "signature", "signer"}:
+        raise MalformedDocument("a signed document has the fields body, signature and signer")
+    body, signer, signature = value["body"], value["signer"], value["signature"]
+    if not isinstance(body, dict) or not isinstance(signer, str) or not isinstance(signature, str):
+        raise MalformedDocument("a signed document's fields have the wrong types")
+    if body.get("version") != VERSION:
+        raise UnsupportedVersion
+    for kind in kinds:
+        if body.get("kind") == _kind_of(kind):
+            return Signed(_validated(kind, body), signer, signature)
+    raise MalformedDocument("a document of another kind is due here")
+
+
+def _kind_of(document: type[Document]) -> str:
+    kind: str = document.model_fields["kind"].default
+    return kind
+
+
+def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
+    try:
+        document = kind.model_validate(body)
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error)) from error
+    if document.canonical() != canonical_json(body):
+        raise MalformedDocument(f"a {_kind_of(kind)} is not written in its canonical form")
+    return document
+
+
+def describe(error: pydantic.ValidationError) -> str:
+    """Say which fields are wrong and why, without the values."""
+    faults = (
+        f"{'.'.join(str(part) for part in fault['loc']) or 'document'}: {fault['msg']}"
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)
+    )
+    return "; ".join(faults)

@@ -1,0 +1,164 @@
+"""Canonical bytes of JSON values, bitmaps and vectors; it knows no document's meaning.
+
+A value has one encoding (RFC 8785), and bytes that are not the encoding of what they say are
+refused, so that nothing can change unseen by a digest or a signature.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import rfc8785
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints
+from pyroaring import BitMap
+
+from shoal_protocol.errors import MalformedDocument
+
+VERSION: Final = 1
+LARGEST_CLIENT_INDEX: Final = 2**32 - 1
+
+Uint64Vector = npt.NDArray[np.uint64]
+Int64Vector = npt.NDArray[np.int64]
+
+
+def domain(kind: str) -> bytes:
+    """Return the prefix that keeps what is hashed or signed as one kind from passing as another."""
+    return f"shoal/v{VERSION}/{kind}\n".encode()
+
+
+def sha256(kind: str, content: bytes) -> str:
+    """Return the domain-separated SHA-256 digest of `content` in hex."""
+    return hashlib.sha256(domain(kind) + content).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode `value` by RFC 8785.
+
+    Raises:
+        ValueError: it holds a NaN, an infinity or an integer beyond 2**53.
+    """
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError as error:
+        raise ValueError("the value has no canonical encoding") from error
+
+
+def parse_canonical_json(encoded: bytes) -> Any:
+    """Decode bytes that are the canonical encoding of a JSON value.
+
+    Raises:
+        MalformedDocument: they are not JSON, or not in canonical form.
+    """
+    try:
+        value = json.loads(encoded, parse_constant=_refuse_constant)
+        again = canonical_json(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedDocument("the body is not JSON that has a canonical form") from error
+    if again != encoded:
+        raise MalformedDocument("the JSON is not in canonical form (RFC 8785)")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError("JSON has no NaN and no infinity")
+
+
+def _refuse_uneven_time(moment: datetime) -> datetime:
+    if moment.tzinfo is None or moment.utcoffset() != UTC.utcoffset(None):
+        raise ValueError("a time must be in UTC")
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _parse_time(value: object) -> object:
+    if isinstance(value, str):
+        if len(value) != 24 or not value.endswith("Z"):
+            raise ValueError("a time is written as YYYY-MM-DDTHH:MM:SS.mmmZ")
+        return datetime.fromisoformat(value[:-1] + "+00:00")
+    return value
+
+
+def format_time(moment: datetime) -> str:
+    """Write a time as RFC 3339 in UTC with milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse_loose_base64(text: str) -> str:
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64") from error
+    if base64.b64encode(decoded).decode() != text:
+        raise ValueError("not in canonical base64")
+    return text
+
+
+def _hex_type(size_bytes: int) -> Any:
+    return StringConstraints(pattern=rf"^[0-9a-f]{{{2 * size_bytes}}}$")
+
+
+Timestamp = Annotated[
+    datetime,
+    BeforeValidator(_parse_time),
+    AfterValidator(_refuse_uneven_time),
+    PlainSerializer(format_time, return_type=str),
+]
+Digest = Annotated[str, _hex_type(32)]
+VerifyKeyHex = Annotated[str, _hex_type(32)]
+BoxKeyHex = Annotated[str, _hex_type(32)]
+SignatureHex = Annotated[str, _hex_type(64)]
+NonceHex = Annotated[str, _hex_type(16)]
+Base64 = Annotated[str, AfterValidator(_refuse_loose_base64)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+
+
+def encode_clients(clients: Iterable[int] | BitMap) -> str:
+    """Encode a set of client indices as base64 of a Roaring bitmap in its portable format.
+
+    Raises:
+        ValueError: an index is outside [0, 2**32).
+    """
+    try:
+        # rebuilt from sorted values, so that equal sets give equal bytes whatever made them
+        bitmap = BitMap(np.fromiter(sorted(clients), np.uint32))
+    except OverflowError as error:
+        raise ValueError("a client index lies outside [0, 2**32)") from error
+    bitmap.run_optimize()
+    return base64.b64encode(bitmap.serialize()).decode()
+
+
+def decode_clients(encoded: str) -> BitMap:
+    """Decode `encode_clients`.
+
+    Raises:
+        MalformedDocument: not the canonical encoding of a set.
+    """
+    try:
+        bitmap: BitMap = BitMap.deserialize(base64.b64decode(encoded, validate=True))
+    except (ValueError, binascii.Error) as error:
+        raise MalformedDocument("a set of clients is not a Roaring bitmap in base64") from error
+    if encode_clients(bitmap) != encoded:
+        raise MalformedDocument("a set of clients is not in canonical encoding")
+    return bitmap
+
+
+def encode_uint64(vector: Uint64Vector) -> str:
+    """Encode a ring vector, shape (d,), as base64 of little-endian 64-bit integers."""
+    return base64.b64encode(vector.astype("<u8").tobytes()).decode()
+
+
+def decode_uint64(encoded: str) -> Uint64Vector:
+    """Decode `encode_uint64`.
+
+    Raises:
+        MalformedDocument: the length is not a multiple of 8 bytes.
+    """
+    content = base64.b64decode(encoded)
+    if len(content) % 8:
+        raise MalformedDocument("a vector's bytes are not a multiple of 8")
+    return np.frombuffer(content, "<u8").astype(np.uint64)

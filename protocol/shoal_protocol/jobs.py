@@ -1,0 +1,111 @@
+"""Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
+
+from typing import ClassVar, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from shoal_protocol.documents import BoundDocument, Model, Role
+from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
+from shoal_protocol.errors import RefusedJob
+from shoal_protocol.learners import Task
+from shoal_protocol.manifest import Policy
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.privacy import gaussian_mu
+
+
+class PrivacyDemand(Model):
+    """The whole job's price for one client, by replacement adjacency.
+
+    `dropouts` clients may be missing from a cohort, and `colluders` of those in it may reveal
+    or withhold their noise, before the price rises (T = dropouts + colluders in Theorem 1).
+    """
+
+    epsilon: float = Field(gt=0, le=100)
+    delta: float = Field(gt=0, lt=1)
+    dropouts: int = Field(ge=0)
+    colluders: int = Field(ge=0)
+
+    @property
+    def mu(self) -> float:
+        """Return the GDP parameter that the job may spend."""
+        return gaussian_mu(epsilon=self.epsilon, delta=self.delta)
+
+
+class JobRequest(BoundDocument):
+    """Analyst -> trainer: what to learn, from how many, by when and at what price."""
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+
+    kind: Literal["job_request"] = "job_request"
+    nonce: NonceHex  # tells two otherwise equal requests apart
+    analyst: Name
+    task: Task
+    privacy: PrivacyDemand
+    minimum_population: int = Field(ge=2)
+    maximum_population: int = Field(ge=2, le=LARGEST_CLIENT_INDEX)
+    join_deadline: Timestamp
+    round_seconds: int = Field(ge=1)  # for uploads, from a round's announcement to its deadline
+    grace_seconds: int = Field(ge=1)  # for the services, from the deadline until they give up
+
+    @pydantic.model_validator(mode="after")
+    def _sizes_agree(self) -> Self:
+        if self.maximum_population < self.minimum_population:
+            raise ValueError("maximum_population is below minimum_population")
+        if self.privacy.dropouts + self.privacy.colluders + 1 >= self.minimum_population:
+            raise ValueError("minimum_population must exceed dropouts + colluders + 1")
+        return self
+
+
+def check_job(request: JobRequest, policy: Policy) -> None:
+    """Refuse a job that the consortium's policy does not allow.
+
+    Raises:
+        RefusedJob: the detail says what to change.
+    """
+    if request.minimum_population - request.privacy.dropouts < policy.minimum_cohort:
+        raise RefusedJob(
+            f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
+        )
+    if request.privacy.mu > policy.maximum_mu:
+        raise RefusedJob("epsilon and delta exceed what the policy allows for one client")
+    if request.round_seconds + request.grace_seconds > policy.maximum_round_seconds:
+        raise RefusedJob(
+            f"round_seconds + grace_seconds may be at most {policy.maximum_round_seconds}"
+        )
+    for query in request.task.query_names():
+        if query not in policy.queries:
+            raise RefusedJob(f"the policy does not allow the query {query}")
+
+
+class Join(BoundDocument):
+    """Client -> trainer: this client takes part in the job."""
+
+    signed_by: ClassVar[Role] = Role.CLIENT
+
+    kind: Literal["join"] = "join"
+    job: Digest
+    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+
+
+class PrivacySpent(Model):
+    """What a job cost each client of its population."""
+
+    epsilon: float = Field(ge=0)
+    delta: float = Field(gt=0, lt=1)
+    mu: float = Field(ge=0)
+
+
+class PosteriorReport(BoundDocument):
+    """Trainer -> analyst: the posterior, the rounds it came from and what they cost."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["posterior_report"] = "posterior_report"
+    job: Digest
+    rounds: tuple[Digest, ...]
+    results: tuple[Digest, ...]
+    population_size: int = Field(ge=2)
+    cohort_sizes: tuple[int, ...]
+    privacy: PrivacySpent
+    posterior: Posterior

@@ -1,0 +1,253 @@
+"""The consortium manifest, the root of trust: who the parties are and what they allow.
+
+Every party pins a manifest by its digest and accepts later versions only along the chain of
+the authority's signatures. No key is ever taken from what a server says at run time.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
+
+import pydantic
+from nacl.signing import VerifyKey
+from pydantic import Field, StringConstraints
+
+from shoal_protocol.documents import (
+    BoundDocument,
+    Document,
+    DocumentT,
+    Model,
+    Role,
+    Signed,
+    decode,
+)
+from shoal_protocol.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
+from shoal_protocol.errors import (
+    MalformedDocument,
+    UnknownSigner,
+    WrongManifest,
+    WrongSigner,
+)
+from shoal_protocol.privacy import gaussian_mu
+from shoal_protocol.roster import Roster
+
+Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#]+$", max_length=300)]
+Certificate = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n$"
+    ),
+]
+Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class ServiceParty(Model):
+    """A party that runs a service; connections to it trust exactly its `certificate`."""
+
+    name: Name
+    operator: Operator
+    url: Url
+    verify_key: VerifyKeyHex
+    certificate: Certificate
+
+
+class ComputeParty(ServiceParty):
+    """A Compute node, with the X25519 key to which clients seal their shares."""
+
+    box_key: BoxKeyHex
+
+
+class Analyst(Model):
+    """A party that may submit jobs."""
+
+    name: Name
+    operator: Operator
+    verify_key: VerifyKeyHex
+
+
+class Policy(Model):
+    """What the consortium allows. The caps hold for each client, over all jobs together.
+
+    The cap counts GDP parameters: jobs compose by adding mu**2, and the sum may not exceed
+    that of one release at (`maximum_epsilon`, `delta`).
+    """
+
+    minimum_cohort: int = Field(ge=2)
+    maximum_epsilon: float = Field(gt=0, le=100)
+    delta: float = Field(gt=0, lt=1)
+    mechanisms: tuple[Literal["discrete_gaussian"], ...] = Field(min_length=1)
+    queries: tuple[Literal["second_moments", "second_moment_matrix"], ...] = Field(min_length=1)
+    maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
+
+    @property
+    def maximum_mu(self) -> float:
+        """Return the GDP parameter of the cap."""
+        return gaussian_mu(epsilon=self.maximum_epsilon, delta=self.delta)
+
+
+class RosterReference(Model):
+    """A roster by its digest."""
+
+    digest: Digest
+    clients: int = Field(ge=0)
+
+
+class Manifest(Document):
+    """One version of the consortium's agreement, signed by its authority."""
+
+    signed_by: ClassVar[Role] = Role.AUTHORITY
+
+    kind: Literal["manifest"] = "manifest"
+    consortium: Name
+    sequence: int = Field(ge=1)
+    previous: Digest | None
+    authority: VerifyKeyHex
+    compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)
+    aggregator: ServiceParty
+    trainer: ServiceParty
+    analysts: tuple[Analyst, ...] = Field(min_length=1)
+    roster: RosterReference
+    policy: Policy
+
+    @pydantic.model_validator(mode="after")
+    def _names_and_keys_are_distinct(self) -> Self:
+        parties: list[ServiceParty | Analyst] = [
+            *self.compute_nodes,
+            self.aggregator,
+            self.trainer,
+            *self.analysts,
+        ]
+        for what, values in {
+            "names": [party.name for party in parties],
+            "verify keys": [party.verify_key for party in parties],
+            "box keys": [node.box_key for node in self.compute_nodes],
+        }.items():
+            if len(set(values)) != len(values):
+                raise ValueError(f"two parties share their {what}")
+        if (self.sequence == 1) != (self.previous is None):
+            raise ValueError("the first version has no previous one, every other has")
+        return self
+
+
+AUTHORITY_NAME = "authority"
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """A manifest that was verified, with its roster: what a party trusts."""
+
+    signed_manifest: Signed[Manifest]
+    roster: Roster
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return the manifest."""
+        return self.signed_manifest.body
+
+    @property
+    def digest(self) -> str:
+        """Return the manifest's digest."""
+        return self.signed_manifest.digest
+
+    @classmethod
+    def pinned(cls, signed_manifest: bytes, roster: bytes, *, digest: str) -> Self:
+        """Open a manifest that must have the digest which this party pinned.
+
+        Raises:
+            WrongManifest: it has another digest.
+            MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if signed.digest != digest:
+            raise WrongManifest("the manifest does not have the digest that was pinned")
+        return cls._opened(signed, roster, authority=signed.body.authority)
+
+    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
+        """Open the manifest version that follows this one.
+
+        Raises:
+            WrongManifest: it does not follow this version.
+            MalformedDocument, BadSignature: it is broken, or not signed by the authority that
+                this version names.
+        """
+        signed = decode(signed_manifest, Manifest)
+        expected = (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
+        if (signed.body.consortium, signed.body.sequence, signed.body.previous) != expected:
+            raise WrongManifest("the manifest is not the next version of the one in force")
+        follows = self._opened(signed, roster, authority=self.manifest.authority)
+        if len(follows.roster) < len(self.roster):
+            raise MalformedDocument("a roster never loses clients; revoke them instead")
+        return follows
+
+    @classmethod
+    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
+        if signed.signer != AUTHORITY_NAME:
+            raise WrongSigner("a manifest is signed by the authority")
+        signed.verify_signature(VerifyKey(bytes.fromhex(authority)))
+        opened = Roster.decode(roster)
+        named = signed.body.roster
+        if opened.digest != named.digest or len(opened) != named.clients:
+            raise MalformedDocument("the roster is not the one that the manifest names")
+        return cls(signed, opened)
+
+    def party(self, name: str) -> ServiceParty | Analyst:
+        """Return the party of that name.
+
+        Raises:
+            UnknownSigner: there is none.
+        """
+        for party in self._parties():
+            if party.name == name:
+                return party
+        raise UnknownSigner
+
+    def _parties(self) -> list[ServiceParty | Analyst]:
+        manifest = self.manifest
+        services = [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
+        return [*services, *manifest.analysts]
+
+    def node_index(self, name: str) -> int:
+        """Return the position of the Compute node of that name.
+
+        Raises:
+            UnknownSigner: there is none.
+        """
+        for index, node in enumerate(self.manifest.compute_nodes):
+            if node.name == name:
+                return index
+        raise UnknownSigner
+
+    def verify(self, signed: Signed[DocumentT]) -> None:
+        """Check that a party in charge signed this document under this manifest.
+
+        Raises:
+            WrongManifest: it is bound to another manifest version.
+            UnknownSigner, WrongSigner, BadSignature, UnknownClient, RevokedClient
+        """
+        body = signed.body
+        if isinstance(body, BoundDocument) and body.manifest != self.digest:
+            raise WrongManifest
+        if body.signed_by is Role.CLIENT:
+            key = self._client_key(signed)
+        else:
+            party = self.party(signed.signer)
+            if party.name not in self._in_charge(body.signed_by):
+                raise WrongSigner
+            key = bytes.fromhex(party.verify_key)
+        signed.verify_signature(VerifyKey(key))
+
+    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
+        client = getattr(signed.body, "client", None)
+        if signed.signer != Role.CLIENT or not isinstance(client, int):
+            raise WrongSigner
+        return self.roster.verify_key_bytes(client)
+
+    def _in_charge(self, role: Role) -> set[str]:
+        manifest = self.manifest
+        nodes = {node.name for node in manifest.compute_nodes}
+        return {
+            Role.COMPUTE: nodes,
+            Role.AGGREGATOR: {manifest.aggregator.name},
+            Role.COMPUTE_OR_AGGREGATOR: nodes | {manifest.aggregator.name},
+            Role.TRAINER: {manifest.trainer.name},
+            Role.ANALYST: {analyst.name for analyst in manifest.analysts},
+        }.get(role, set())

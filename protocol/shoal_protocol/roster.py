@@ -1,0 +1,117 @@
+"""The roster: every enrolled client's verify key, by client index; it knows no documents.
+
+Layout: b"SHOALROSTER", version (1 byte), number of clients (4 bytes, little-endian), then 32
+bytes for each client: its Ed25519 verify key, or zeros if its enrolment was revoked.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from nacl.signing import VerifyKey
+
+from shoal_protocol.encoding import VERSION, domain
+from shoal_protocol.errors import MalformedDocument, RevokedClient, UnknownClient
+
+_MAGIC: Final = b"SHOALROSTER"
+_HEADER_BYTES: Final = len(_MAGIC) + 1 + 4
+_KEY_BYTES: Final = 32
+_REVOKED: Final = bytes(_KEY_BYTES)
+
+
+class Roster:
+    """Verify keys by client index. Immutable; an index is never given to another client."""
+
+    def __init__(self, keys: bytes) -> None:
+        """Hold `keys`, 32 bytes for each client.
+
+        Raises:
+            ValueError: the length is not a multiple of 32, or two clients share a key.
+        """
+        if len(keys) % _KEY_BYTES:
+            raise ValueError("a roster's keys are 32 bytes each")
+        self._keys = keys
+        rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, _KEY_BYTES)))
+        enrolled = rows[rows != np.void(_REVOKED)]
+        if np.unique(enrolled).size != enrolled.size:
+            raise ValueError("two clients of a roster share a key")
+
+    def __len__(self) -> int:
+        return len(self._keys) // _KEY_BYTES
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "Roster":
+        """Read a roster file.
+
+        Raises:
+            MalformedDocument: not a roster of this version, or cut short.
+        """
+        count = int.from_bytes(encoded[len(_MAGIC) + 1 : _HEADER_BYTES], "little")
+        if encoded[: len(_MAGIC) + 1] != _MAGIC + bytes([VERSION]):
+            raise MalformedDocument("not a roster of version 1")
+        if len(encoded) != _HEADER_BYTES + count * _KEY_BYTES:
+            raise MalformedDocument("the roster's length does not match its number of clients")
+        try:
+            return cls(encoded[_HEADER_BYTES:])
+        except ValueError as error:
+            raise MalformedDocument(str(error)) from error
+
+    def encode(self) -> bytes:
+        """Return the roster file's bytes."""
+        return _MAGIC + bytes([VERSION]) + len(self).to_bytes(4, "little") + self._keys
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the digest by which a manifest names this roster."""
+        return hashlib.sha256(domain("roster") + self.encode()).hexdigest()
+
+    def verify_key_bytes(self, client: int) -> bytes:
+        """Return a client's verify key, 32 bytes.
+
+        Raises:
+            UnknownClient, RevokedClient
+        """
+        if not 0 <= client < len(self):
+            raise UnknownClient
+        key = self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]
+        if key == _REVOKED:
+            raise RevokedClient
+        return key
+
+    def indices(self, keys: Iterable[VerifyKey]) -> list[int | None]:
+        """Return the client index of each key, or None for one that is not enrolled."""
+        by_key = {
+            self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]: client
+            for client in range(len(self))
+        }
+        by_key.pop(_REVOKED, None)
+        return [by_key.get(bytes(key)) for key in keys]
+
+    def enrolled(self) -> npt.NDArray[np.uint32]:
+        """Return the indices of all clients that are enrolled and not revoked, ascending."""
+        rows = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)
+        return np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
+
+    def with_enrolled(self, keys: Iterable[VerifyKey]) -> "Roster":
+        """Return a roster with further clients at the next free indices.
+
+        Raises:
+            ValueError: a key is on the roster already, or twice among `keys`.
+        """
+        return Roster(self._keys + b"".join(bytes(key) for key in keys))
+
+    def with_revoked(self, clients: Iterable[int]) -> "Roster":
+        """Return a roster on which `clients` are revoked for good.
+
+        Raises:
+            UnknownClient: one of them was never enrolled.
+        """
+        keys = bytearray(self._keys)
+        for client in clients:
+            if not 0 <= client < len(self):
+                raise UnknownClient
+            keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES] = _REVOKED
+        return Roster(bytes(keys))

@@ -1,0 +1,207 @@
+"""The round spec: what the trainer asks, of whom, with how much noise, by when."""
+
+import math
+from datetime import datetime
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field
+from pyroaring import BitMap
+
+from shoal_protocol.documents import BoundDocument, Model, Role
+from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
+from shoal_protocol.errors import RefusedSpec, RevokedClient, UnknownClient
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.privacy import (
+    SMALLEST_CLIENT_SCALE,
+    client_noise_scale,
+    effective_noise_clients,
+    fits_modulus,
+    round_mu,
+)
+from shoal_protocol.queries import Query
+from shoal_protocol.ring import MODULUS_BITS
+
+LARGEST_DIMENSION: Final = 1_000_000
+_COST_TOLERANCE: Final = 1e-9  # relative: the declared cost is recomputed by everyone
+
+
+class Noise(Model):
+    """Each client's noise: `scale` is its parameter on a coordinate of relative scale 1."""
+
+    mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
+    scale: float = Field(gt=0)
+
+
+class RoundSpec(BoundDocument):
+    """Trainer -> everyone. Its digest is the round's id, so another spec is another round."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["round_spec"] = "round_spec"
+    job: Digest
+    number: int = Field(ge=0)  # counts the job's rounds from 0
+    query: Query
+    dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
+    modulus_bits: Literal[64] = MODULUS_BITS
+    sharing: Literal["additive"] = "additive"
+    noise: Noise
+    population: Base64  # canonical Roaring bitmap of client indices
+    population_size: int = Field(ge=2)
+    dropouts: int = Field(ge=0)
+    colluders: int = Field(ge=0)
+    minimum_cohort: int = Field(ge=2)
+    compute_nodes: tuple[Name, ...] = Field(min_length=2)
+    opened_at: Timestamp
+    deadline: Timestamp
+    give_up_at: Timestamp
+    mu: float = Field(gt=0)  # the round's cost for each client of the population
+
+    def clients(self) -> BitMap:
+        """Return the population.
+
+        Raises:
+            MalformedDocument: it is not a canonical bitmap.
+        """
+        return decode_clients(self.population)
+
+    def noise_scales(self) -> list[tuple[int, float]]:
+        """Return (coordinates, discrete Gaussian scale) of each block of one client's noise."""
+        return [
+            (block.coordinates, block.relative_scale * self.noise.scale)
+            for block in self.query.noise_blocks
+        ]
+
+
+def make_spec(
+    *,
+    manifest: Consortium,
+    job: str,
+    number: int,
+    query: Query,
+    mu: float,
+    population: BitMap,
+    dropouts: int,
+    colluders: int,
+    opened_at: datetime,
+    deadline: datetime,
+    give_up_at: datetime,
+) -> RoundSpec:
+    """Make the spec of a round that costs each client at most `mu`, noise by Theorem 1.
+
+    Raises:
+        ValueError: too few clients for the tolerances, too little noise, or an overflow.
+    """
+    size = len(population)
+    scale = client_noise_scale(
+        sensitivity=query.sensitivity,
+        mu=mu,
+        population=size,
+        dropouts=dropouts,
+        colluders=colluders,
+    )
+    spec = RoundSpec(
+        manifest=manifest.digest,
+        job=job,
+        number=number,
+        query=query,
+        dimension=query.dimension,
+        noise=Noise(scale=scale),
+        population=encode_clients(population),
+        population_size=size,
+        dropouts=dropouts,
+        colluders=colluders,
+        minimum_cohort=size - dropouts,
+        compute_nodes=tuple(node.name for node in manifest.manifest.compute_nodes),
+        opened_at=opened_at,
+        deadline=deadline,
+        give_up_at=give_up_at,
+        mu=_cost(query, scale, size, dropouts, colluders),
+    )
+    try:
+        check_spec(spec, manifest, now=opened_at)
+    except RefusedSpec as error:
+        raise ValueError(str(error)) from error
+    return spec
+
+
+def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> None:
+    """Refuse a spec that contradicts itself, the manifest or its policy.
+
+    Every party does this by itself, before it stores or sends anything. That the trainer signed
+    it is `Consortium.verify`'s to check.
+
+    Raises:
+        RefusedSpec: the detail says what to mend.
+        MalformedDocument: the population is not a canonical bitmap.
+    """
+    policy = consortium.manifest.policy
+    _check_times(spec, policy.maximum_round_seconds, now)
+    _check_parties(spec, consortium)
+    if spec.query.name not in policy.queries:
+        raise RefusedSpec("the policy does not allow this query")
+    if spec.noise.mechanism not in policy.mechanisms:
+        raise RefusedSpec("the policy does not allow this mechanism")
+    if spec.dimension != spec.query.dimension:
+        raise RefusedSpec("dimension is not that of the query")
+    _check_noise(spec, policy.maximum_mu)
+
+
+def _check_times(spec: RoundSpec, maximum_seconds: int, now: datetime) -> None:
+    if spec.deadline <= now:
+        raise RefusedSpec("the deadline has passed")
+    if not spec.opened_at < spec.deadline < spec.give_up_at:
+        raise RefusedSpec("opened_at, deadline and give_up_at must follow one another")
+    if (spec.give_up_at - spec.opened_at).total_seconds() > maximum_seconds:
+        raise RefusedSpec(f"the round may last at most {maximum_seconds} seconds")
+
+
+def _check_parties(spec: RoundSpec, consortium: Consortium) -> None:
+    manifest = consortium.manifest
+    if spec.compute_nodes != tuple(node.name for node in manifest.compute_nodes):
+        raise RefusedSpec("compute_nodes must be the manifest's, in its order")
+    population = spec.clients()
+    if len(population) != spec.population_size:
+        raise RefusedSpec("population_size is not the number of clients in the population")
+    try:
+        for client in population:
+            consortium.roster.verify_key_bytes(client)
+    except (UnknownClient, RevokedClient):
+        raise RefusedSpec("the population holds a client that is not enrolled") from None
+    if spec.minimum_cohort != spec.population_size - spec.dropouts:
+        raise RefusedSpec("minimum_cohort must be population_size less dropouts")
+    if spec.minimum_cohort < manifest.policy.minimum_cohort:
+        raise RefusedSpec(f"minimum_cohort must be at least {manifest.policy.minimum_cohort}")
+
+
+def _check_noise(spec: RoundSpec, maximum_mu: float) -> None:
+    try:
+        effective_noise_clients(
+            population=spec.population_size, dropouts=spec.dropouts, colluders=spec.colluders
+        )
+    except ValueError as error:
+        raise RefusedSpec("too few clients for so many dropouts and colluders") from error
+    if min(scale for _, scale in spec.noise_scales()) < SMALLEST_CLIENT_SCALE:
+        raise RefusedSpec(f"a client's noise scale must be at least {SMALLEST_CLIENT_SCALE}")
+    cost = _cost(spec.query, spec.noise.scale, spec.population_size, spec.dropouts, spec.colluders)
+    if not math.isclose(spec.mu, cost, rel_tol=_COST_TOLERANCE):
+        raise RefusedSpec("mu is not what the query and its noise cost")
+    if cost > maximum_mu:
+        raise RefusedSpec("the noise is too little for the policy's epsilon and delta")
+    if not fits_modulus(
+        largest_value=spec.query.largest_value,
+        population=spec.population_size,
+        noise_scale=max(scale for _, scale in spec.noise_scales()),
+        dimension=spec.dimension,
+        modulus_bits=spec.modulus_bits,
+    ):
+        raise RefusedSpec("the sum could overflow the modulus")
+
+
+def _cost(query: Query, scale: float, size: int, dropouts: int, colluders: int) -> float:
+    return round_mu(
+        sensitivity=query.sensitivity,
+        noise_scale=scale,
+        population=size,
+        dropouts=dropouts,
+        colluders=colluders,
+    )
