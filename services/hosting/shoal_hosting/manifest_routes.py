@@ -1,0 +1,52 @@
+"""The HTTP routes by which a service shows its manifest and is handed the next version."""
+
+import base64
+import binascii
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.encoding import canonical_json, parse_canonical_json
+from shoal_protocol.errors import MalformedDocument, StorageUnavailable
+from shoal_protocol.manifest import Consortium
+
+
+def bundle(consortium: Consortium) -> bytes:
+    """Return the body that hands a manifest version with its roster to a service."""
+    roster = base64.b64encode(consortium.roster.encode()).decode()
+    return canonical_json({"manifest": consortium.signed_manifest.to_json(), "roster": roster})
+
+
+def _unbundle(body: bytes) -> tuple[bytes, bytes]:
+    value: Any = parse_canonical_json(body)
+    if not isinstance(value, dict) or value.keys() != {"manifest", "roster"}:
+        raise MalformedDocument("the body has the fields manifest and roster")
+    try:
+        roster = base64.b64decode(value["roster"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise MalformedDocument("roster must be base64") from error
+    return canonical_json(value["manifest"]), roster
+
+
+def manifest_routes(book: ManifestBook) -> APIRouter:
+    """Return GET and PUT /v1/manifest. Anyone may relay a version; the signature decides."""
+    router = APIRouter()
+
+    def accept(body: bytes) -> Consortium:
+        try:
+            return book.accept(*_unbundle(body))
+        except OSError as error:
+            raise StorageUnavailable("the manifest could not be stored") from error
+
+    @router.get("/v1/manifest")
+    async def show_manifest() -> Response:
+        return Response(bundle(book.current), media_type="application/json")
+
+    @router.put("/v1/manifest")
+    async def put_manifest(request: Request) -> dict[str, Any]:
+        consortium = await run_in_threadpool(accept, await request.body())
+        return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
+
+    return router
