@@ -1,0 +1,103 @@
+"""The demo's processes: starts, kills and ends them; it knows no data and no model."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from shoal_hosting.probe import is_ready
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+@dataclass
+class Process:
+    """One service in a process of its own, its output in a file."""
+
+    name: str
+    module: str
+    environment: Mapping[str, str]
+    log: Path
+    _running: subprocess.Popen[bytes] | None = None
+    _output: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, or start it again after a kill."""
+        self._output = self.log.open("ab")
+        self._running = subprocess.Popen(
+            [sys.executable, "-m", self.module],
+            env={**os.environ, **self.environment},
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            RuntimeError: it ended, or did not answer in time.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready(self.environment):
+            if self._running is None or self._running.poll() is not None:
+                raise RuntimeError(f"{self.name} ended while starting: see {self.log}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not answer in time: see {self.log}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask it to end; insist if it does not."""
+        try:
+            self._end(signal.SIGTERM)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._running is not None:
+            self._running.send_signal(how)
+            self._running.wait(STOP_SECONDS)
+            self._running = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+
+@dataclass
+class Federation:
+    """All processes; leaving the context ends every one of them."""
+
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in reversed(self.processes.values()):
+            process.stop()
+
+    def start(self, *processes: Process) -> None:
+        """Start processes together and wait until all of them answer."""
+        for process in processes:
+            self.processes[process.name] = process
+            process.start()
+        for process in processes:
+            process.wait_until_ready()
+
+    def __getitem__(self, name: str) -> Process:
+        return self.processes[name]
