@@ -34,7 +34,14 @@ NOT_IN_THE_PROTOCOL = {
 # Names that would let the same things in by another door.
 NOT_NAMED_IN_THE_PROTOCOL = {"open", "print", "input", "eval", "exec", "__import__", "breakpoint"}
 # The wheel's own modules that must load without the `agent` extra.
-WITHOUT_THE_AGENT_EXTRA = ("__init__", "connections", "refusal")
+WITHOUT_THE_AGENT_EXTRA = (
+    "__init__",
+    "connections",
+    "manifest_book",
+    "party",
+    "security",
+    "settings",
+)
 AGENT_EXTRA = {"fastapi", "httptools", "prometheus_client", "starlette", "structlog", "uvicorn"}
 
 

@@ -1,0 +1,183 @@
+"""Runs an application over TLS until it is told to stop; knows signals and sockets only."""
+
+import asyncio
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from shoal_hosting.logs import describe_exception
+from shoal_hosting.security import StartupRefused
+
+KEEP_ALIVE_SECONDS: Final = 75
+STOP_WITHIN_SECONDS: Final = 10
+
+log = structlog.get_logger()
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that stops in bounded time and then returns, so that stopping is success.
+
+    A second signal ends requests in progress at once.
+    """
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT; unlike uvicorn's own, do not raise the signal again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        stops = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.handle_exit) for number in stops}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish requests in progress, then the application; each has its bounded time."""
+        bound = self.config.timeout_graceful_shutdown or STOP_WITHIN_SECONDS
+        try:
+            async with asyncio.timeout(2 * bound + 1):
+                await super().shutdown(sockets)
+        except TimeoutError:
+            log.error("the application did not stop in time and is ended")
+
+
+def server(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    stop_within_seconds: int = STOP_WITHIN_SECONDS,
+    most_connections: int | None = None,
+) -> Server:
+    """Return a server for `app`, not yet started; `tls` None is for loopback and for tests.
+
+    Beyond `most_connections` open connections further requests get 503.
+    """
+
+    def given_tls(config: uvicorn.Config, default: object) -> ssl.SSLContext:
+        if tls is None:
+            raise ValueError("no TLS context was given")
+        return tls
+
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        ssl_context_factory=None if tls is None else given_tls,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # whoever connects could put any address there
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=stop_within_seconds,
+        limit_concurrency=most_connections,
+    )
+    return Server(config)
+
+
+def serve(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    work: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    stop_within_seconds: int = STOP_WITHIN_SECONDS,
+    most_connections: int | None = None,
+) -> None:
+    """Serve `app` until SIGTERM or SIGINT, then stop within about twice `stop_within_seconds`.
+
+    `work` runs beside the application, is cancelled once the last request was answered, and may
+    then tidy up. Should it end by itself, the service stops: half of it is no service.
+
+    Raises:
+        StartupRefused: the address cannot be listened on.
+        SystemExit: status 1, when `work` ended by itself.
+    """
+    running = server(
+        app,
+        host=host,
+        port=port,
+        tls=tls,
+        stop_within_seconds=stop_within_seconds,
+        most_connections=most_connections,
+    )
+    listener = _listen(host, port)
+    log.info("listening", port=listener.getsockname()[1], tls=tls is not None)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(running, listener, work))
+    log.info("stopped")
+
+
+async def step_for_ever(
+    step: Callable[[], Awaitable[None]], wake: asyncio.Event, *, tick_seconds: float
+) -> None:
+    """Call `step` whenever `wake` is set, and every `tick_seconds` if it is not."""
+    while True:
+        wake.clear()  # before the step, so that what comes in during it causes another
+        await step()
+        try:
+            async with asyncio.timeout(tick_seconds):
+                await wake.wait()
+        except TimeoutError:
+            continue
+
+
+async def _serve(
+    running: Server,
+    listener: socket.socket,
+    work: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(_log_loop_exception)
+    if work is None:
+        await running.serve(sockets=[listener])
+        return
+
+    def stop(_: asyncio.Task[None]) -> None:
+        running.should_exit = True
+
+    working = asyncio.create_task(work())
+    working.add_done_callback(stop)
+    await running.serve(sockets=[listener])
+    ended_by_itself = working.done()
+    working.cancel()
+    [outcome] = await asyncio.gather(working, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        log.error("the work beside the application failed", **describe_exception(outcome))
+    if ended_by_itself or isinstance(outcome, Exception):
+        raise SystemExit(1)
+
+
+def _log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio would, without the message, which shows the exception and its values."""
+    error = context.get("exception")
+    log.error("a task failed", **({} if error is None else describe_exception(error)))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return listener

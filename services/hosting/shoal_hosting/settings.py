@@ -1,0 +1,54 @@
+"""A service's settings, read once from the environment; knows names and types, shows no value."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from shoal_hosting.security import StartupRefused
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]) -> Settings:
+    """Return the settings that the variables `<prefix><FIELD>` of `environ` spell out.
+
+    An empty variable counts as unset, since that is how compose files pass on what is not there.
+    A variable with the prefix that no field has is refused: it is a setting that someone
+    believes to be in force.
+
+    Raises:
+        StartupRefused: names each variable that is missing, unknown or wrong, and its value never.
+        ValueError: `model` is not frozen, or `prefix` does not end in an underscore.
+    """
+    if not model.model_config.get("frozen"):
+        raise ValueError(f"{model.__name__} must be frozen: settings are read once")
+    if not prefix.endswith("_"):
+        raise ValueError("a prefix ends in an underscore, so that it ends a word")
+    variables = {f"{prefix}{field.upper()}": field for field in model.model_fields}
+    given = {name: value for name, value in environ.items() if name.startswith(prefix)}
+    complaints = [f"{name} is not a setting of this service" for name in given.keys() - variables]
+    try:
+        settings = model.model_validate_strings(
+            {variables[name]: value for name, value in given.items() if name in variables and value}
+        )
+    except ValidationError as error:
+        complaints += [
+            _complaint(model, prefix, str(item["loc"][0]) if item["loc"] else "", item["type"])
+            if item["type"] in {"missing", "value_error", "assertion_error"}
+            else f"{prefix}{str(item['loc'][0]).upper()}: {item['msg']}"
+            for item in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise StartupRefused("; ".join(sorted(complaints))) from None
+    if complaints:
+        raise StartupRefused("; ".join(sorted(complaints)))
+    return settings
+
+
+def _complaint(model: type[BaseModel], prefix: str, field: str, kind: str) -> str:
+    """Word a complaint without the validator's own message, which may quote the value."""
+    if not field:
+        return f"the variables {prefix}... contradict each other"
+    description = model.model_fields[field].description
+    wanted = f": {description}" if description else ""
+    return f"{prefix}{field.upper()} {'must be set' if kind == 'missing' else 'is wrong'}{wanted}"
