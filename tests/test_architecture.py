@@ -74,9 +74,11 @@ def impurities(source: str) -> set[str]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Name) and node.id in NOT_NAMED_IN_THE_PROTOCOL
     }
+    # A generator that is an argument is named by its type; nothing else of the module is needed.
+    without_types = source.replace("np.random.Generator", "Generator")
     dotted = {
         ast.unparse(node)
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(ast.parse(without_types))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node).endswith(
             (".now", ".utcnow", ".today", "np.random", "numpy.random", "nacl.utils.random")
@@ -162,3 +164,7 @@ def test_a_planted_foreign_import_is_found(package: str, line: str) -> None:
 )
 def test_a_planted_impurity_is_found(line: str) -> None:
     assert impurities(line) != set()
+
+
+def test_a_generator_handed_in_is_no_impurity() -> None:
+    assert impurities("def sample(generator: np.random.Generator) -> None: ...") == set()

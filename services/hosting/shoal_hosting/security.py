@@ -53,15 +53,18 @@ def read_private_file(path: Path) -> bytes:
         raise StartupRefused(f"{path} does not exist; create it, or correct its path") from None
     except OSError as error:
         raise StartupRefused(f"{path} cannot be opened: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
+    try:
+        mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise StartupRefused(f"{path} is not a regular file; name the file itself")
         if mode & 0o077:
             raise StartupRefused(
                 f"{path} is private but has mode {stat.S_IMODE(mode):04o}; run: chmod 600 {path}"
             )
-        return file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def server_tls(

@@ -1,0 +1,108 @@
+"""What may not be known from a log is not in it."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_hosting.logs import (
+    PRIVATE_WORDS,
+    WITHHELD,
+    configure_logs,
+    describe_exception,
+    withhold_private_values,
+)
+
+words = st.sampled_from(["", "index", "x", "count", "first"])
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Configure logging into memory, and put everything back afterwards."""
+    root = logging.getLogger()
+    before = (root.handlers, root.level)
+    stream = io.StringIO()
+    configure_logs(level="info", stream=stream)
+    yield stream
+    root.handlers, level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def logged(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@given(private=st.sampled_from(sorted(PRIVATE_WORDS)), before=words, after=words)
+def test_a_value_whose_name_has_a_private_word_is_withheld(
+    private: str, before: str, after: str
+) -> None:
+    name = "_".join(word for word in (before, private, after) if word)
+    for spelling in (name, name.upper(), name.replace("_", "-")):
+        event = withhold_private_values(None, "info", {"event": "e", "at": {spelling: "s3cret"}})
+        assert event["at"] == {spelling: WITHHELD}
+        event = withhold_private_values(None, "info", {"event": "e", spelling: "s3cret"})
+        assert event[spelling] == WITHHELD
+
+
+def test_values_inside_lists_are_withheld_too() -> None:
+    event = withhold_private_values(None, "info", {"outcomes": [{"client_index": 7}]})
+    assert event["outcomes"] == [{"client_index": WITHHELD}]
+
+
+def test_counts_are_logged(lines: io.StringIO) -> None:
+    structlog.get_logger().info("frozen", clients=120, shares=119)
+    [line] = logged(lines)
+    assert (line["event"], line["clients"], line["shares"]) == ("frozen", 120, 119)
+    assert line["level"] == "info"
+    assert line["timestamp"].endswith("Z")
+
+
+def test_an_exceptions_message_is_not_logged_but_its_type_and_place_are(lines: io.StringIO) -> None:
+    try:
+        try:
+            int("s3cret")
+        except ValueError as error:
+            raise KeyError("s3cret") from error
+    except KeyError:
+        structlog.get_logger().exception("it failed")
+        logging.getLogger("a library").exception("it failed too")
+    assert "s3cret" not in lines.getvalue()
+    for line in logged(lines):
+        assert line["exception"] == "builtins.KeyError"
+        assert line["causes"] == ["ValueError"]
+        assert "test_an_exceptions_message" in line["frames"][-1]
+
+
+def test_a_libraries_log_lines_have_the_same_form(lines: io.StringIO) -> None:
+    logging.getLogger("sqlalchemy.pool").warning("pool is %s", "full")
+    [line] = logged(lines)
+    assert (line["event"], line["level"]) == ("pool is full", "warning")
+
+
+@pytest.mark.parametrize("name", ["httpx", "uvicorn.access", "uvicorn.error", "asyncio"])
+def test_libraries_that_log_addresses_are_quiet(lines: io.StringIO, name: str) -> None:
+    logging.getLogger(name).info("GET https://compute-0/v1/rounds/s3cret")
+    assert lines.getvalue() == ""
+
+
+def test_lines_below_the_level_are_dropped(lines: io.StringIO) -> None:
+    structlog.get_logger().debug("request")
+    assert lines.getvalue() == ""
+
+
+def test_an_unknown_level_is_the_callers_fault() -> None:
+    with pytest.raises(ValueError, match="debug, info"):
+        configure_logs(level="chatty")
+
+
+def test_a_circle_of_causes_is_described_in_finite_length() -> None:
+    first, second = KeyError(), ValueError()
+    first.__cause__, second.__cause__ = second, first
+    assert len(describe_exception(first)["causes"]) <= 20

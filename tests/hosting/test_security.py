@@ -1,0 +1,141 @@
+"""Files that a service must be able to trust before it starts."""
+
+import os
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+
+from shoal_hosting.security import StartupRefused, read_private_file, server_tls, startup_of
+from tests.hosting.certificates import make_identity
+
+
+def test_a_file_of_its_owner_alone_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "signing.key"
+    path.write_bytes(b"seed")
+    path.chmod(0o600)
+    assert read_private_file(path) == b"seed"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o601, 0o620, 0o602, 0o777])
+def test_a_file_that_others_can_reach_is_refused_with_the_remedy(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "signing.key"
+    path.write_bytes(b"seed")
+    path.chmod(mode)
+    with pytest.raises(StartupRefused, match=f"{path}.*{mode:04o}.*chmod 600") as refusal:
+        read_private_file(path)
+    assert "seed" not in str(refusal.value)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StartupRefused, match=r"signing\.key does not exist"):
+        read_private_file(tmp_path / "signing.key")
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with pytest.raises(StartupRefused, match="not a regular file"):
+        read_private_file(tmp_path)
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(StartupRefused, match="not a regular file"):
+        read_private_file(path)
+
+
+def test_a_link_counts_as_the_file_it_leads_to(tmp_path: Path) -> None:
+    secret, link = tmp_path / "secret", tmp_path / "link"
+    secret.write_bytes(b"seed")
+    secret.chmod(0o644)
+    link.symlink_to(secret)
+    with pytest.raises(StartupRefused, match="0644"):
+        read_private_file(link)
+    secret.chmod(0o600)
+    assert read_private_file(link) == b"seed"
+
+
+def test_the_pinned_certificate_with_its_key_is_served(tmp_path: Path) -> None:
+    identity = make_identity()
+    assert server_tls(*identity.write(tmp_path), identity.pem)
+
+
+def test_a_key_of_another_certificate_is_refused_naming_the_key(tmp_path: Path) -> None:
+    identity, other = make_identity(), make_identity()
+    certificate, key = identity.write(tmp_path)
+    key.write_bytes(other.key_pem)
+    with pytest.raises(StartupRefused, match=f"the key in {key} does not belong to"):
+        server_tls(certificate, key, identity.pem)
+
+
+def test_a_certificate_that_is_not_pinned_is_refused_naming_it(tmp_path: Path) -> None:
+    identity, pinned = make_identity(), make_identity()
+    certificate, key = identity.write(tmp_path)
+    with pytest.raises(StartupRefused, match=f"{certificate} is not the one that the manifest"):
+        server_tls(certificate, key, pinned.pem)
+
+
+def test_a_renewed_certificate_over_the_same_key_is_still_not_the_pinned_one(
+    tmp_path: Path,
+) -> None:
+    identity = make_identity()
+    renewed = make_identity(issuer=identity)
+    with pytest.raises(StartupRefused, match="manifest pins"):
+        server_tls(*identity.write(tmp_path), renewed.pem)
+
+
+def test_a_tls_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    identity = make_identity()
+    certificate, key = identity.write(tmp_path)
+    key.chmod(0o644)
+    with pytest.raises(StartupRefused, match="chmod 600"):
+        server_tls(certificate, key, identity.pem)
+
+
+def test_an_encrypted_key_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    identity = make_identity()
+    certificate, key = identity.write(tmp_path)
+    key.write_bytes(
+        identity.key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+        )
+    )
+    with pytest.raises(StartupRefused, match="is encrypted"):
+        server_tls(certificate, key, identity.pem)
+
+
+@pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])
+def test_a_file_that_is_not_pem_is_refused_by_name(tmp_path: Path, broken: str) -> None:
+    identity = make_identity()
+    certificate, key = identity.write(tmp_path)
+    (tmp_path / broken).write_text("s3cret")
+    with pytest.raises(StartupRefused, match=f"{broken}.*PEM") as refusal:
+        server_tls(certificate, key, identity.pem)
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_a_missing_certificate_is_refused_by_name(tmp_path: Path) -> None:
+    identity = make_identity()
+    certificate, key = identity.write(tmp_path)
+    certificate.unlink()
+    with pytest.raises(StartupRefused, match=f"{certificate} cannot be read"):
+        server_tls(certificate, key, identity.pem)
+
+
+def test_a_refused_start_is_one_line_on_standard_error_and_status_78(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as end, startup_of("shoal-compute"):
+        raise StartupRefused("the key\nis missing")
+    assert end.value.code == 78
+    assert capsys.readouterr().err == "shoal-compute: will not start: the key is missing\n"
+
+
+def test_other_exceptions_pass_through_a_start() -> None:
+    with pytest.raises(ZeroDivisionError), startup_of("shoal-compute"):
+        raise ZeroDivisionError
