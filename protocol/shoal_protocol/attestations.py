@@ -16,6 +16,7 @@ class Holdings(RoundDocument):
     """Compute -> Compute: the clients whose shares this node holds, frozen for ever."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
 
     kind: Literal["holdings"] = "holdings"
     node: Name
@@ -35,6 +36,7 @@ class Vote(RoundDocument):
     """Compute -> Compute: the cohort that this node will sum over; one per round for ever."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
 
     kind: Literal["vote"] = "vote"
     node: Name
@@ -46,6 +48,7 @@ class PartialSum(RoundDocument):
     """Compute -> aggregator: the sum of this node's shares over the cohort."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
 
     kind: Literal["partial_sum"] = "partial_sum"
     node: Name
@@ -94,6 +97,7 @@ class Abandonment(RoundDocument):
     """Compute -> aggregator and Compute, or aggregator -> all: nothing is released."""
 
     signed_by: ClassVar[Role] = Role.COMPUTE_OR_AGGREGATOR
+    signer_field: ClassVar[str | None] = "party"
 
     kind: Literal["abandonment"] = "abandonment"
     party: Name

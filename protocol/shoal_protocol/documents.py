@@ -5,10 +5,11 @@ On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...
 names protocol version and kind, then the canonical JSON of the body.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import pydantic
 from nacl.exceptions import BadSignatureError
@@ -23,6 +24,10 @@ from shoal_protocol.encoding import (
     sha256,
 )
 from shoal_protocol.errors import BadSignature, MalformedDocument, UnsupportedVersion
+
+_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
+_SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LARGEST_FAULT_LIST: Final = 5
 
 
 class Role(StrEnum):
@@ -49,6 +54,7 @@ class Document(Model):
     """The body of a signed document; each subclass narrows `kind` to its own name."""
 
     signed_by: ClassVar[Role]
+    signer_field: ClassVar[str | None] = None  # the field that must repeat the signer's name
 
     kind: str
     version: Literal[1] = VERSION
@@ -145,7 +151,10 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     body, signer, signature = value["body"], value["signer"], value["signature"]
     if not isinstance(body, dict) or not isinstance(signer, str) or not isinstance(signature, str):
         raise MalformedDocument("a signed document's fields have the wrong types")
-    if body.get("version") != VERSION:
+    if not _SIGNER.fullmatch(signer) or not _SIGNATURE.fullmatch(signature):
+        raise MalformedDocument("signer must be a name, and signature 128 lower-case hex digits")
+    version = body.get("version")
+    if type(version) is not int or version != VERSION:
         raise UnsupportedVersion
     for kind in kinds:
         if body.get("kind") == _kind_of(kind):
@@ -162,16 +171,22 @@ def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
     try:
         document = kind.model_validate(body)
     except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error)) from error
+        raise MalformedDocument(describe(error)) from None
     if document.canonical() != canonical_json(body):
         raise MalformedDocument(f"a {_kind_of(kind)} is not written in its canonical form")
     return document
 
 
 def describe(error: pydantic.ValidationError) -> str:
-    """Say which fields are wrong and why, without the values."""
-    faults = (
-        f"{'.'.join(str(part) for part in fault['loc']) or 'document'}: {fault['msg']}"
-        for fault in error.errors(include_url=False, include_input=False, include_context=False)
-    )
-    return "; ".join(faults)
+    """Say which fields are wrong and why, without the values and without unknown fields' names."""
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    texts = []
+    for fault in faults[:_LARGEST_FAULT_LIST]:
+        where, what = [str(part) for part in fault["loc"]], fault["msg"]
+        if fault["type"] == "extra_forbidden":
+            where[-1] = "(unknown field)"
+        elif fault["type"] == "union_tag_invalid":  # pydantic's own text quotes the tag
+            what = "not one of the known names"
+        texts.append(f"{'.'.join(where) or 'document'}: {what}")
+    more = len(faults) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")

@@ -5,7 +5,6 @@ refused, so that nothing can change unseen by a digest or a signature.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Iterable
@@ -22,6 +21,8 @@ from shoal_protocol.errors import MalformedDocument
 
 VERSION: Final = 1
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1
+LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
+_LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
 
 Uint64Vector = npt.NDArray[np.uint64]
 Int64Vector = npt.NDArray[np.int64]
@@ -56,13 +57,20 @@ def parse_canonical_json(encoded: bytes) -> Any:
         MalformedDocument: they are not JSON, or not in canonical form.
     """
     try:
-        value = json.loads(encoded, parse_constant=_refuse_constant)
+        value = json.loads(encoded, parse_constant=_refuse_constant, parse_int=_parse_integer)
         again = canonical_json(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedDocument("the body is not JSON that has a canonical form") from error
+    except (ValueError, RecursionError):
+        # without the cause, which may quote what the peer sent
+        raise MalformedDocument("the body is not JSON that has a canonical form") from None
     if again != encoded:
         raise MalformedDocument("the JSON is not in canonical form (RFC 8785)")
     return value
+
+
+def _parse_integer(text: str) -> int | float:
+    # JSON has one kind of number: from 2**53 to 1e21 a float's canonical form has no point either
+    value = int(text) if len(text) <= 17 else float(text)
+    return value if abs(value) <= _LARGEST_INTEGER else float(value)
 
 
 def _refuse_constant(name: str) -> None:
@@ -77,9 +85,15 @@ def _refuse_uneven_time(moment: datetime) -> datetime:
 
 def _parse_time(value: object) -> object:
     if isinstance(value, str):
-        if len(value) != 24 or not value.endswith("Z"):
+        try:
+            moment = datetime.fromisoformat(value) if value.endswith("Z") else None
+        except ValueError:  # whose text would quote the value
+            moment = None
+        if moment is None or format_time(moment) != value:
             raise ValueError("a time is written as YYYY-MM-DDTHH:MM:SS.mmmZ")
-        return datetime.fromisoformat(value[:-1] + "+00:00")
+        return moment
+    if not isinstance(value, datetime):
+        raise ValueError("a time is a string")
     return value
 
 
@@ -89,13 +103,18 @@ def format_time(moment: datetime) -> str:
 
 
 def _refuse_loose_base64(text: str) -> str:
+    _decode_base64(text)
+    return text
+
+
+def _decode_base64(text: str) -> bytes:
     try:
         decoded = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64") from error
+    except ValueError:
+        raise ValueError("not base64") from None
     if base64.b64encode(decoded).decode() != text:
         raise ValueError("not in canonical base64")
-    return text
+    return decoded
 
 
 def _hex_type(size_bytes: int) -> Any:
@@ -121,13 +140,17 @@ def encode_clients(clients: Iterable[int] | BitMap) -> str:
     """Encode a set of client indices as base64 of a Roaring bitmap in its portable format.
 
     Raises:
-        ValueError: an index is outside [0, 2**32).
+        ValueError: an index is outside [0, 2**32), or there are more than `LARGEST_SET`.
     """
-    try:
-        # rebuilt from sorted values, so that equal sets give equal bytes whatever made them
-        bitmap = BitMap(np.fromiter(sorted(clients), np.uint32))
-    except OverflowError as error:
-        raise ValueError("a client index lies outside [0, 2**32)") from error
+    if not isinstance(clients, BitMap):
+        try:
+            clients = BitMap(np.fromiter(sorted(clients), np.uint32))
+        except OverflowError as error:
+            raise ValueError("a client index lies outside [0, 2**32)") from error
+    if len(clients) > LARGEST_SET:
+        raise ValueError(f"a set holds at most {LARGEST_SET} clients")
+    # rebuilt from sorted values, so that equal sets give equal bytes whatever made them
+    bitmap = BitMap(np.asarray(clients.to_array()))
     bitmap.run_optimize()
     return base64.b64encode(bitmap.serialize()).decode()
 
@@ -136,13 +159,16 @@ def decode_clients(encoded: str) -> BitMap:
     """Decode `encode_clients`.
 
     Raises:
-        MalformedDocument: not the canonical encoding of a set.
+        MalformedDocument: not the canonical encoding of a set of at most `LARGEST_SET` clients.
     """
     try:
-        bitmap: BitMap = BitMap.deserialize(base64.b64decode(encoded, validate=True))
-    except (ValueError, binascii.Error) as error:
-        raise MalformedDocument("a set of clients is not a Roaring bitmap in base64") from error
-    if encode_clients(bitmap) != encoded:
+        bitmap: BitMap = BitMap.deserialize(_decode_base64(encoded))
+        again = encode_clients(bitmap)
+    except (ValueError, IndexError):
+        raise MalformedDocument(
+            f"a set of clients is not base64 of a Roaring bitmap of at most {LARGEST_SET}"
+        ) from None
+    if again != encoded:
         raise MalformedDocument("a set of clients is not in canonical encoding")
     return bitmap
 
@@ -156,9 +182,12 @@ def decode_uint64(encoded: str) -> Uint64Vector:
     """Decode `encode_uint64`.
 
     Raises:
-        MalformedDocument: the length is not a multiple of 8 bytes.
+        MalformedDocument: not canonical base64, or the length is not a multiple of 8 bytes.
     """
-    content = base64.b64decode(encoded)
+    try:
+        content = _decode_base64(encoded)
+    except ValueError as error:
+        raise MalformedDocument(f"a vector is {error}") from None
     if len(content) % 8:
         raise MalformedDocument("a vector's bytes are not a multiple of 8")
     return np.frombuffer(content, "<u8").astype(np.uint64)

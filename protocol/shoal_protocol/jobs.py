@@ -6,12 +6,19 @@ import pydantic
 from pydantic import Field
 
 from shoal_protocol.documents import BoundDocument, Model, Role
-from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
+from shoal_protocol.encoding import (
+    LARGEST_CLIENT_INDEX,
+    LARGEST_SET,
+    Digest,
+    Name,
+    NonceHex,
+    Timestamp,
+)
 from shoal_protocol.errors import RefusedJob
 from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Policy
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.privacy import gaussian_mu
+from shoal_protocol.privacy import fits_budget, gaussian_mu
 
 
 class PrivacyDemand(Model):
@@ -36,6 +43,7 @@ class JobRequest(BoundDocument):
     """Analyst -> trainer: what to learn, from how many, by when and at what price."""
 
     signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
 
     kind: Literal["job_request"] = "job_request"
     nonce: NonceHex  # tells two otherwise equal requests apart
@@ -43,7 +51,7 @@ class JobRequest(BoundDocument):
     task: Task
     privacy: PrivacyDemand
     minimum_population: int = Field(ge=2)
-    maximum_population: int = Field(ge=2, le=LARGEST_CLIENT_INDEX)
+    maximum_population: int = Field(ge=2, le=LARGEST_SET)
     join_deadline: Timestamp
     round_seconds: int = Field(ge=1)  # for uploads, from a round's announcement to its deadline
     grace_seconds: int = Field(ge=1)  # for the services, from the deadline until they give up
@@ -67,7 +75,7 @@ def check_job(request: JobRequest, policy: Policy) -> None:
         raise RefusedJob(
             f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
         )
-    if request.privacy.mu > policy.maximum_mu:
+    if not fits_budget(spent_mu=request.privacy.mu, budget_mu=policy.maximum_mu):
         raise RefusedJob("epsilon and delta exceed what the policy allows for one client")
     if request.round_seconds + request.grace_seconds > policy.maximum_round_seconds:
         raise RefusedJob(

@@ -174,8 +174,8 @@ class Consortium:
         if (signed.body.consortium, signed.body.sequence, signed.body.previous) != expected:
             raise WrongManifest("the manifest is not the next version of the one in force")
         follows = self._opened(signed, roster, authority=self.manifest.authority)
-        if len(follows.roster) < len(self.roster):
-            raise MalformedDocument("a roster never loses clients; revoke them instead")
+        if not follows.roster.follows(self.roster):
+            raise MalformedDocument("a roster only enrols and revokes; an index keeps its client")
         return follows
 
     @classmethod
@@ -232,6 +232,8 @@ class Consortium:
             party = self.party(signed.signer)
             if party.name not in self._in_charge(body.signed_by):
                 raise WrongSigner
+            if body.signer_field and getattr(body, body.signer_field) != party.name:
+                raise WrongSigner("the document speaks for another party than its signer")
             key = bytes.fromhex(party.verify_key)
         signed.verify_signature(VerifyKey(key))
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from nacl.signing import VerifyKey
+from pyroaring import BitMap
 
 from shoal_protocol.encoding import VERSION, domain
 from shoal_protocol.errors import MalformedDocument, RevokedClient, UnknownClient
@@ -94,6 +95,20 @@ class Roster:
         """Return the indices of all clients that are enrolled and not revoked, ascending."""
         rows = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)
         return np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
+
+    @cached_property
+    def enrolled_set(self) -> BitMap:
+        """The clients of `enrolled`, as a set."""
+        return BitMap(self.enrolled())
+
+    def follows(self, earlier: "Roster") -> bool:
+        """Tell whether this roster only enrols and revokes clients, compared with `earlier`."""
+        if len(self) < len(earlier):
+            return False
+        before = np.frombuffer(earlier._keys, np.uint8).reshape(-1, _KEY_BYTES)
+        after = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)[: len(earlier)]
+        kept = (before == after).all(axis=1)
+        return bool((kept | ~after.any(axis=1)).all())
 
     def with_enrolled(self, keys: Iterable[VerifyKey]) -> "Roster":
         """Return a roster with further clients at the next free indices.

@@ -9,13 +9,14 @@ from pyroaring import BitMap
 
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
-from shoal_protocol.errors import RefusedSpec, RevokedClient, UnknownClient
+from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.privacy import (
-    SMALLEST_CLIENT_SCALE,
     client_noise_scale,
     effective_noise_clients,
+    fits_budget,
     fits_modulus,
+    is_fine_enough,
     round_mu,
 )
 from shoal_protocol.queries import Query
@@ -29,7 +30,7 @@ class Noise(Model):
     """Each client's noise: `scale` is its parameter on a coordinate of relative scale 1."""
 
     mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
-    scale: float = Field(gt=0)
+    scale: float = Field(gt=0, le=2.0**62)  # beyond that no sum fits the modulus
 
 
 class RoundSpec(BoundDocument):
@@ -162,11 +163,8 @@ def _check_parties(spec: RoundSpec, consortium: Consortium) -> None:
     population = spec.clients()
     if len(population) != spec.population_size:
         raise RefusedSpec("population_size is not the number of clients in the population")
-    try:
-        for client in population:
-            consortium.roster.verify_key_bytes(client)
-    except (UnknownClient, RevokedClient):
-        raise RefusedSpec("the population holds a client that is not enrolled") from None
+    if not population.issubset(consortium.roster.enrolled_set):
+        raise RefusedSpec("the population holds a client that is not enrolled")
     if spec.minimum_cohort != spec.population_size - spec.dropouts:
         raise RefusedSpec("minimum_cohort must be population_size less dropouts")
     if spec.minimum_cohort < manifest.policy.minimum_cohort:
@@ -180,12 +178,18 @@ def _check_noise(spec: RoundSpec, maximum_mu: float) -> None:
         )
     except ValueError as error:
         raise RefusedSpec("too few clients for so many dropouts and colluders") from error
-    if min(scale for _, scale in spec.noise_scales()) < SMALLEST_CLIENT_SCALE:
-        raise RefusedSpec(f"a client's noise scale must be at least {SMALLEST_CLIENT_SCALE}")
+    if not is_fine_enough(
+        noise_scale=min(scale for _, scale in spec.noise_scales()),
+        population=spec.population_size,
+        dropouts=spec.dropouts,
+        colluders=spec.colluders,
+        dimension=spec.dimension,
+    ):
+        raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
     cost = _cost(spec.query, spec.noise.scale, spec.population_size, spec.dropouts, spec.colluders)
     if not math.isclose(spec.mu, cost, rel_tol=_COST_TOLERANCE):
         raise RefusedSpec("mu is not what the query and its noise cost")
-    if cost > maximum_mu:
+    if not fits_budget(spent_mu=cost, budget_mu=maximum_mu):
         raise RefusedSpec("the noise is too little for the policy's epsilon and delta")
     if not fits_modulus(
         largest_value=spec.query.largest_value,
