@@ -136,7 +136,7 @@ def seal(
     X25519, XSalsa20-Poly1305, nonce BLAKE2b-24 of both public keys).
 
     Raises:
-        ValueError: the header speaks of another kind of share.
+        ValueError: the header speaks of another kind of share, or the box key is a weak one.
     """
     if header.kind is not share.kind:
         raise ValueError("the header names another kind of share")
@@ -144,7 +144,11 @@ def seal(
     private = random_bytes(bindings.crypto_box_SECRETKEYBYTES)
     public = bindings.crypto_scalarmult_base(private)
     nonce = hashlib.blake2b(public + box_key, digest_size=bindings.crypto_box_NONCEBYTES).digest()
-    box = public + bindings.crypto_box(_context(head) + share.payload, nonce, box_key, private)
+    try:
+        sealed = bindings.crypto_box(_context(head) + share.payload, nonce, box_key, private)
+    except CryptoError as error:
+        raise ValueError("the node's box key is not a usable X25519 key") from error
+    box = public + sealed
     signature = key.sign(domain("share_envelope") + head + box).signature
     return head + box + signature
 

@@ -5,7 +5,7 @@ the authority's signatures. No key is ever taken from what a server says at run 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import pydantic
 from nacl.signing import VerifyKey
@@ -30,7 +30,7 @@ from shoal_protocol.errors import (
 from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.roster import Roster
 
-Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#]+$", max_length=300)]
+Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
 Certificate = Annotated[
     str,
     StringConstraints(
@@ -38,6 +38,10 @@ Certificate = Annotated[
     ),
 ]
 Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+AUTHORITY_NAME: Final = "authority"
+_RESERVED_NAMES: Final = {AUTHORITY_NAME, Role.CLIENT.value}  # they sign without being parties
 
 
 class ServiceParty(Model):
@@ -123,12 +127,11 @@ class Manifest(Document):
         }.items():
             if len(set(values)) != len(values):
                 raise ValueError(f"two parties share their {what}")
+        if _RESERVED_NAMES & {party.name for party in parties}:
+            raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
         if (self.sequence == 1) != (self.previous is None):
             raise ValueError("the first version has no previous one, every other has")
         return self
-
-
-AUTHORITY_NAME = "authority"
 
 
 @dataclass(frozen=True)
