@@ -1,0 +1,129 @@
+"""Self-signed TLS certificates of parties; knows host names and dates, no consortium and no file.
+
+There is no certificate authority: a certificate is listed in the manifest, and who connects to
+its party trusts exactly that one. It therefore must pass as its own trust anchor under strict
+X.509 checks (RFC 5280) with the host name checked, and it must not be able to sign another.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_CLOCK_SKEW = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class TlsIdentity:
+    """A certificate and its private key, both in PEM."""
+
+    certificate_pem: str
+    private_key_pem: bytes = field(repr=False)
+
+
+def self_signed(
+    common_name: str, hosts: Sequence[str], *, now: datetime, valid_days: int
+) -> TlsIdentity:
+    """Make a P-256 key and a certificate for `hosts` (names or IP addresses), valid from now.
+
+    Its validity begins a day early, for clocks that are behind.
+
+    Raises:
+        ValueError: no host, one that is neither a host name nor an address, or no days.
+    """
+    if not hosts:
+        raise ValueError("a certificate needs at least one host name")
+    if valid_days < 1:
+        raise ValueError("a certificate must be valid for at least one day")
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    key_identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=valid_days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_signatures_only(), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)]),
+            critical=False,
+        )
+        .add_extension(key_identifier, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_identifier),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    return TlsIdentity(
+        certificate.public_bytes(serialization.Encoding.PEM).decode(),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def host_of(url: str) -> str:
+    """Return the host of an https URL that has no path.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError("the URL has a malformed address or port") from error
+    if parts.scheme != "https" or not parts.hostname or port == 0:
+        raise ValueError("the URL must be of the form https://host or https://host:port")
+    if parts.path or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("the URL must end after the host and port")
+    return parts.hostname
+
+
+def port_of(url: str) -> int:
+    """Return the port of an https URL."""
+    return urlsplit(url).port or 443
+
+
+def _signatures_only() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        labels = host.split(".")
+        if len(host) > 253 or not all(_is_label(label) for label in labels):
+            raise ValueError(f"{host!r} is neither a host name nor an IP address") from None
+        return x509.DNSName(host)
+
+
+def _is_label(label: str) -> bool:
+    inner = label.replace("-", "").replace("_", "")
+    return 1 <= len(label) <= 63 and inner.isascii() and inner.isalnum() and label[0] != "-"

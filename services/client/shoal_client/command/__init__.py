@@ -1,0 +1,32 @@
+"""The `shoal` command: it reads arguments and prints; the work is done by the modules beside it.
+
+Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
+refused; 4 a service could not be reached; 5 the job ended without a posterior.
+"""
+
+import typer
+
+from shoal_client.command import clients, consortium, party, quickstart
+from shoal_client.command.terminal import OneLineErrors
+
+app = typer.Typer(
+    name="shoal",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback with local variables would show keys
+    help="Bayesian learning, with differential privacy, on data that never leaves its owners.",
+    epilog=(
+        "Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; "
+        "3 a service refused; 4 a service could not be reached; 5 the job ended without a "
+        "posterior."
+    ),
+)
+app.add_typer(party.app, name="party")
+app.add_typer(consortium.app, name="consortium")
+app.add_typer(clients.app, name="clients")
+app.command("quickstart")(quickstart.quickstart)
+
+
+def main() -> None:
+    """Run the command."""
+    app()

@@ -1,0 +1,39 @@
+"""The options that state a consortium's policy; they have no defaults here."""
+
+from typing import Annotated
+
+import pydantic
+import typer
+
+from shoal_protocol.documents import describe
+from shoal_protocol.manifest import Policy
+
+MinimumCohort = Annotated[int, typer.Option(min=2, help="Smallest cohort that may be summed.")]
+MaximumEpsilon = Annotated[
+    float, typer.Option(help="Largest epsilon of one client over all jobs together.")
+]
+Delta = Annotated[float, typer.Option(help="The delta that belongs to it.")]
+MaximumRoundSeconds = Annotated[
+    int, typer.Option(min=1, max=30 * 86_400, help="Longest that a round may last.")
+]
+
+
+def policy(
+    *, minimum_cohort: int, maximum_epsilon: float, delta: float, maximum_round_seconds: int
+) -> Policy:
+    """Return the policy, with every mechanism and query of this version allowed.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+    try:
+        return Policy(
+            minimum_cohort=minimum_cohort,
+            maximum_epsilon=maximum_epsilon,
+            delta=delta,
+            mechanisms=("discrete_gaussian",),
+            queries=("second_moments", "second_moment_matrix"),
+            maximum_round_seconds=maximum_round_seconds,
+        )
+    except pydantic.ValidationError as error:
+        raise ValueError(describe(error)) from error

@@ -1,0 +1,208 @@
+"""Cards go together into a manifest only if every role is filled and nobody appears twice."""
+
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nacl.signing import SigningKey
+
+from shoal_client.parties import (
+    Card,
+    PartyRole,
+    enrol,
+    fingerprint,
+    first_manifest,
+    new_party,
+    next_manifest,
+    read_card,
+    shared_operators,
+    write_card,
+)
+from shoal_protocol.manifest import Consortium, Policy
+from shoal_protocol.roster import Roster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POLICY = Policy(
+    minimum_cohort=2,
+    maximum_epsilon=1.0,
+    delta=1e-5,
+    mechanisms=("discrete_gaussian",),
+    queries=("second_moments",),
+    maximum_round_seconds=60,
+)
+AUTHORITY = SigningKey(b"a" * 32)
+_numbers = count()
+
+
+def counted(size: int) -> bytes:
+    """Return bytes that no earlier call returned."""
+    return next(_numbers).to_bytes(size, "big")
+
+
+def card(role: str, name: str | None = None, operator: str | None = None) -> Card:
+    return new_party(
+        PartyRole(role),
+        name=name or f"{role}-{next(_numbers)}",
+        operator=operator or f"operator {next(_numbers)}",
+        url=None if role == "analyst" else "https://127.0.0.1:8440",
+        extra_hosts=[],
+        now=NOW,
+        valid_days=10,
+        random_bytes=counted,
+    ).card
+
+
+def cards() -> list[Card]:
+    return [card(role) for role in ("compute", "compute", "aggregator", "trainer", "analyst")]
+
+
+def keys(number: int, first: int = 0) -> list[SigningKey]:
+    return [SigningKey(index.to_bytes(32, "big")) for index in range(first, first + number)]
+
+
+def roster(number: int) -> Roster:
+    return Roster(b"".join(bytes(key.verify_key) for key in keys(number)))
+
+
+def consortium(clients: int = 3) -> Consortium:
+    held = roster(clients)
+    signed = first_manifest("trial", cards(), roster=held, policy=POLICY, authority=AUTHORITY)
+    return Consortium.pinned(signed.encode(), held.encode(), digest=signed.digest)
+
+
+@pytest.mark.parametrize("role", list(PartyRole))
+def test_a_card_comes_back_from_its_file(role) -> None:
+    made = card(role.value)
+    assert read_card(write_card(made)) == made
+
+
+@pytest.mark.parametrize("field", ["name", "verify_key", "operator"])
+def test_a_fingerprint_depends_on_what_the_card_says(field) -> None:
+    made = card("analyst")
+    other = made.model_copy(update={field: "0" * 64})
+    assert fingerprint(made) != fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'{"role":"king"}', b'{"role":"analyst","name":"../x"}']
+)
+def test_what_is_no_card_is_refused(content) -> None:
+    with pytest.raises(ValueError, match="not a party's card"):
+        read_card(content)
+
+
+def test_no_private_key_is_in_a_card_or_in_the_representation_of_a_party() -> None:
+    party = new_party(
+        PartyRole.COMPUTE,
+        name="compute-0",
+        operator="a",
+        url="https://localhost",
+        extra_hosts=[],
+        now=NOW,
+        valid_days=1,
+        random_bytes=counted,
+    )
+    for key in (party.signing_key, party.box_key):
+        assert bytes(key).hex() not in write_card(party.card).decode() + repr(party)
+
+
+@pytest.mark.parametrize(("role", "url"), [("analyst", "https://a.example"), ("compute", None)])
+def test_a_url_is_for_services_and_only_for_them(role, url) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        new_party(
+            PartyRole(role),
+            name="a",
+            operator="a",
+            url=url,
+            extra_hosts=[],
+            now=NOW,
+            valid_days=1,
+            random_bytes=counted,
+        )
+
+
+def test_a_manifest_is_the_one_that_parties_will_accept() -> None:
+    made = consortium(3)
+    assert (made.manifest.sequence, len(made.roster)) == (1, 3)
+    assert made.manifest.authority == bytes(AUTHORITY.verify_key).hex()
+
+
+@pytest.mark.parametrize("missing", range(5))
+def test_a_consortium_with_a_role_unfilled_is_refused(missing) -> None:
+    incomplete = cards()
+    del incomplete[missing]
+    with pytest.raises(ValueError, match="a consortium has"):
+        first_manifest("trial", incomplete, roster=roster(0), policy=POLICY, authority=AUTHORITY)
+
+
+@pytest.mark.parametrize("role", ["aggregator", "trainer"])
+def test_a_second_aggregator_or_trainer_is_refused(role) -> None:
+    with pytest.raises(ValueError, match="exactly one"):
+        first_manifest(
+            "trial", [*cards(), card(role)], roster=roster(0), policy=POLICY, authority=AUTHORITY
+        )
+
+
+def test_a_name_or_a_key_in_use_by_two_parties_is_refused() -> None:
+    listed = cards()
+    for twin in (listed[0], card("analyst", name=listed[0].name)):
+        with pytest.raises(ValueError, match="two parties share"):
+            first_manifest(
+                "trial", [*listed, twin], roster=roster(0), policy=POLICY, authority=AUTHORITY
+            )
+
+
+def test_the_next_version_follows_and_changes_only_the_roster() -> None:
+    current = consortium(2)
+    longer = enrol(current.roster, [key.verify_key for key in keys(3, first=50)])
+    signed = next_manifest(current, roster=longer, authority=AUTHORITY)
+    following = current.successor(signed.encode(), longer.encode())
+    before, after = (
+        version.manifest.model_dump(exclude={"sequence", "previous", "roster"})
+        for version in (current, following)
+    )
+    assert before == after
+    assert (following.manifest.sequence, len(following.roster)) == (2, 5)
+
+
+def test_only_the_authority_can_make_the_next_version() -> None:
+    with pytest.raises(ValueError, match="not the key of the authority"):
+        next_manifest(consortium(), roster=roster(3), authority=SigningKey(b"b" * 32))
+
+
+@given(enrolled=st.integers(0, 8), further=st.integers(1, 8))
+def test_enrolling_keeps_every_index_that_was_given(enrolled, further) -> None:
+    before = roster(enrolled)
+    after = enrol(before, [key.verify_key for key in keys(further, first=enrolled)])
+    expected = [bytes(key.verify_key) for key in keys(enrolled + further)]
+    assert [after.verify_key_bytes(index) for index in range(len(after))] == expected
+
+
+def test_a_client_is_enrolled_only_once() -> None:
+    twice = [key.verify_key for key in keys(1, first=9)] * 2
+    for held, new, why in (
+        (roster(3), [keys(1)[0].verify_key], "enrolled already"),
+        (roster(3), twice, "twice"),
+        (roster(3), [], "no client"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            enrol(held, new)
+
+
+def test_operators_that_run_several_services_are_named() -> None:
+    listed = [
+        card("compute", "node-a", "St. Mary"),
+        card("compute", "node-b", "st. mary"),
+        card("aggregator", "sums", "Registry"),
+        card("trainer", "model", "University"),
+        card("analyst", "ada", "University"),
+    ]
+    manifest = first_manifest(
+        "trial", listed, roster=roster(0), policy=POLICY, authority=AUTHORITY
+    ).body
+    assert sorted(name for names in shared_operators(manifest).values() for name in names) == [
+        "node-a",
+        "node-b",
+    ]

@@ -1,0 +1,259 @@
+"""Files of parties and consortia: private where they must be, never overwritten, never half."""
+
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_client import consortium_files, party_files, private_files
+from shoal_client.parties import PartyRole, new_party, next_manifest
+from shoal_client.private_files import replace, write_new
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import check_party, load_party
+from shoal_protocol.roster import Roster
+from tests.command.test_consortium_building import (
+    AUTHORITY,
+    NOW,
+    consortium,
+    counted,
+    keys,
+)
+
+
+def party(role=PartyRole.COMPUTE):
+    return new_party(
+        role,
+        name="compute-0",
+        operator="St. Mary",
+        url=None if role is PartyRole.ANALYST else "https://127.0.0.1:8440",
+        extra_hosts=["localhost"],
+        now=NOW,
+        valid_days=1,
+        random_bytes=counted,
+    )
+
+
+def files(directory) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def stored(directory):
+    made = consortium(3)
+    consortium_files.create(directory, made.signed_manifest, made.roster)
+    return made
+
+
+def test_a_new_file_never_takes_the_place_of_another(tmp_path) -> None:
+    path = tmp_path / "file"
+    write_new(path, b"first", private=True)
+    with pytest.raises(FileExistsError):
+        write_new(path, b"second", private=True)
+    assert files(tmp_path) == {"file": b"first"}
+
+
+def test_a_replacement_that_fails_leaves_the_old_content(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    replace(path, b"first")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(private_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        replace(path, b"second")
+    assert files(tmp_path) == {"file": b"first"}
+
+
+def test_private_files_of_a_party_are_private_and_its_card_is_not(tmp_path) -> None:
+    home = tmp_path / "compute-0"
+    party_files.write_party(home, party())
+    modes = {path.name: path.stat().st_mode & 0o777 for path in home.iterdir()}
+    assert modes == {
+        "signing.key": 0o600,
+        "box.key": 0o600,
+        "tls.key": 0o600,
+        "tls.crt": 0o644,
+        "card.json": 0o644,
+    }
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("role", list(PartyRole))
+def test_a_service_can_load_the_party_that_was_written(tmp_path, role) -> None:
+    made = party(role)
+    party_files.write_party(tmp_path / "party", made)
+    loaded = load_party(tmp_path / "party")
+    assert bytes(loaded.signing_key) == bytes(made.signing_key)
+    assert (loaded.box_private_key is None) == (role is not PartyRole.COMPUTE)
+
+
+def test_an_existing_party_is_left_as_it_is(tmp_path) -> None:
+    home = tmp_path / "compute-0"
+    party_files.write_party(home, party())
+    before = files(tmp_path)
+    with pytest.raises(FileExistsError):
+        party_files.write_party(home, party())
+    assert files(tmp_path) == before
+
+
+def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(party_files, "write_tls", broken)
+    with pytest.raises(OSError, match="No space left"):
+        party_files.write_party(tmp_path / "compute-0", party())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clients_keys_are_private_and_their_enrolment_matches_line_by_line(tmp_path) -> None:
+    made = keys(5)
+    enrolment = party_files.write_client_keys(tmp_path / "clients.key", made)
+    assert (tmp_path / "clients.key").stat().st_mode & 0o777 == 0o600
+    seeds = (tmp_path / "clients.key").read_text().split()
+    assert [SigningKey(bytes.fromhex(seed)).verify_key for seed in seeds] == (
+        party_files.read_enrolments([enrolment])
+    )
+    before = files(tmp_path)
+    with pytest.raises(FileExistsError):
+        party_files.write_client_keys(tmp_path / "clients.key", keys(1))
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", ["", "xyz\n", "00" * 31 + "\n", "é" * 64])
+def test_what_is_no_enrolment_is_refused_with_its_file_named(tmp_path, content) -> None:
+    (tmp_path / "broken").write_text(content)
+    with pytest.raises(ValueError, match="broken"):
+        party_files.read_enrolments([tmp_path / "broken"])
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path) -> None:
+    party_files.write_signing_key(tmp_path / "signing.key", AUTHORITY)
+    (tmp_path / "signing.key").chmod(0o640)
+    with pytest.raises(ValueError, match="chmod 600"):
+        party_files.read_signing_key(tmp_path / "signing.key")
+
+
+def test_a_pin_changes_only_on_request(tmp_path) -> None:
+    first, second = "ab" * 32, "cd" * 32
+    party_files.write_pin(tmp_path, first, replace_other=False)
+    party_files.write_pin(tmp_path, first, replace_other=False)
+    with pytest.raises(ValueError, match="another digest"):
+        party_files.write_pin(tmp_path, second, replace_other=False)
+    assert (tmp_path / "pin").read_text() == first + "\n"
+    party_files.write_pin(tmp_path, second, replace_other=True)
+    assert (tmp_path / "pin").read_text() == second + "\n"
+
+
+@pytest.mark.parametrize("digest", ["", "ab", "AB" * 32, "ab" * 32 + "\n"])
+def test_what_is_no_digest_is_not_pinned(tmp_path, digest) -> None:
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        party_files.write_pin(tmp_path, digest, replace_other=False)
+
+
+def test_every_version_is_kept_and_the_newest_one_repeated(tmp_path) -> None:
+    first = stored(tmp_path)
+    revoked = first.roster.with_revoked([1])
+    signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
+    consortium_files.add_version(tmp_path, signed, revoked)
+    assert [version.digest for version in consortium_files.open_chain(tmp_path)] == [
+        first.digest,
+        signed.digest,
+    ]
+    assert files(tmp_path) == {
+        "history/000001-manifest.json": first.signed_manifest.encode(),
+        "history/000001-roster.bin": first.roster.encode(),
+        "history/000002-manifest.json": signed.encode(),
+        "history/000002-roster.bin": revoked.encode(),
+        "manifest.json": signed.encode(),
+        "roster.bin": revoked.encode(),
+    }
+
+
+def test_a_service_that_pinned_the_first_version_follows_the_directory_to_the_newest(
+    tmp_path,
+) -> None:
+    first = stored(tmp_path / "consortium")
+    longer = first.roster.with_enrolled([keys(1, first=70)[0].verify_key])
+    signed = next_manifest(first, roster=longer, authority=AUTHORITY)
+    consortium_files.add_version(tmp_path / "consortium", signed, longer)
+    book = ManifestBook.open(tmp_path / "consortium", first.digest, tmp_path / "data")
+    assert book.current.digest == signed.digest
+
+
+def test_a_version_that_does_not_follow_changes_nothing(tmp_path) -> None:
+    first = stored(tmp_path)
+    before = files(tmp_path)
+    shorter = Roster(b"")
+    rival = next_manifest(first, roster=shorter, authority=AUTHORITY)
+    with pytest.raises(ValueError, match="does not follow"):
+        consortium_files.add_version(tmp_path, rival, shorter)
+    assert files(tmp_path) == before
+
+
+def test_a_second_writer_is_turned_away(tmp_path) -> None:
+    first = stored(tmp_path)
+    write_new(tmp_path / "history" / ".writing", b"", private=False)
+    signed = next_manifest(first, roster=first.roster, authority=AUTHORITY)
+    with pytest.raises(ValueError, match="another command"):
+        consortium_files.add_version(tmp_path, signed, first.roster)
+
+
+@pytest.mark.parametrize(
+    "stop_after", ["history/000002-roster.bin", "history/000002-manifest.json"]
+)
+def test_a_crash_while_a_version_is_added_leaves_a_whole_chain(
+    tmp_path, monkeypatch, stop_after
+) -> None:
+    first = stored(tmp_path)
+    revoked = first.roster.with_revoked([0])
+    signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
+
+    class Crash(BaseException):
+        pass
+
+    def crashing(write):
+        def wrapped(path, *arguments, **options):
+            write(path, *arguments, **options)
+            if str(path).endswith(stop_after):
+                raise Crash
+
+        return wrapped
+
+    monkeypatch.setattr(consortium_files, "write_new", crashing(write_new))
+    monkeypatch.setattr(consortium_files, "replace", crashing(replace))
+    with pytest.raises(Crash):
+        consortium_files.add_version(tmp_path, signed, revoked)
+    monkeypatch.undo()
+
+    chain = consortium_files.open_chain(tmp_path)
+    if len(chain) == 1:
+        consortium_files.add_version(tmp_path, signed, revoked)
+    consortium_files.repair(tmp_path)
+    assert consortium_files.open_chain(tmp_path)[-1].digest == signed.digest
+    assert (tmp_path / "manifest.json").read_bytes() == signed.encode()
+    assert (tmp_path / "roster.bin").read_bytes() == revoked.encode()
+
+
+def test_a_chain_must_hold_the_version_that_was_pinned(tmp_path) -> None:
+    first = stored(tmp_path)
+    assert consortium_files.open_chain(tmp_path, pin=first.digest)[0].digest == first.digest
+    with pytest.raises(ValueError, match="pinned"):
+        consortium_files.open_chain(tmp_path, pin="00" * 32)
+
+
+def test_a_version_that_was_tampered_with_is_found_out(tmp_path) -> None:
+    stored(tmp_path)
+    roster = tmp_path / "history" / "000001-roster.bin"
+    roster.write_bytes(roster.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="roster"):
+        consortium_files.open_chain(tmp_path)
+
+
+def test_a_party_of_a_consortium_passes_the_check_of_its_service(tmp_path) -> None:
+    made = stored(tmp_path)
+    party_files.write_party(tmp_path / "stranger", party())
+    with pytest.raises(Exception, match="manifest"):
+        check_party(load_party(tmp_path / "stranger"), made)
