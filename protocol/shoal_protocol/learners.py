@@ -63,7 +63,7 @@ class LinearRegressionTask(BaseModel):
     projection: bool
     radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
-    prior_sd: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 1.0
+    prior_sd: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.5
     grid_bits: Annotated[int, Field(ge=8, le=15, strict=True)] = 10
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
 

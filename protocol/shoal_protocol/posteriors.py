@@ -15,9 +15,8 @@ FloatMatrix = NDArray[np.float64]
 class Posterior(BaseModel):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
-    `names` has "intercept" first if the model has a constant term, then the features. The
-    covariance accounts for the records' scatter and for the privacy noise alike. `records` is how
-    many records went into it.
+    `names` are "intercept", then the features. The covariance accounts for the records' scatter
+    and for the privacy noise alike. `records` is how many records went into it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

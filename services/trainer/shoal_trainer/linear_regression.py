@@ -1,0 +1,221 @@
+"""Bayesian linear regression from private sums, plain or with projection; does no I/O.
+
+Plain: one round of second moments. With projection (Algorithm 2 of Heikkilä et al. 2017, with the
+corrected sensitivities of docs/mathematics.md): a first round measures the columns' root mean
+squares about the middle of their bounds, thresholds are chosen on auxiliary data, and the second
+round's columns are scaled by thresholds times root mean squares.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.learners import LinearRegressionTask
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_trainer.learning import ReleasedSum, RequestedRound
+from shoal_trainer.posterior import Coefficients, NoisyMoments, noise_aware_posterior
+from shoal_trainer.thresholds import choose_thresholds
+
+FIRST_ROUND_SHARE: Final = 0.2
+"""Share of mu^2 that the projection's first round costs."""
+
+_ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
+_SMALLEST_ROOT_MEAN_SQUARE: Final = 0.05
+
+
+@dataclass(frozen=True)
+class LinearRegression:
+    """The learner of one `LinearRegressionTask`."""
+
+    task: LinearRegressionTask
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        if population < 1:
+            raise ValueError("the population must be positive")
+        for released in sums:
+            self._refuse_foreign(released.query)
+        match [(released.query, released) for released in sums]:
+            case [(SecondMomentMatrix() as query, released)] if not self.task.projection:
+                return _posterior(query, released, self.task.prior_sd)
+            case [(SecondMoments(), _), (SecondMomentMatrix() as query, released)] if (
+                self.task.projection
+            ):
+                return _posterior(query, released, self.task.prior_sd)
+            case [(SecondMoments() as moments, released)] if self.task.projection:
+                return self._projected_round(moments, released)
+            case [] if self.task.projection:
+                return RequestedRound(
+                    query=self._moments_query(population), share=FIRST_ROUND_SHARE
+                )
+            case []:
+                query = self._matrix_query(self._bounded_columns(), self._radius(population))
+                return RequestedRound(query=query, share=1.0)
+        raise ValueError("the sums are not those of this task's rounds, in order")
+
+    def _refuse_foreign(self, query: SecondMoments | SecondMomentMatrix) -> None:
+        names = tuple(column.name for column in self.task.columns)
+        asked = (names, self.task.intercept, self.task.records_per_client)
+        if (query.column_names, query.intercept, query.records_per_client) != asked:
+            raise ValueError("a sum answers another task's query")
+
+    def _bounded_columns(self) -> tuple[Column, ...]:
+        return tuple(bounds.column() for bounds in self.task.columns)
+
+    def _radius(self, population: int) -> float:
+        """Return the task's radius, or one by the public rule.
+
+        The rule assumes normalised columns with second moment .13. The fewer clients, the more
+        noise matters and the more rows may be shrunk: the radius is the mean of the squared norm,
+        plus 1.1 of its standard deviations for every factor of ten beyond 400 clients.
+        """
+        if self.task.radius is not None:
+            return self.task.radius
+        width = len(self.task.columns)
+        deviations = 1.1 * math.log10(max(1.0, population / 400.0))
+        squared_norm = _ASSUMED_SECOND_MOMENT * (width + deviations * math.sqrt(2.0 * width))
+        return _tidy(math.sqrt(self.task.intercept**2 + squared_norm))
+
+    def _moments_query(self, population: int) -> SecondMoments:
+        return SecondMoments(
+            columns=self._bounded_columns(),
+            intercept=self.task.intercept,
+            radius=self._radius(population),
+            grid_bits=self.task.grid_bits,
+            records_per_client=self.task.records_per_client,
+        )
+
+    def _matrix_query(self, columns: tuple[Column, ...], radius: float) -> SecondMomentMatrix:
+        return SecondMomentMatrix(
+            columns=columns,
+            intercept=self.task.intercept,
+            radius=radius,
+            grid_bits=self.task.grid_bits,
+            records_per_client=self.task.records_per_client,
+        )
+
+    def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
+        has_intercept = int(query.intercept > 0.0)
+        moments = query.moments_from(first.values)
+        records = _record_count(query, float(moments[0]), first.cohort_size)
+        noise_sd = query.noise_sd(noise_scale=first.noise_scale, cohort_size=first.cohort_size)
+        mean_squares = moments[has_intercept:] / records
+        floor = max(_SMALLEST_ROOT_MEAN_SQUARE**2, 0.5 * noise_sd / records)
+        spreads = np.sqrt(np.clip(mean_squares, floor, 1.0))
+        # Round 2 has (1 - share)/share times the first round's mu^2.
+        mu = query.sensitivity / (first.noise_scale * math.sqrt(first.cohort_size))
+        mu *= math.sqrt((1.0 - FIRST_ROUND_SHARE) / FIRST_ROUND_SHARE)
+        chosen = choose_thresholds(
+            records=records,
+            features=len(self.task.features),
+            intercept=self.task.intercept,
+            mu=mu / self.task.records_per_client,
+        )
+        factors = [chosen.features] * len(self.task.features) + [chosen.target]
+        columns = tuple(
+            Column(
+                name=column.name, centre=column.centre, scale=_tidy(column.scale * spread * factor)
+            )
+            for column, spread, factor in zip(query.columns, spreads.tolist(), factors, strict=True)
+        )
+        return RequestedRound(
+            query=self._matrix_query(columns, _tidy(chosen.radius)), share=1.0 - FIRST_ROUND_SHARE
+        )
+
+
+def _posterior(query: SecondMomentMatrix, released: ReleasedSum, prior_sd: float) -> Posterior:
+    matrix = query.matrix_from(released.values)
+    diagonal_sd, off_diagonal_sd = query.noise_sd(
+        noise_scale=released.noise_scale, cohort_size=released.cohort_size
+    )
+    records = _record_count(query, float(matrix[0, 0]), released.cohort_size)
+    prior = np.full(len(matrix) - 1, prior_sd)
+    constant = _lattice_intercept(query)
+    if constant > 0.0:
+        prior[0] /= constant
+    moments = NoisyMoments(
+        matrix=matrix,
+        diagonal_sd=diagonal_sd,
+        off_diagonal_sd=off_diagonal_sd,
+        records=records,
+    )
+    result = noise_aware_posterior(moments, prior)
+    shrinkage = _mean_squared_shrinkage(query, float(matrix[0, 0]), diagonal_sd, records)
+    return _in_data_units(query, result, result.residual_sd / math.sqrt(shrinkage), records)
+
+
+def _in_data_units(
+    query: SecondMomentMatrix, result: Coefficients, residual_sd: float, records: int
+) -> Posterior:
+    """Undo the normalisation: y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j)."""
+    constant = _lattice_intercept(query)
+    *features, target = query.columns
+    centres = np.array([column.centre for column in features])
+    slopes = target.scale / np.array([column.scale for column in features])
+    transform: NDArray[np.float64] = np.vstack([-centres * slopes, np.diag(slopes)])
+    if constant > 0.0:
+        first = np.zeros(len(transform))
+        first[0] = target.scale * constant
+        transform = np.column_stack([first, transform])
+    offset = np.zeros(len(transform))
+    offset[0] = target.centre
+    mean = offset + transform @ result.mean
+    covariance = transform @ result.covariance @ transform.T
+    return Posterior(
+        names=("intercept", *(column.name for column in features)),
+        target=target.name,
+        coefficients=tuple(mean.tolist()),
+        covariance=tuple(tuple(row) for row in covariance.tolist()),
+        residual_sd=residual_sd * target.scale,
+        records=records,
+    )
+
+
+def _lattice_intercept(query: SecondMoments | SecondMomentMatrix) -> float:
+    """Return the constant coordinate as the grid rounds it."""
+    return math.floor(query.intercept * query.grid) / query.grid
+
+
+def _record_count(
+    query: SecondMoments | SecondMomentMatrix, first_moment: float, cohort_size: int
+) -> int:
+    """Return how many records went in: exact for one per client, else an estimate.
+
+    The estimate is from the constant's second moment, of which shrinking is taken to cost a tenth;
+    without a constant every client is taken to have the largest number allowed.
+    """
+    most = cohort_size * query.records_per_client
+    if query.records_per_client == 1 or query.intercept == 0.0:
+        return most
+    estimate = first_moment / (0.9 * _lattice_intercept(query) ** 2)
+    return round(min(max(estimate, cohort_size), most))
+
+
+def _mean_squared_shrinkage(
+    query: SecondMomentMatrix, first_moment: float, noise_sd: float, records: int
+) -> float:
+    """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
+
+    A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is seen in the
+    constant's second moment; it is combined with a prior guess of .9 +- .1.
+    """
+    if query.squared_norm_limit is None or query.intercept == 0.0:
+        return 1.0
+    whole = records * _lattice_intercept(query) ** 2
+    precision = (whole / noise_sd) ** 2
+    estimate = (first_moment / whole * precision + 0.9 / 0.1**2) / (precision + 1.0 / 0.1**2)
+    return min(max(estimate, 0.4), 1.0)
+
+
+def _tidy(value: float) -> float:
+    """Round to six digits, so that a published query is readable."""
+    return float(f"{value:.6g}")
