@@ -42,18 +42,20 @@ def make_identity(
     address: str = "127.0.0.1",
     authority: bool = False,
     issuer: Identity | None = None,
+    key: ec.EllipticCurvePrivateKey | None = None,
     days: int = 36500,
 ) -> Identity:
-    """Make a certificate for `address`, signed by itself unless an `issuer` is given."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    # Both have the same name: then a chain from one to the other can be built.
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "party")])
+    """Make a certificate for `address`, signed by itself unless an `issuer` is given,
+    over a new key unless one is given."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"party {serial}")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
-        .issuer_name(name)
+        .issuer_name(issuer.certificate.subject if issuer else name)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(serial)
         .not_valid_before(VALID_FROM)
         .not_valid_after(VALID_FROM + timedelta(days=days))
         .add_extension(

@@ -1,6 +1,7 @@
 """Files that a service must be able to trust before it starts."""
 
 import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_a_link_counts_as_the_file_it_leads_to(tmp_path: Path) -> None:
 
 def test_the_pinned_certificate_with_its_key_is_served(tmp_path: Path) -> None:
     identity = make_identity()
-    assert server_tls(*identity.write(tmp_path), identity.pem)
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    assert tls.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_a_key_of_another_certificate_is_refused_naming_the_key(tmp_path: Path) -> None:
@@ -84,9 +86,9 @@ def test_a_renewed_certificate_over_the_same_key_is_still_not_the_pinned_one(
     tmp_path: Path,
 ) -> None:
     identity = make_identity()
-    renewed = make_identity(issuer=identity)
+    renewed = make_identity(key=identity.key)
     with pytest.raises(StartupRefused, match="manifest pins"):
-        server_tls(*identity.write(tmp_path), renewed.pem)
+        server_tls(*renewed.write(tmp_path), identity.pem)
 
 
 def test_a_tls_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""What every service answers beside its own endpoints, and what can be learnt from it."""
+
+import subprocess
+import sys
+
+import httpx
+import pytest
+import structlog
+from fastapi import APIRouter, FastAPI
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.application import create_application
+from shoal_protocol.errors import NotReady
+
+
+async def ready() -> None:
+    """Always ready."""
+
+
+async def not_ready() -> None:
+    raise NotReady
+
+
+def make_app() -> FastAPI:
+    app = create_application("test", ready=ready, registry=CollectorRegistry())
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/clients/{index}")
+    async def client(index: str) -> None:
+        del index
+
+    app.include_router(router)
+    return app
+
+
+async def get(app: FastAPI, path: str, method: str = "GET") -> httpx.Response:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:
+        return await client.request(method, path)
+
+
+async def test_a_running_service_says_that_it_is_alive_even_when_it_is_not_ready() -> None:
+    app = create_application("test", ready=not_ready, registry=CollectorRegistry())
+    assert (await get(app, "/healthz")).json() == {"status": "alive"}
+    response = await get(app, "/readyz")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert response.json()["type"] == "urn:shoal:problem:not-ready"
+
+
+async def test_a_ready_service_says_so() -> None:
+    assert (await get(make_app(), "/readyz")).json() == {"status": "ready"}
+
+
+async def test_the_interface_is_published_without_pages_that_load_scripts() -> None:
+    app = make_app()
+    assert "/v1/clients/{index}" in (await get(app, "/openapi.json")).json()["paths"]
+    assert (await get(app, "/docs")).status_code == 404
+    assert (await get(app, "/redoc")).status_code == 404
+
+
+async def test_metrics_name_route_templates_and_never_paths() -> None:
+    app = make_app()
+    await get(app, "/v1/clients/s3cret")
+    await get(app, "/v1/clients/s3cret-too")
+    await get(app, "/s3cret")
+    await get(app, "/v1/clients/s3cret", method="S3CRET")
+    text = (await get(app, "/metrics")).text
+    assert "s3cret" not in text.lower()
+    for sample in (
+        'shoal_http_requests_total{method="GET",route="/v1/clients/{index}",status="200"} 2.0',
+        'shoal_http_requests_total{method="GET",route="unmatched",status="404"} 1.0',
+        'shoal_http_requests_total{method="OTHER",route="/v1/clients/{index}",status="405"} 1.0',
+        "shoal_http_request_seconds_count"
+        '{method="GET",route="/v1/clients/{index}",status="200"} 2.0',
+    ):
+        assert sample in text.splitlines()
+
+
+async def test_the_request_log_names_route_templates_and_never_paths() -> None:
+    app = make_app()
+    with structlog.testing.capture_logs() as lines:
+        await get(app, "/v1/clients/s3cret?token=s3cret")
+        await get(app, "/s3cret")
+    assert [(line["route"], line["status"], line["log_level"]) for line in lines] == [
+        ("/v1/clients/{index}", 200, "debug"),
+        ("unmatched", 404, "info"),
+    ]
+    assert "s3cret" not in str(lines)
+
+
+async def test_two_applications_in_one_process_count_apart() -> None:
+    first, second = make_app(), make_app()
+    await get(first, "/v1/clients/1")
+    assert 'route="/v1/clients/{index}"' in (await get(first, "/metrics")).text
+    assert 'route="/v1/clients/{index}"' not in (await get(second, "/metrics")).text
+
+
+TRACED = """
+import asyncio, httpx, sys
+from opentelemetry import trace
+from prometheus_client import CollectorRegistry
+from shoal_hosting.application import create_application
+
+heard = []
+
+class Listener(trace.TracerProvider):
+    def get_tracer(self, *names, **more):
+        heard.append(names)
+        return trace.NoOpTracer()
+
+async def ready(): ...
+
+async def main():
+    trace.set_tracer_provider(Listener())
+    {application}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://t") as c:
+        await c.get("/readyz")
+    sys.exit(len(heard) > 0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("application", "heard"),
+    [
+        ('app = create_application("t", ready=ready, registry=CollectorRegistry())', 0),
+        # The same through a bare FastAPI shows that the listener would have heard.
+        ("from fastapi import FastAPI; app = FastAPI()", 1),
+    ],
+)
+def test_no_telemetry_leaves_even_where_a_provider_is_installed(
+    application: str, heard: int
+) -> None:
+    # In a process of its own, for a provider can be set only once.
+    program = TRACED.format(application=application)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (heard, "")

@@ -1,0 +1,114 @@
+"""A connection trusts one certificate and nothing else."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.application import create_application
+from shoal_hosting.connections import pinned_client, pinned_tls
+from shoal_hosting.security import server_tls
+from tests.hosting.certificates import Identity, make_identity
+from tests.hosting.loopback import served
+
+
+async def ready() -> None:
+    """Always ready."""
+
+
+async def ask(server: Identity, pinned: Identity, directory: Path) -> int:
+    """Serve as `server`, connect with `pinned`, and return the status."""
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    tls = server_tls(*server.write(directory), server.pem)
+    async with (
+        served(app, tls) as port,
+        pinned_client(pinned.pem, base_url=f"https://127.0.0.1:{port}") as client,
+    ):
+        return (await client.get("/healthz")).status_code
+
+
+async def test_the_pinned_certificate_is_accepted(tmp_path: Path) -> None:
+    identity = make_identity()
+    assert await ask(identity, identity, tmp_path) == 200
+
+
+async def test_another_certificate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
+        await ask(make_identity(), make_identity(), tmp_path)
+
+
+async def test_a_certificate_signed_with_the_pinned_one_is_refused(tmp_path: Path) -> None:
+    authority = make_identity(authority=True)
+    assert await ask(authority, authority, tmp_path) == 200
+    with pytest.raises(httpx.ConnectError, match="not the pinned one"):
+        await ask(make_identity(issuer=authority), authority, tmp_path)
+
+
+async def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
+    elsewhere = make_identity(address="127.0.0.2")
+    with pytest.raises(httpx.ConnectError, match="IP address mismatch"):
+        await ask(elsewhere, elsewhere, tmp_path)
+
+
+async def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
+    expired = make_identity(days=1)
+    with pytest.raises(httpx.ConnectError, match="expired"):
+        await ask(expired, expired, tmp_path)
+
+
+def test_blocking_sockets_are_held_to_the_same_pin(tmp_path: Path) -> None:
+    authority = make_identity(authority=True)
+    child = make_identity(issuer=authority)
+    tls = server_tls(*child.write(tmp_path), child.pem)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            try:
+                tls.wrap_socket(connection, server_side=True).close()
+            except OSError:
+                connection.close()  # the client hangs up: that is what is tested
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        with socket.create_connection(listener.getsockname()) as raw:
+            with pytest.raises(ssl.SSLCertVerificationError, match="not the pinned one"):
+                pinned_tls(authority.pem).wrap_socket(raw, server_hostname="127.0.0.1")
+        thread.join()
+
+
+@pytest.mark.parametrize("pem", ["", "s3cret", make_identity().pem + make_identity().pem])
+def test_anything_but_one_certificate_is_the_callers_fault(pem: str) -> None:
+    with pytest.raises(ValueError, match="exactly one certificate"):
+        pinned_client(pem)
+
+
+def test_a_broken_certificate_is_the_callers_fault() -> None:
+    pem = make_identity().pem
+    for broken in (pem[:200] + pem[260:], pem.replace("-----END", "-----FIN")):
+        with pytest.raises(ValueError, match="not valid PEM"):
+            pinned_client(broken)
+
+
+async def test_nothing_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
+    identity = make_identity()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 307 Elsewhere\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server, pinned_client(identity.pem) as client:
+        port = server.sockets[0].getsockname()[1]
+        response = await client.get(f"http://127.0.0.1:{port}/")
+    assert response.status_code == 307  # reached directly, and the redirect was not followed

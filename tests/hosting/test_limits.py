@@ -1,0 +1,165 @@
+"""Bodies are bounded in size and in time."""
+
+import asyncio
+import selectors
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.application import create_application
+
+LIMIT, LARGER_LIMIT = 10, 20
+
+
+async def ready() -> None:
+    """Always ready."""
+
+
+def make_app(grace_seconds: float = 30.0, slowest: float = 1000.0) -> FastAPI:
+    app = create_application(
+        "test",
+        ready=ready,
+        registry=CollectorRegistry(),
+        body_limit_bytes=LIMIT,
+        body_limit_bytes_by_ending={"/shares": LARGER_LIMIT},
+        body_grace_seconds=grace_seconds,
+        slowest_body_bytes_per_second=slowest,
+    )
+
+    @app.post("/v1/raw")
+    @app.post("/v1/rounds/{number}/shares")
+    async def raw(request: Request) -> int:
+        return len(await request.body())
+
+    @app.post("/v1/parsed")
+    async def parsed(body: list[int]) -> int:
+        return len(body)
+
+    return app
+
+
+async def post(app: FastAPI, path: str, content: Any, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:
+        return await client.post(path, content=content, headers=headers)
+
+
+def in_chunks(sizes: list[int]) -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncIterator[bytes]:
+        for size in sizes:
+            yield b"x" * size
+
+    return chunks()
+
+
+def assert_refused(response: httpx.Response, code: str, status: int) -> None:
+    assert (response.status_code, response.json()["type"]) == (status, f"urn:shoal:problem:{code}")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(("path", "limit"), [("/v1/raw", 10), ("/v1/rounds/7/shares", 20)])
+async def test_a_declared_length_over_the_limit_is_refused_before_anything_is_read(
+    path: str, limit: int
+) -> None:
+    app = make_app()
+    assert (await post(app, path, b"x" * limit)).json() == limit
+    # The body itself would pass, so only the declaration can be what is refused.
+    response = await post(app, path, b"x", **{"content-length": str(limit + 1)})
+    assert_refused(response, "body-too-large", 413)
+    response = await post(app, path, b"x", **{"content-length": "9" * 5000})
+    assert_refused(response, "body-too-large", 413)
+
+
+@given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6))
+def test_without_a_declared_length_the_bytes_are_counted(sizes: list[int]) -> None:
+    response = asyncio.run(post(make_app(), "/v1/raw", in_chunks(sizes)))
+    if sum(sizes) > LIMIT:
+        assert_refused(response, "body-too-large", 413)
+    else:
+        assert response.json() == sum(sizes)
+
+
+async def test_an_understated_length_does_not_help() -> None:
+    response = await post(make_app(), "/v1/raw", in_chunks([11]), **{"content-length": "1"})
+    assert_refused(response, "body-too-large", 413)
+
+
+async def test_a_body_that_fastapi_parses_is_bounded_too() -> None:
+    response = await post(
+        make_app(), "/v1/parsed", in_chunks([6, 6]), **{"content-type": "application/json"}
+    )
+    assert_refused(response, "body-too-large", 413)
+
+
+def silent_after(chunks: list[bytes]) -> Callable[[], Any]:
+    pending = list(chunks)
+
+    async def receive() -> dict[str, Any]:
+        if pending:
+            return {"type": "http.request", "body": pending.pop(0), "more_body": True}
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
+
+    return receive
+
+
+async def statuses(app: FastAPI, receive: Callable[[], Any], path: str) -> list[int]:
+    sent: list[int] = []
+
+    async def take(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
+    json_body = [(b"content-type", b"application/json")]
+    await app(scope | {"headers": json_body}, receive, take)
+    return sent
+
+
+@pytest.mark.parametrize("path", ["/v1/raw", "/v1/parsed"])
+@pytest.mark.parametrize("chunks", [[], [b"[1,"]])
+async def test_a_peer_that_falls_silent_is_let_go(path: str, chunks: list[bytes]) -> None:
+    app = make_app(grace_seconds=0.01)
+    assert await statuses(app, silent_after(chunks), path) == [408]
+
+
+class JumpingClock(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting for it."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        clock = self
+
+        class Selector(selectors.DefaultSelector):
+            def select(self, timeout: float | None = None) -> Any:
+                clock.now += timeout or 0.0
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("pause_seconds", "status"), [(3.2, 200), (3.3, 408)])
+def test_a_slow_body_earns_time_by_the_bytes_that_arrived(
+    pause_seconds: float, status: int
+) -> None:
+    pending = [b"xxxxx", b"xxxxx"]
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(pause_seconds)
+        return {"type": "http.request", "body": pending.pop(0), "more_body": bool(pending)}
+
+    # 4 seconds at first, 2.5 more for five bytes at 2 bytes a second: 6.5 in all.
+    app = make_app(grace_seconds=4, slowest=2)
+    with asyncio.Runner(loop_factory=JumpingClock) as runner:
+        assert runner.run(statuses(app, receive, "/v1/raw")) == [status]

@@ -1,0 +1,207 @@
+"""Every error is a problem document that helps its reader and repeats nothing that was sent."""
+
+import asyncio
+import inspect
+import io
+import json
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from fastapi import FastAPI, Header, HTTPException
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import ClientDisconnect
+
+from shoal_hosting.application import create_application
+from shoal_hosting.logs import configure_logs
+from shoal_hosting.problems import problem_document
+from shoal_protocol import errors
+
+SECRET = "s3cret"
+ERRORS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, errors.ProtocolError)
+]
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    scale: int
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    dimension: int
+    inner: Inner
+    by_name: dict[str, int] = {}
+
+
+async def ready() -> None:
+    raise errors.NotReady
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    app = create_application("test", ready=ready, registry=CollectorRegistry())
+
+    @app.post("/v1/documents/{number}")
+    async def document(number: int, body: Document, x_limit: int = Header(default=1)) -> None:
+        del number, body, x_limit
+
+    @app.get("/v1/errors/{name}")
+    async def fail(name: str) -> None:
+        raise getattr(errors, name)
+
+    @app.get("/v1/boom")
+    async def boom() -> None:
+        raise KeyError(SECRET)
+
+    @app.get("/v1/teapot")
+    async def teapot() -> None:
+        raise HTTPException(418, detail=SECRET)
+
+    @app.get("/v1/gone")
+    async def gone() -> None:
+        raise ClientDisconnect
+
+    return app
+
+
+async def send(app: FastAPI, method: str, path: str, **more: Any) -> httpx.Response:
+    transport = httpx.ASGITransport(app)  # raises whatever leaves the application
+    async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:
+        return await client.request(method, path, **more)
+
+
+def assert_problem(response: httpx.Response, code: str, status: int) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.status_code == status
+    content: dict[str, Any] = response.json()
+    assert (content["type"], content["status"]) == (f"urn:shoal:problem:{code}", status)
+    assert content["title"]
+    assert content["detail"]
+    assert content["remedy"]
+    assert SECRET not in response.text
+    return content
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+async def test_each_protocol_error_is_its_problem(
+    app: FastAPI, kind: type[errors.ProtocolError]
+) -> None:
+    response = await send(app, "GET", f"/v1/errors/{kind.__name__}")
+    content = assert_problem(response, kind.code, kind.status)
+    assert (content["title"], content["remedy"]) == (kind.title, kind.remedy)
+    wait = kind.retry_after_seconds
+    assert response.headers.get("retry-after") == (None if wait is None else str(wait))
+    assert problem_document(kind()) == content
+
+
+async def test_an_invalid_request_is_told_where_and_how_but_not_what(app: FastAPI) -> None:
+    response = await send(
+        app,
+        "POST",
+        f"/v1/documents/{SECRET}",
+        headers={"x-limit": SECRET},
+        json={
+            "dimension": SECRET,
+            "inner": {"scale": [SECRET], SECRET: 1},
+            "by_name": {SECRET: SECRET},
+            SECRET: SECRET,
+        },
+    )
+    content = assert_problem(response, "invalid-request", 422)
+    assert sorted((each["location"], each["type"]) for each in content["errors"]) == [
+        ("body.*", "extra_forbidden"),
+        ("body.by_name.*", "int_parsing"),
+        ("body.dimension", "int_parsing"),
+        ("body.inner.*", "extra_forbidden"),
+        ("body.inner.scale", "int_type"),
+        ("header.x-limit", "int_parsing"),
+        ("path.number", "int_parsing"),
+    ]
+    assert all(set(each) == {"location", "type"} for each in content["errors"])
+
+
+async def test_a_body_that_is_not_json_is_not_repeated(app: FastAPI) -> None:
+    response = await send(
+        app,
+        "POST",
+        "/v1/documents/1",
+        content=f'{{"dimension": {SECRET}',
+        headers={"content-type": "application/json"},
+    )
+    assert_problem(response, "invalid-request", 422)
+
+
+async def test_an_unknown_path_is_a_problem_that_does_not_repeat_it(app: FastAPI) -> None:
+    assert_problem(await send(app, "GET", f"/v1/{SECRET}"), "not-found", 404)
+
+
+async def test_a_path_with_a_stray_slash_is_not_redirected(app: FastAPI) -> None:
+    assert_problem(await send(app, "GET", "/v1/boom/"), "not-found", 404)
+
+
+async def test_a_wrong_method_is_told_the_right_one(app: FastAPI) -> None:
+    response = await send(app, "DELETE", "/v1/boom")
+    assert_problem(response, "method-not-allowed", 405)
+    assert response.headers["allow"] == "GET"
+
+
+async def test_other_http_errors_lose_their_words(app: FastAPI) -> None:
+    assert_problem(await send(app, "GET", "/v1/teapot"), "http-418", 418)
+
+
+async def test_a_fault_of_the_service_is_a_problem_without_details(app: FastAPI) -> None:
+    lines = io.StringIO()
+    configure_logs(stream=lines)
+    try:
+        assert_problem(await send(app, "GET", "/v1/boom"), "internal-error", 500)
+    finally:
+        structlog.reset_defaults()
+    assert SECRET not in lines.getvalue()
+    failed, answered = map(json.loads, lines.getvalue().splitlines())
+    assert (failed["exception"], failed["route"]) == ("builtins.KeyError", "/v1/boom")
+    assert failed["frames"][-1].endswith(" boom")
+    assert (answered["route"], answered["status"]) == ("/v1/boom", 500)
+
+
+async def test_a_problems_code_is_logged(app: FastAPI) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await send(app, "GET", "/v1/errors/TooLate")
+    assert [(line["status"], line["problem"]) for line in lines] == [(410, "too-late")]
+
+
+async def test_a_peer_that_hung_up_is_no_fault_of_the_service(app: FastAPI) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def take(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/gone", "headers": []}
+    with structlog.testing.capture_logs() as lines:
+        await app(scope | {"query_string": b""}, receive, take)
+    assert (sent, [line["status"] for line in lines]) == ([], [499])
+
+
+async def test_a_failure_after_the_response_began_leaves_it_cut_off(app: FastAPI) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def take(message: Any) -> None:
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            raise OSError(SECRET)
+
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": []}
+    await app(scope | {"query_string": b""}, receive, take)
+    assert sent == ["http.response.start", "http.response.body"]

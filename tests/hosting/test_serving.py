@@ -1,0 +1,202 @@
+"""A service runs over TLS, stops when told, and ends clearly when it cannot go on."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.application import create_application
+from shoal_hosting.connections import pinned_client, pinned_tls
+from shoal_hosting.security import server_tls
+from shoal_hosting.serving import step_for_ever
+from tests.hosting.certificates import make_identity
+from tests.hosting.loopback import served
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from prometheus_client import CollectorRegistry
+from shoal_hosting.application import create_application
+from shoal_hosting.logs import configure_logs
+from shoal_hosting.security import server_tls, startup_of
+from shoal_hosting.serving import serve
+
+port, certificate, key, behaviour = sys.argv[1:]
+
+async def ready(): ...
+
+app = create_application("t", ready=ready, registry=CollectorRegistry())
+
+@app.get("/slow")
+async def slow():
+    print("asked", flush=True)
+    await asyncio.sleep(0.5)
+    return "answered"
+
+@app.get("/stuck")
+async def stuck():
+    print("asked", flush=True)
+    await asyncio.Event().wait()
+
+async def work():
+    print("working", flush=True)
+    try:
+        if behaviour == "fails":
+            raise KeyError("s3cret")
+        if behaviour == "works":
+            await asyncio.Event().wait()
+    finally:
+        print("tidied up", flush=True)
+
+configure_logs()
+with startup_of("shoal-test"):
+    tls = server_tls(Path(certificate), Path(key), Path(certificate).read_text())
+    serve(app, host="127.0.0.1", port=int(port), tls=tls, work=work, stop_within_seconds=2)
+"""
+
+
+@contextmanager
+def started(
+    directory: Path, behaviour: str, port: int = 0
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the program above; yield its process and its certificate."""
+    identity = make_identity()
+    files = [str(path) for path in identity.write(directory)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(port), *files, behaviour],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        yield process, identity.pem
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    port: int = json.loads(process.stderr.readline())["port"]
+    assert process.stdout.readline() == "working\n"
+    return port
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with started(tmp_path, "works") as (process, certificate):
+        base_url = f"https://127.0.0.1:{port_of(process)}"
+        async with pinned_client(certificate, base_url=base_url) as client:
+            asking = asyncio.create_task(client.get("/slow"))
+            assert process.stdout is not None
+            line = await asyncio.to_thread(process.stdout.readline)
+            process.send_signal(number)
+            answer = await asking
+        output, errors = await asyncio.to_thread(process.communicate)
+    assert (line, answer.json(), output) == ("asked\n", "answered", "tidied up\n")
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+    assert json.loads(errors.splitlines()[-1])["event"] == "stopped"
+
+
+async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    with started(tmp_path, "works") as (process, certificate):
+        base_url = f"https://127.0.0.1:{port_of(process)}"
+        async with pinned_client(certificate, base_url=base_url) as client:
+            asking = asyncio.create_task(client.get("/stuck"))
+            assert process.stdout is not None
+            await asyncio.to_thread(process.stdout.readline)
+            process.terminate()
+            output, _ = await asyncio.to_thread(process.communicate)
+            [outcome] = await asyncio.gather(asking, return_exceptions=True)
+    assert (process.returncode, output) == (0, "tidied up\n")
+    assert not isinstance(outcome, httpx.Response) or outcome.status_code >= 500
+
+
+@pytest.mark.parametrize("behaviour", ["fails", "returns"])
+def test_work_that_ends_by_itself_ends_the_service(tmp_path: Path, behaviour: str) -> None:
+    with started(tmp_path, behaviour) as (process, _):
+        output, errors = process.communicate()
+    assert (process.returncode, output) == (1, "working\ntidied up\n")
+    assert ("builtins.KeyError" in errors) == (behaviour == "fails")
+    assert "s3cret" not in errors
+
+
+def test_an_address_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with started(tmp_path, "works", port) as (process, _):
+            _, errors = process.communicate()
+    assert process.returncode == 78
+    assert errors == (
+        f"shoal-test: will not start: cannot listen on 127.0.0.1 port {port}: "
+        "Address already in use\n"
+    )
+
+
+async def ready() -> None:
+    """Always ready."""
+
+
+async def test_the_newest_tls_is_spoken(tmp_path: Path) -> None:
+    identity = make_identity()
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+    async with served(app, tls) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=pinned_tls(identity.pem))
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:
+    identity = make_identity()
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    app = create_application(
+        "t", ready=ready, registry=CollectorRegistry(), body_limit_bytes=1 << 16
+    )
+    async with (
+        served(app, tls) as port,
+        pinned_client(identity.pem, base_url=f"https://127.0.0.1:{port}") as client,
+    ):
+        response = await client.post("/healthz", content=b"x" * (1 << 20))
+        assert response.status_code == 413
+        assert response.json()["type"] == "urn:shoal:problem:body-too-large"
+        assert (await client.get("/healthz")).status_code == 200
+        assert "server" not in response.headers
+
+
+async def test_steps_are_taken_on_a_wake_and_on_a_tick() -> None:
+    wake, steps = asyncio.Event(), 0
+    reached = {count: asyncio.Event() for count in (2, 3, 6)}
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 1:
+            wake.set()  # news during a step: there must be another without waiting for the tick
+        if steps in reached:
+            reached[steps].set()
+
+    async with asyncio.TaskGroup() as group:
+        stepping = group.create_task(step_for_ever(step, wake, tick_seconds=3600))
+        await reached[2].wait()
+        wake.set()
+        await reached[3].wait()
+        stepping.cancel()
+        ticking = group.create_task(step_for_ever(step, wake, tick_seconds=0))
+        await reached[6].wait()
+        ticking.cancel()
