@@ -5,6 +5,7 @@ card. Here one process makes all keys, so whoever holds the directory can play e
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ from shoal_client.private_files import PRIVATE_DIRECTORY
 from shoal_protocol.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.roster import Roster
 
+_SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PENDING: Final = ".being-made"
 _PARTS: Final = ("parties", "clients", "authority", "data", "consortium")  # the last one completes
 MODULES: Final = {
@@ -66,6 +68,8 @@ class Plan:
             raise ValueError("a consortium has at least two Compute nodes")
         if not all(count >= 1 for count in self.clients.values()):
             raise ValueError("a site has at least one client")
+        if not all(_SITE.fullmatch(site) for site in self.clients):
+            raise ValueError("a site's name is made of a-z, 0-9 and hyphens")
         taken = set(self.clients) & set(self.services())
         if taken:
             raise ValueError(f"a site may not be called {taken.pop()}: a service is")

@@ -6,7 +6,7 @@ refused; 4 a service could not be reached; 5 the job ended without a posterior.
 
 import typer
 
-from shoal_client.command import clients, consortium, party, quickstart
+from shoal_client.command import clients, consortium, party, quickstart, records
 from shoal_client.command.terminal import OneLineErrors
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(party.app, name="party")
 app.add_typer(consortium.app, name="consortium")
 app.add_typer(clients.app, name="clients")
+app.add_typer(records.app, name="records")
 app.command("quickstart")(quickstart.quickstart)
 
 

@@ -164,6 +164,7 @@ def revoke(
 def publish(directory: Directory, as_json: AsJson = False) -> None:
     """Hand the versions of the manifest to every service and show which of them took it."""
     chain = consortium_files.open_chain(directory)
+    consortium_files.repair(directory)
     outcomes = publish_to_all(chain)
     if as_json:
         say_json(

@@ -1,0 +1,309 @@
+"""The `shoal` command as people use it: what it makes, what it prints, and how it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal_client import quickstart as quickstart_module
+from shoal_client.command import app
+from shoal_client.consortium_files import open_chain
+from shoal_client.party_files import read_enrolments
+from shoal_hosting.party import check_party, load_party, read_pin
+
+POLICY = ["--minimum-cohort", "3", "--maximum-epsilon", "2", "--delta", "1e-6"]
+ROLES = {
+    "node-a": "compute",
+    "node-b": "compute",
+    "sums": "aggregator",
+    "model": "trainer",
+    "ada": "analyst",
+}
+
+
+def shoal(*arguments: object, status: int = 0) -> Result:
+    """Run the command, which must end with `status`."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def refused(*arguments: object, status: int = 1) -> str:
+    """Run the command, which must fail with one line; return the line."""
+    result = shoal(*arguments, status=status)
+    assert isinstance(result.exception, SystemExit)  # nothing else came through
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def new_party(parent: Path, name: str, *options: object, status: int = 0) -> Result:
+    role = ROLES[name]
+    address = [] if role == "analyst" else ["--url", "https://127.0.0.1:8440"]
+    arguments = ["--role", role, "--name", name, "--operator", f"{name} Ltd", *address, *options]
+    return shoal("party", "new", parent / name, *arguments, status=status)
+
+
+def cards(parent: Path) -> list[object]:
+    return [part for name in ROLES for part in ("--card", parent / name / "card.json")]
+
+
+@pytest.fixture
+def parties(tmp_path) -> Path:
+    for name in ROLES:
+        new_party(tmp_path, name)
+    return tmp_path
+
+
+@pytest.fixture
+def consortium(parties) -> Path:
+    shoal("clients", "new", parties / "clients.key", "--count", 4)
+    arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
+    enrolment = ["--clients", parties / "clients.key.enrolment"]
+    shoal("consortium", "create", parties / "consortium", *arguments, *enrolment)
+    return parties / "consortium"
+
+
+def described(consortium: Path) -> dict[str, object]:
+    shown: dict[str, object] = json.loads(shoal("consortium", "show", consortium, "--json").stdout)
+    return shown
+
+
+def test_organisations_make_their_parties_and_the_services_accept_the_consortium(
+    consortium,
+) -> None:
+    digest = described(consortium)["digest"]
+    for name in ROLES:
+        home = consortium.parent / name
+        shoal("party", "pin", home, digest, "--consortium", consortium)
+        assert read_pin(home) == digest
+        check_party(load_party(home), open_chain(consortium, pin=str(digest))[0])
+
+
+def test_show_names_parties_operators_policy_and_roster(consortium) -> None:
+    text = shoal("consortium", "show", consortium).stdout
+    for fact in (*ROLES, "node-a Ltd", "https://127.0.0.1:8440", "4 clients enrolled", "epsilon 2"):
+        assert fact in text
+    assert described(consortium)["clients"] == {"enrolled": 4, "revoked": 0}
+
+
+def test_show_warns_of_an_operator_of_two_services(parties) -> None:
+    new_party(parties, "sums", status=1)  # exists: never overwritten
+    for name in ("node-a", "node-b"):
+        new_party(parties / "again", name, "--operator", "St. Mary")
+    listed = [part for part in cards(parties) if "node-" not in str(part)][2:]
+    nodes = [part for name in ("node-a", "node-b") for part in ("--card", parties / "again" / name)]
+    made = shoal(
+        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
+        *("--name", "trial", *nodes, *listed, *POLICY),
+    )
+    shown = shoal("consortium", "show", parties / "c")
+    for result in (made, shown):
+        assert "St. Mary runs node-a, node-b" in result.stderr
+
+
+def test_create_refuses_a_missing_role_a_duplicate_and_an_existing_consortium(consortium) -> None:
+    home = consortium.parent
+    listed = cards(home)
+    create = ["consortium", "create", home / "other", "--authority", home / "a2", "--name", "x"]
+    assert "aggregator" in refused(*create, *listed[:4], *listed[6:], *POLICY)
+    assert "share their names" in refused(*create, *listed, *listed[-2:], *POLICY)
+    assert "epsilon" in refused(*create, *listed, *POLICY, "--maximum-epsilon", "-1")
+    assert not (home / "a2").exists()
+    before = (consortium / "manifest.json").read_bytes()
+    again = ["consortium", "create", consortium, "--authority", home / "a2", "--name", "x"]
+    assert "already" in refused(*again, *listed, *POLICY)
+    assert (consortium / "manifest.json").read_bytes() == before
+    assert not (home / "a2").exists()
+
+
+@pytest.mark.parametrize("missing", ["--minimum-cohort", "--maximum-epsilon", "--delta"])
+def test_the_policy_has_no_defaults(parties, missing) -> None:
+    position = POLICY.index(missing)
+    policy = POLICY[:position] + POLICY[position + 2 :]
+    result = shoal(
+        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
+        *("--name", "trial", *cards(parties), *policy),
+        status=2,
+    )
+    assert missing in result.stderr
+
+
+def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> None:
+    home = consortium.parent
+    shoal("clients", "new", home / "more.key", "--count", 2)
+    authority = ["--authority", home / "authority"]
+    more = home / "more.key.enrolment"
+    assert "indices 4 to 5" in shoal("consortium", "enrol", consortium, more, *authority).stdout
+    assert "enrolled already" in refused("consortium", "enrol", consortium, more, *authority)
+    shoal("consortium", "revoke", consortium, 0, 5, *authority)
+    assert "revoked already" in refused("consortium", "revoke", consortium, 5, *authority)
+    assert "not on the roster" in refused("consortium", "revoke", consortium, 6, *authority)
+    chain = open_chain(consortium)
+    assert [len(version.roster) for version in chain] == [4, 6, 6]
+    assert chain[-1].roster.enrolled().tolist() == [1, 2, 3, 4]
+    assert described(consortium)["clients"] == {"enrolled": 4, "revoked": 2}
+
+
+def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:
+    stranger = ["--authority", consortium.parent / "ada"]
+    assert "not the key" in refused("consortium", "revoke", consortium, 0, *stranger)
+    nobody = ["--authority", consortium.parent / "nobody"]
+    assert "no such key" in refused("consortium", "revoke", consortium, 0, *nobody)
+
+
+def test_clients_keys_are_never_overwritten(tmp_path) -> None:
+    shoal("clients", "new", tmp_path / "clients.key", "--count", 3)
+    before = (tmp_path / "clients.key").read_bytes()
+    assert "exists already" in refused("clients", "new", tmp_path / "clients.key", "--count", 3)
+    assert (tmp_path / "clients.key").read_bytes() == before
+    assert len(read_enrolments([tmp_path / "clients.key.enrolment"])) == 3
+
+
+def test_no_secret_is_ever_printed(tmp_path) -> None:
+    printed = [
+        new_party(tmp_path, "node-a"),
+        shoal("clients", "new", tmp_path / "clients.key", "--count", 1),
+        shoal("quickstart", tmp_path / "all", "--clients", "site=1"),
+        shoal("quickstart", tmp_path / "all", "--if-missing", "--json"),
+    ]
+    text = "".join(result.output for result in printed)
+    secrets = [path for path in tmp_path.rglob("*.key") if path.name != "tls.key"]
+    assert len(secrets) >= 10
+    for path in secrets:
+        assert path.read_text().strip() not in text
+    assert "PRIVATE KEY" not in text
+
+
+def test_a_party_needs_a_well_formed_name_and_url(tmp_path) -> None:
+    options = ["party", "new", tmp_path / "p", "--role", "compute", "--operator", "x"]
+    assert "name" in refused(*options, "--name", "../x", "--url", "https://a.example")
+    assert "URL" in refused(*options, "--name", "node", "--url", "http://a.example")
+    assert "URL" in refused(*options, "--name", "node")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consortium", "show", "nowhere"),
+        ("consortium", "publish", "nowhere"),
+        ("party", "pin", "nowhere", "ab" * 32),
+        ("records", "check", "nowhere.csv"),
+        ("clients", "new", "/dev/null/clients.key", "--count", "1"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_one_line(arguments) -> None:
+    refused(*arguments)
+
+
+def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_path) -> None:
+    home = tmp_path / "all"
+    made = shoal("quickstart", home, "--compute", 4, "--clients", "north=3", "--clients", "south=2")
+    assert "trying out only" in made.stderr
+    [first] = open_chain(home / "consortium")
+    assert (len(first.manifest.compute_nodes), len(first.roster)) == (4, 5)
+    names = [path.name for path in (home / "parties").iterdir()]
+    assert len(names) == 7
+    for name in names:
+        party = home / "parties" / name
+        assert read_pin(party) == first.digest
+        check_party(load_party(party), first)
+    enrolled = [home / "clients" / site / "clients.key.enrolment" for site in ("north", "south")]
+    assert first.roster.indices(read_enrolments(enrolled)) == [0, 1, 2, 3, 4]
+    for site in ("north", "south"):
+        assert read_pin(home / "clients" / site) == first.digest
+
+
+def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
+    options = ["--host", "::1", "--first-port", 9000, "--clients", "site=2", "--json"]
+    told = json.loads(shoal("quickstart", tmp_path, *options).stdout)
+    services = [each for each in told["processes"] if each["module"] != "shoal_client.agent"]
+    assert [(each["module"], each["url"]) for each in services] == [
+        ("shoal_compute", "https://[::1]:9000"),
+        ("shoal_compute", "https://[::1]:9001"),
+        ("shoal_compute", "https://[::1]:9002"),
+        ("shoal_aggregator", "https://[::1]:9003"),
+        ("shoal_trainer", "https://[::1]:9004"),
+    ]
+    for each in services:
+        environment = each["environment"]
+        assert (environment["SHOAL_HOST"], int(environment["SHOAL_PORT"])) == (
+            "::1",
+            int(each["url"].rpartition(":")[2]),
+        )
+        for variable in ("SHOAL_PARTY", "SHOAL_CONSORTIUM", "SHOAL_DATA"):
+            assert Path(environment[variable]).is_dir()
+
+
+def test_quickstart_gives_every_party_a_host_of_its_own_by_a_template(tmp_path) -> None:
+    shoal("quickstart", tmp_path, "--url-template", "https://{name}:8443", "--clients", "site=2")
+    [first] = open_chain(tmp_path / "consortium")
+    assert first.manifest.compute_nodes[1].url == "https://compute-1:8443"
+    assert first.manifest.trainer.url == "https://trainer:8443"
+
+
+def test_quickstart_leaves_what_exists_as_it_is(tmp_path) -> None:
+    shoal("quickstart", tmp_path, "--clients", "site=2")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert "exists already" in refused("quickstart", tmp_path)
+    shoal("quickstart", tmp_path, "--if-missing")
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_quickstart_recovers_from_a_run_that_was_cut_off(tmp_path, monkeypatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(quickstart_module, "write_party", cut_off)
+        patched.setattr(quickstart_module.shutil, "rmtree", cut_off)  # as after a power failure
+        with pytest.raises(Killed):
+            CliRunner().invoke(app, ["quickstart", str(tmp_path)], catch_exceptions=False)
+    assert any(tmp_path.iterdir())
+    shoal("quickstart", tmp_path, "--if-missing", "--clients", "site=2")
+    assert len(open_chain(tmp_path / "consortium")[0].roster) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--clients", "site"],
+        ["--clients", "site=0"],
+        ["--clients", "site=x"],
+        ["--clients", "../site=2"],
+        ["--clients", "a=1", "--clients", "a=2"],
+        ["--clients", "trainer=2"],
+        ["--maximum-epsilon", "0"],
+        ["--url-template", "http://{name}"],
+        ["--name", "No Such Name"],
+    ],
+)
+def test_quickstart_refuses_a_malformed_plan_and_writes_nothing(tmp_path, options) -> None:
+    refused("quickstart", tmp_path, *options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_records_are_checked_against_a_task(tmp_path) -> None:
+    (tmp_path / "records.csv").write_text("who,age,dose\na,30,1\nb,200,2\nb,40,3\n")
+    check = ["records", "check", tmp_path / "records.csv", "--client-column", "who", "--json"]
+    assert json.loads(shoal(*check, "--columns", "age,dose").stdout) == {
+        "clients": 2,
+        "records": 3,
+        "most_records_of_a_client": 2,
+        "columns": ["age", "dose"],
+        "outside_bounds": {},
+    }
+    assert "height" in refused(*check, "--columns", "age,height")
+
+
+def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) -> None:
+    (tmp_path / "records.csv").write_text("age\n30\nforty-one\n")
+    line = refused("records", "check", tmp_path / "records.csv")
+    assert "line 3" in line
+    assert "forty-one" not in line
