@@ -1,0 +1,83 @@
+"""A whole job without parties: a learner's rounds on records in memory, for experiments only.
+
+The noise is drawn by numpy, rounded to integers: the right distribution, and no privacy.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol import privacy
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_trainer.learning import Learner, ReleasedSum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """How many clients there are, how many of them fail or collude, and what a job may cost."""
+
+    population: int
+    missing: int
+    dropouts: int
+    colluders: int
+    epsilon: float
+    delta: float
+
+
+def run(
+    learner: Learner,
+    records: NDArray[np.float64],
+    federation: Federation,
+    generator: np.random.Generator,
+) -> Posterior:
+    """Return the posterior that `learner` would get from `records`, shape (population, columns).
+
+    The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
+    """
+    budget = privacy.gaussian_mu(epsilon=federation.epsilon, delta=federation.delta)
+    sums: list[ReleasedSum] = []
+    while True:
+        step = learner.next(federation.population, sums)
+        if isinstance(step, Posterior):
+            return step
+        noise_scale = privacy.client_noise_scale(
+            sensitivity=step.query.sensitivity,
+            mu=budget * math.sqrt(step.share),
+            population=federation.population,
+            dropouts=federation.dropouts,
+            colluders=federation.colluders,
+        )
+        cohort = records[federation.missing :]
+        sums.append(
+            ReleasedSum(
+                query=step.query,
+                values=_sum(step.query, cohort)
+                + _noise(step.query, noise_scale, cohort, generator),
+                cohort_size=len(cohort),
+                noise_scale=noise_scale,
+            )
+        )
+
+
+def _sum(
+    query: SecondMoments | SecondMomentMatrix, cohort: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the sum over clients of one record each, in one go."""
+    return query.model_copy(update={"records_per_client": len(cohort)}).encode(cohort)
+
+
+def _noise(
+    query: SecondMoments | SecondMomentMatrix,
+    noise_scale: float,
+    cohort: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    relative = np.repeat(
+        [block.relative_scale for block in query.noise_blocks],
+        [block.coordinates for block in query.noise_blocks],
+    )
+    total = noise_scale * math.sqrt(len(cohort))
+    return np.rint(total * relative * generator.standard_normal(query.dimension)).astype(np.int64)
