@@ -1,0 +1,101 @@
+"""Every service is handed the versions that it lacks, and whoever refuses is named."""
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal_client.command.publishing import publish_to_all
+from shoal_client.parties import next_manifest
+from shoal_hosting.application import create_application
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifest_routes import manifest_routes
+from shoal_protocol.documents import sign
+from shoal_protocol.manifest import Consortium, Manifest
+from tests.command.test_consortium_building import AUTHORITY, consortium
+
+
+async def ready() -> None:
+    """Be ready always."""
+
+
+class Federation(httpx.AsyncBaseTransport):
+    """Serves the manifest routes of one book per host; a host without a book is down."""
+
+    def __init__(self, books: dict[str, ManifestBook]) -> None:
+        self.books = books
+        self._apps = {}
+        for host, book in books.items():
+            app = create_application(host, ready=ready, registry=CollectorRegistry())
+            app.include_router(manifest_routes(book))
+            self._apps[host] = httpx.ASGITransport(app)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.host not in self._apps:
+            raise httpx.ConnectError("connection refused")
+        return await self._apps[request.url.host].handle_async_request(request)
+
+
+def renamed(first: Consortium) -> Consortium:
+    """Return the consortium with each service at a host of its own name."""
+    manifest = first.manifest
+
+    def at_home(party):
+        return party.model_copy(update={"url": f"https://{party.name}"})
+
+    moved = {name: getattr(manifest, name) for name in Manifest.model_fields} | {
+        "compute_nodes": tuple(at_home(node) for node in manifest.compute_nodes),
+        "aggregator": at_home(manifest.aggregator),
+        "trainer": at_home(manifest.trainer),
+    }
+    signed = sign(Manifest.model_validate(moved), "authority", AUTHORITY)
+    return Consortium.pinned(signed.encode(), first.roster.encode(), digest=signed.digest)
+
+
+def chain_of(versions: int) -> list[Consortium]:
+    chain = [renamed(consortium(5))]
+    for index in range(versions - 1):
+        roster = chain[-1].roster.with_revoked([index])
+        signed = next_manifest(chain[-1], roster=roster, authority=AUTHORITY)
+        chain.append(chain[-1].successor(signed.encode(), roster.encode()))
+    return chain
+
+
+def federation(chain: list[Consortium], tmp_path) -> Federation:
+    manifest = chain[0].manifest
+    services = [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
+    return Federation(
+        {each.name: ManifestBook(chain[0], tmp_path / each.name) for each in services}
+    )
+
+
+@pytest.mark.parametrize("versions", [1, 2, 4])
+def test_services_that_lag_behind_are_handed_every_version_they_lack(tmp_path, versions) -> None:
+    chain = chain_of(versions)
+    services = federation(chain, tmp_path)
+    for _ in range(2):  # the second time changes nothing
+        outcomes = publish_to_all(chain, transport=services)
+        assert [outcome.accepted for outcome in outcomes] == [True] * 4
+        assert {book.current.digest for book in services.books.values()} == {chain[-1].digest}
+
+
+def test_a_service_that_is_down_is_named_and_the_others_go_on(tmp_path) -> None:
+    chain = chain_of(2)
+    services = federation(chain, tmp_path)
+    lost = chain[0].manifest.trainer.name
+    del services._apps[lost]
+    outcomes = {outcome.name: outcome for outcome in publish_to_all(chain, transport=services)}
+    assert [name for name, outcome in outcomes.items() if not outcome.accepted] == [lost]
+    assert outcomes[lost].unreachable
+    assert services.books[chain[0].manifest.aggregator.name].current.digest == chain[1].digest
+
+
+def test_a_service_of_another_consortium_refuses(tmp_path) -> None:
+    chain = chain_of(2)
+    services = federation(chain, tmp_path)
+    stranger = chain[0].manifest.aggregator.name
+    foreign = federation([renamed(consortium(5))], tmp_path / "foreign")
+    services._apps[stranger] = next(iter(foreign._apps.values()))
+    outcomes = {outcome.name: outcome for outcome in publish_to_all(chain, transport=services)}
+    refused = [outcome for outcome in outcomes.values() if not outcome.accepted]
+    assert [(outcome.name, outcome.unreachable) for outcome in refused] == [(stranger, False)]
+    assert refused[0].detail.startswith("409")
