@@ -1,7 +1,7 @@
 """Make the two hospitals' files: invented patients, drawn from a known model.
 
-    systolic_pressure = 120 + 0.5 (age - 50) + 1.0 (body_mass_index - 27)
-                            + 2.0 (sodium_intake - 3.5) + noise, standard deviation 10
+systolic_pressure = 120 + 0.5 (age - 50) + 1.0 (body_mass_index - 27)
+                        + 2.0 (sodium_intake - 3.5) + noise, standard deviation 10
 """
 
 import csv
