@@ -1,0 +1,315 @@
+"""A made-up consortium with one of every document; all keys derive from labels, so all is fixed."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from nacl import bindings
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Holdings,
+    PartialSum,
+    PartialSumReference,
+    Result,
+    Vote,
+    cohort_digest,
+)
+from shoal_protocol.documents import Document, Role, Signed, sign
+from shoal_protocol.encoding import encode_clients, encode_uint64
+from shoal_protocol.envelope import Header, seal
+from shoal_protocol.jobs import Join, JobRequest, PosteriorReport, PrivacyDemand, PrivacySpent
+from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.manifest import (
+    AUTHORITY_NAME,
+    Analyst,
+    ComputeParty,
+    Consortium,
+    Manifest,
+    Policy,
+    RosterReference,
+    ServiceParty,
+)
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.ring import to_ring
+from shoal_protocol.roster import Roster
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.sharing import AdditiveSharing, RandomBytes
+
+NODES = 3
+CLIENTS = 20
+REVOKED = 19
+OPENED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SHARING = AdditiveSharing()
+
+
+def seed(label: str) -> bytes:
+    """Return the 32 bytes that all examples draw for `label`."""
+    return hashlib.sha256(b"shoal example: " + label.encode()).digest()
+
+
+def signing_key(name: str) -> SigningKey:
+    return SigningKey(seed(f"signing key of {name}"))
+
+
+def client_key(client: int) -> SigningKey:
+    return signing_key(f"client {client}")
+
+
+def box_private_key(node: int) -> bytes:
+    return seed(f"box key of compute-{node}")
+
+
+def box_key(node: int) -> bytes:
+    return bindings.crypto_scalarmult_base(box_private_key(node))
+
+
+def random_bytes(label: str) -> RandomBytes:
+    """Return a generator of fixed bytes: for vectors and for tests that must repeat."""
+    draws = iter(range(2**32))
+    return lambda size: hashlib.shake_256(seed(f"{label}, draw {next(draws)}")).digest(size)
+
+
+def service(role: str) -> dict[str, str]:
+    return {
+        "name": role,
+        "operator": f"Operator of {role}",
+        "url": f"https://{role}.example:8443",
+        "verify_key": bytes(signing_key(role).verify_key).hex(),
+        "certificate": "-----BEGIN CERTIFICATE-----\nZXhhbXBsZQ==\n-----END CERTIFICATE-----\n",
+    }
+
+
+def roster(clients: int = CLIENTS, revoked: tuple[int, ...] = (REVOKED,)) -> Roster:
+    empty = Roster(b"")
+    enrolled = empty.with_enrolled(client_key(client).verify_key for client in range(clients))
+    return enrolled.with_revoked(revoked)
+
+
+POLICY = Policy(
+    minimum_cohort=8,
+    maximum_epsilon=4.0,
+    delta=1e-6,
+    mechanisms=("discrete_gaussian",),
+    queries=("second_moments", "second_moment_matrix"),
+    maximum_round_seconds=3600,
+)
+
+
+def manifest(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) -> Manifest:
+    """Return the first version of the manifest, with `changes` to its fields."""
+    of = of or roster()
+    fields: dict[str, Any] = {
+        "consortium": "example",
+        "sequence": 1,
+        "previous": None,
+        "authority": bytes(signing_key(AUTHORITY_NAME).verify_key).hex(),
+        "compute_nodes": tuple(
+            ComputeParty(**service(f"compute-{node}"), box_key=box_key(node).hex())
+            for node in range(nodes)
+        ),
+        "aggregator": ServiceParty(**service("aggregator")),
+        "trainer": ServiceParty(**service("trainer")),
+        "analysts": (
+            Analyst(
+                name="analyst",
+                operator="Operator of analyst",
+                verify_key=bytes(signing_key("analyst").verify_key).hex(),
+            ),
+        ),
+        "roster": RosterReference(digest=of.digest, clients=len(of)),
+        "policy": POLICY,
+    }
+    return Manifest(**(fields | changes))
+
+
+def consortium(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) -> Consortium:
+    """Return the consortium of `manifest`, signed by its authority."""
+    of = of or roster()
+    body = manifest(nodes=nodes, of=of, **changes)
+    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    return Consortium.pinned(signed.encode(), of.encode(), digest=body.digest)
+
+
+CONSORTIUM = consortium()
+TASK = LinearRegressionTask(
+    features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
+    target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
+    projection=True,
+)
+JOB = JobRequest(
+    manifest=CONSORTIUM.digest,
+    nonce=seed("nonce")[:16].hex(),
+    analyst="analyst",
+    task=TASK,
+    privacy=PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=3),
+    minimum_population=12,
+    maximum_population=20,
+    join_deadline=OPENED_AT,
+    round_seconds=60,
+    grace_seconds=30,
+)
+MOMENTS = SecondMoments(
+    columns=tuple(
+        Column(name=column.name, centre=column.centre, scale=column.half_range)
+        for column in TASK.columns
+    ),
+    intercept=0.25,
+    radius=None,
+    grid_bits=10,
+    records_per_client=2,
+)
+MATRIX = SecondMomentMatrix(
+    columns=MOMENTS.columns, intercept=0.25, radius=1.5, grid_bits=10, records_per_client=1
+)
+POPULATION = BitMap(range(12))
+COHORT = BitMap(range(11))
+
+
+def spec(**changes: Any) -> RoundSpec:
+    """Return a valid round spec, made from these arguments of `make_spec` with `changes`."""
+    arguments: dict[str, Any] = {
+        "manifest": CONSORTIUM,
+        "job": JOB.digest,
+        "number": 0,
+        "query": MATRIX,
+        "mu": 0.25,
+        "population": POPULATION,
+        "dropouts": 2,
+        "colluders": 3,
+        "opened_at": OPENED_AT,
+        "deadline": OPENED_AT + timedelta(seconds=60),
+        "give_up_at": OPENED_AT + timedelta(seconds=90),
+    }
+    return make_spec(**(arguments | changes))
+
+
+SPEC = spec()
+DIMENSION = SPEC.dimension
+_BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
+_COHORT = {"cohort": cohort_digest(SPEC.digest, COHORT), "cohort_size": len(COHORT)}
+
+
+def contribution(client: int) -> np.ndarray:
+    """Return a made-up client's vector with made-up noise, shape (DIMENSION,)."""
+    return np.arange(DIMENSION, dtype=np.int64) * 1000 - 7 * client
+
+
+def header(client: int, node: int) -> Header:
+    return Header(
+        kind=SHARING.kind_for(client=client, node=node, nodes=NODES),
+        node=node,
+        client=client,
+        manifest=CONSORTIUM.digest,
+        round_id=SPEC.digest,
+    )
+
+
+def envelopes(client: int) -> list[bytes]:
+    """Return a client's envelopes, one for each node."""
+    shares = SHARING.split(
+        to_ring(contribution(client)),
+        client=client,
+        nodes=NODES,
+        random_bytes=random_bytes(f"seeds of client {client}"),
+    )
+    return [
+        seal(
+            share,
+            header(client, node),
+            box_key=box_key(node),
+            key=client_key(client),
+            random_bytes=random_bytes(f"ephemeral key of client {client} for {node}"),
+        )
+        for node, share in enumerate(shares)
+    ]
+
+
+def partial_sum(node: int) -> PartialSum:
+    shares = [
+        SHARING.split(
+            to_ring(contribution(client)),
+            client=client,
+            nodes=NODES,
+            random_bytes=random_bytes(f"seeds of client {client}"),
+        )[node]
+        for client in COHORT
+    ]
+    values = encode_uint64(SHARING.add(shares, DIMENSION))
+    return PartialSum(node=f"compute-{node}", values=values, **_COHORT, **_BOUND)
+
+
+TOTAL = np.sum([contribution(client) for client in COHORT], axis=0)
+RESULT = Result(
+    values=encode_uint64(to_ring(TOTAL)),
+    partial_sums=tuple(
+        PartialSumReference(node=f"compute-{node}", digest=partial_sum(node).digest)
+        for node in range(NODES)
+    ),
+    **_COHORT,
+    **_BOUND,
+)
+POSTERIOR = Posterior(
+    names=("intercept", "age"),
+    target="pressure",
+    coefficients=(91.5, 0.75),
+    covariance=((4.0, -0.0625), (-0.0625, 0.001)),
+    residual_sd=12.5,
+    records=11,
+)
+
+
+def named(name: str, body: Document) -> Signed[Any]:
+    """Sign `body` as the party of that name (`client` signs as the client that it speaks of)."""
+    key = client_key(body.client) if isinstance(body, Join) else signing_key(name)
+    return sign(body, name, key)
+
+
+DOCUMENTS: Mapping[str, Signed[Any]] = {
+    signed.body.kind: signed
+    for signed in (
+        CONSORTIUM.signed_manifest,
+        named("analyst", JOB),
+        named(Role.CLIENT, Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
+        named("trainer", SPEC),
+        named(
+            "compute-1",
+            Holdings(
+                node="compute-1",
+                clients=encode_clients(POPULATION),
+                count=len(POPULATION),
+                **_BOUND,
+            ),
+        ),
+        named("compute-1", Vote(node="compute-1", **_COHORT, **_BOUND)),
+        named("compute-1", partial_sum(1)),
+        named("aggregator", RESULT),
+        named(
+            "compute-2",
+            Abandonment(
+                party="compute-2",
+                reason=AbandonmentReason(code="votes_missing", detail="no vote in time"),
+                **_BOUND,
+            ),
+        ),
+        named(
+            "trainer",
+            PosteriorReport(
+                manifest=CONSORTIUM.digest,
+                job=JOB.digest,
+                rounds=(SPEC.digest,),
+                results=(RESULT.digest,),
+                population_size=12,
+                cohort_sizes=(11,),
+                privacy=PrivacySpent(epsilon=1.0, delta=1e-6, mu=0.25),
+                posterior=POSTERIOR,
+            ),
+        ),
+    )
+}

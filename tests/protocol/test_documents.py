@@ -1,0 +1,249 @@
+"""Signed documents: what changes is detected, what is refused is refused without an echo."""
+
+import json
+import traceback
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nacl.signing import SigningKey
+
+from shoal_protocol import attestations, jobs, manifest, rounds
+from shoal_protocol.documents import Document, Signed, decode, sign
+from shoal_protocol.encoding import canonical_json, sha256
+from shoal_protocol.errors import (
+    BadSignature,
+    MalformedDocument,
+    ProtocolError,
+    UnsupportedVersion,
+)
+from tests.protocol.examples import CONSORTIUM, DOCUMENTS, seed, signing_key
+from tests.strategies import Path, at_path, json_values, paths, replaced, without
+
+KINDS = sorted(DOCUMENTS)
+MARKER = "zq7marker"
+NUMBER_MARKER = 918273645546372
+# What a peer might put where something else is due.
+STAND_INS = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    1.5,
+    2**53 - 1,
+    1e300,
+    "",
+    "0",
+    "1",
+    MARKER,
+    MARKER.upper() + "\n",
+    "é" + MARKER,
+    f"2026-03-01T12:00:{MARKER[:2]}.000Z",
+    NUMBER_MARKER,
+    f"{NUMBER_MARKER}",
+    [],
+    [MARKER],
+    [[MARKER]] * 3,
+    {},
+    {MARKER: MARKER},
+    {"name": MARKER},
+    {"kind": MARKER, "version": 1},
+]
+
+
+def every_document(of: type[Document] = Document) -> set[type[Document]]:
+    found = set()
+    for kind in of.__subclasses__():
+        has_a_name = isinstance(kind.model_fields["kind"].default, str)
+        found |= {kind} if has_a_name else every_document(kind)
+    return found
+
+
+def accept(encoded: bytes, like: Signed[Any]) -> Signed[Any]:
+    """Decode and verify a document as a peer would, whom `like` is due."""
+    signed = decode(encoded, type(like.body))
+    if isinstance(signed.body, manifest.Manifest):
+        roster = CONSORTIUM.roster.encode()
+        manifest.Consortium.pinned(encoded, roster, digest=like.digest)
+    else:
+        CONSORTIUM.verify(signed)
+    return signed
+
+
+def fields_of(kind: str) -> list[Path]:
+    return list(paths(DOCUMENTS[kind].to_json()))
+
+
+def test_there_is_an_example_of_every_kind_of_document() -> None:
+    assert {attestations, jobs, manifest, rounds}  # imported, so their classes are known
+    assert {type(signed.body) for signed in DOCUMENTS.values()} == every_document()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_comes_back_from_its_wire_form(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    assert accept(signed.encode(), signed) == signed
+    assert decode(signed.encode(), *every_document()).encode() == signed.encode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signature_and_digest_cover_the_domain_prefix_and_the_canonical_body(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    body = canonical_json(json.loads(signed.encode())["body"])
+    assert signed.body.message() == f"shoal/v1/{kind}\n".encode() + body
+    assert signed.digest == sha256(kind, body)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_change_of_any_field_is_refused_and_never_echoed(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    wire = signed.to_json()
+    for path in fields_of(kind):
+        for stand_in in STAND_INS:
+            changed = replaced(wire, path, stand_in)
+            if changed == wire and canonical_json(changed) == signed.encode():
+                continue
+            refuse(canonical_json(changed), signed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_without_one_of_its_fields_is_refused(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    for path in fields_of(kind)[1:]:
+        refuse(canonical_json(without(signed.to_json(), path)), signed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_with_an_unknown_field_anywhere_is_refused(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    for path in fields_of(kind):
+        if isinstance(at_path(signed.to_json(), path), dict):
+            refuse(canonical_json(replaced(signed.to_json(), (*path, MARKER), 1)), signed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_cut_short_is_refused(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    for length in range(len(signed.encode())):
+        with pytest.raises(MalformedDocument):
+            decode(signed.encode()[:length], type(signed.body))
+
+
+@given(st.sampled_from(KINDS), st.data())
+def test_any_json_in_place_of_any_part_is_a_protocol_error(kind: str, data: st.DataObject) -> None:
+    signed = DOCUMENTS[kind]
+    path = data.draw(st.sampled_from(fields_of(kind)))
+    changed = canonical_json(replaced(signed.to_json(), path, data.draw(json_values)))
+    if changed != signed.encode():
+        refuse(changed, signed)
+
+
+@given(st.binary(max_size=80) | json_values.map(canonical_json), st.sampled_from(KINDS))
+def test_arbitrary_bytes_are_refused_as_malformed(content: bytes, kind: str) -> None:
+    with pytest.raises(MalformedDocument):
+        decode(content, type(DOCUMENTS[kind].body))
+
+
+def refuse(encoded: bytes, like: Signed[Any]) -> None:
+    with pytest.raises(ProtocolError) as refusal:
+        accept(encoded, like)
+    told = "".join(traceback.format_exception(refusal.value)).lower()
+    assert MARKER not in told
+    assert str(NUMBER_MARKER) not in told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_document_where_another_kind_is_due_is_refused(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    for other in every_document() - {type(signed.body)}:
+        with pytest.raises(MalformedDocument, match="another kind"):
+            decode(signed.encode(), other)
+
+
+def test_a_signature_over_one_kind_is_none_over_another_with_the_same_fields() -> None:
+    vote = DOCUMENTS["vote"]
+    holdings = DOCUMENTS["holdings"]
+    forged = Signed(vote.body, vote.signer, holdings.signature)
+    with pytest.raises(BadSignature):
+        CONSORTIUM.verify(forged)
+
+
+@pytest.mark.parametrize("version", [0, 2, 10, -1, 1.5, "1", True, None, [1]])
+def test_another_version_is_unsupported_and_not_malformed(version: object) -> None:
+    signed = DOCUMENTS["vote"]
+    with pytest.raises(UnsupportedVersion):
+        decode(
+            canonical_json(replaced(signed.to_json(), ("body", "version"), version)),
+            attestations.Vote,
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        str.upper,
+        lambda hex_: " " + hex_,
+        lambda hex_: hex_ + "\n",
+        lambda hex_: hex_[:-2],
+        lambda _: "",
+    ],
+    ids=["upper case", "a space before", "a line end", "cut short", "empty"],
+)
+def test_a_signature_has_one_way_of_being_written(change: Any) -> None:
+    signed = DOCUMENTS["vote"]
+    wire = replaced(signed.to_json(), ("signature",), change(signed.signature))
+    with pytest.raises(MalformedDocument):
+        decode(canonical_json(wire), attestations.Vote)
+
+
+@given(st.integers(0, 511))
+def test_every_bit_of_a_signature_counts(bit: int) -> None:
+    signed = DOCUMENTS["vote"]
+    signature = bytearray.fromhex(signed.signature)
+    signature[bit // 8] ^= 1 << bit % 8
+    forged = Signed(signed.body, signed.signer, signature.hex())
+    with pytest.raises(BadSignature):
+        forged.verify_signature(signing_key("compute-1").verify_key)
+
+
+def test_a_signature_with_the_group_order_added_to_its_scalar_is_refused() -> None:
+    # Ed25519 is malleable where S is not checked to be below L (RFC 8032, section 8.4)
+    order = 2**252 + 27742317777372353535851937790883648493
+    signed = DOCUMENTS["vote"]
+    raw = bytes.fromhex(signed.signature)
+    scalar = int.from_bytes(raw[32:], "little") + order
+    forged = Signed(signed.body, signed.signer, (raw[:32] + scalar.to_bytes(32, "little")).hex())
+    with pytest.raises(BadSignature):
+        forged.verify_signature(signing_key("compute-1").verify_key)
+
+
+@pytest.mark.parametrize("signature", ["", "00", "zz", "é", "00" * 63, "00" * 65])
+def test_a_signature_that_is_none_is_a_bad_signature(signature: str) -> None:
+    with pytest.raises(BadSignature):
+        Signed(DOCUMENTS["vote"].body, "compute-1", signature).verify_signature(
+            signing_key("compute-1").verify_key
+        )
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_a_signature_by_any_other_key_is_refused(other: bytes) -> None:
+    body = DOCUMENTS["vote"].body
+    with pytest.raises(BadSignature):
+        CONSORTIUM.verify(sign(body, "compute-1", SigningKey(other)))
+
+
+def test_an_error_lists_few_faults_however_many_there_are() -> None:
+    report = DOCUMENTS["posterior_report"]
+    wire = replaced(report.to_json(), ("body", "rounds"), [MARKER] * 10_000)
+    with pytest.raises(MalformedDocument) as refusal:
+        decode(canonical_json(wire), jobs.PosteriorReport)
+    assert "and 9995 more" in str(refusal.value)
+    assert len(str(refusal.value)) < 1000
+
+
+def test_the_example_keys_are_all_different() -> None:
+    labels = ["signing key of compute-0", "box key of compute-0", "signing key of client 0"]
+    assert len({seed(label) for label in labels}) == len(labels)

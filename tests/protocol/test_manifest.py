@@ -1,0 +1,307 @@
+"""The root of trust: pinned, chained by one authority, and alone in saying who may sign what."""
+
+from dataclasses import replace
+from typing import Any
+
+import pydantic
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_protocol.documents import Role, Signed, sign
+from shoal_protocol.errors import (
+    BadSignature,
+    MalformedDocument,
+    RevokedClient,
+    UnknownClient,
+    UnknownSigner,
+    WrongManifest,
+    WrongSigner,
+)
+from shoal_protocol.jobs import Join
+from shoal_protocol.manifest import AUTHORITY_NAME, Analyst, Consortium, Manifest
+from shoal_protocol.roster import Roster
+from tests.protocol.examples import (
+    CONSORTIUM,
+    DOCUMENTS,
+    JOB,
+    POLICY,
+    REVOKED,
+    client_key,
+    consortium,
+    manifest,
+    named,
+    roster,
+    signing_key,
+)
+
+AUTHORITY = signing_key(AUTHORITY_NAME)
+ROSTER = CONSORTIUM.roster.encode()
+PARTIES = ["compute-0", "compute-1", "compute-2", "aggregator", "trainer", "analyst"]
+MAY_SIGN = {
+    "job_request": {"analyst"},
+    "round_spec": {"trainer"},
+    "posterior_report": {"trainer"},
+    "holdings": {"compute-0", "compute-1", "compute-2"},
+    "vote": {"compute-0", "compute-1", "compute-2"},
+    "partial_sum": {"compute-0", "compute-1", "compute-2"},
+    "result": {"aggregator"},
+    "abandonment": {"compute-0", "compute-1", "compute-2", "aggregator"},
+}
+
+
+def next_version(*, of: Roster | None = None, **changes: Any) -> Manifest:
+    fields = {"sequence": 2, "previous": CONSORTIUM.digest} | changes
+    return manifest(of=of or CONSORTIUM.roster, **fields)
+
+
+def follow(body: Manifest, roster_file: bytes = ROSTER, key: SigningKey = AUTHORITY) -> Consortium:
+    return CONSORTIUM.successor(sign(body, AUTHORITY_NAME, key).encode(), roster_file)
+
+
+def test_the_pinned_manifest_is_opened() -> None:
+    encoded = CONSORTIUM.signed_manifest.encode()
+    opened = Consortium.pinned(encoded, ROSTER, digest=CONSORTIUM.digest)
+    assert opened.manifest == CONSORTIUM.manifest
+    assert opened.digest == CONSORTIUM.digest
+
+
+@pytest.mark.parametrize("digest", ["", "00" * 32, CONSORTIUM.digest.upper(), JOB.digest])
+def test_a_manifest_with_another_digest_than_the_pin_is_refused(digest: str) -> None:
+    with pytest.raises(WrongManifest):
+        Consortium.pinned(CONSORTIUM.signed_manifest.encode(), ROSTER, digest=digest)
+
+
+def test_the_pin_is_no_substitute_for_the_authoritys_signature() -> None:
+    forged = sign(CONSORTIUM.manifest, AUTHORITY_NAME, signing_key("impostor"))
+    with pytest.raises(BadSignature):
+        Consortium.pinned(forged.encode(), ROSTER, digest=CONSORTIUM.digest)
+
+
+@pytest.mark.parametrize("signer", ["trainer", "client", "compute-0", "somebody"])
+def test_a_manifest_is_signed_in_the_authoritys_name(signer: str) -> None:
+    signed = sign(CONSORTIUM.manifest, signer, AUTHORITY)
+    with pytest.raises(WrongSigner):
+        Consortium.pinned(signed.encode(), ROSTER, digest=CONSORTIUM.digest)
+
+
+@pytest.mark.parametrize(
+    "roster_file",
+    [roster(revoked=()).encode(), roster(clients=19, revoked=()).encode(), b"", ROSTER[:-1]],
+    ids=["without the revocation", "without the last client", "empty", "cut short"],
+)
+def test_another_roster_than_the_manifests_is_refused(roster_file: bytes) -> None:
+    with pytest.raises(MalformedDocument):
+        Consortium.pinned(
+            CONSORTIUM.signed_manifest.encode(), roster_file, digest=CONSORTIUM.digest
+        )
+
+
+def test_the_rosters_number_of_clients_must_be_the_manifests_too() -> None:
+    wrong = manifest(roster={"digest": CONSORTIUM.roster.digest, "clients": 21})
+    signed = sign(wrong, AUTHORITY_NAME, AUTHORITY)
+    with pytest.raises(MalformedDocument):
+        Consortium.pinned(signed.encode(), ROSTER, digest=wrong.digest)
+
+
+def test_the_next_version_is_followed_and_the_one_after_it() -> None:
+    grown = CONSORTIUM.roster.with_enrolled([signing_key("newcomer").verify_key]).with_revoked([2])
+    second = follow(next_version(of=grown), grown.encode())
+    assert len(second.roster) == len(CONSORTIUM.roster) + 1
+    third = manifest(sequence=3, previous=second.digest, of=grown)
+    signed = sign(third, AUTHORITY_NAME, AUTHORITY)
+    assert second.successor(signed.encode(), grown.encode()).manifest.sequence == 3
+    with pytest.raises(WrongManifest):
+        CONSORTIUM.successor(signed.encode(), grown.encode())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sequence": 3},
+        {"previous": JOB.digest},
+        {"sequence": 1, "previous": None},
+        {"consortium": "another"},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_not_the_next_in_the_chain_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(WrongManifest):
+        follow(next_version(**changes))
+
+
+def test_a_version_signed_by_a_foreign_authority_is_refused_even_if_it_names_itself() -> None:
+    foreign = signing_key("foreign authority")
+    body = next_version(authority=bytes(foreign.verify_key).hex())
+    with pytest.raises(BadSignature):
+        follow(body, key=foreign)
+
+
+def test_an_authority_may_hand_over_to_another() -> None:
+    heir = signing_key("heir")
+    second = follow(next_version(authority=bytes(heir.verify_key).hex()))
+    third = manifest(sequence=3, previous=second.digest)
+    second.successor(sign(third, AUTHORITY_NAME, heir).encode(), ROSTER)
+    with pytest.raises(BadSignature):
+        second.successor(sign(third, AUTHORITY_NAME, AUTHORITY).encode(), ROSTER)
+
+
+def test_a_later_roster_may_not_give_an_index_to_another_client() -> None:
+    keys = bytearray(CONSORTIUM.roster.encode()[16:])
+    keys[:32] = bytes(signing_key("usurper").verify_key)
+    changed = Roster(bytes(keys))
+    with pytest.raises(MalformedDocument, match="keeps its client"):
+        follow(next_version(of=changed), changed.encode())
+    shorter = roster(clients=10, revoked=())
+    with pytest.raises(MalformedDocument, match="keeps its client"):
+        follow(next_version(of=shorter), shorter.encode())
+
+
+@pytest.mark.parametrize("kind", sorted(MAY_SIGN))
+@pytest.mark.parametrize("party", PARTIES)
+def test_only_the_party_in_charge_may_sign(kind: str, party: str) -> None:
+    body = DOCUMENTS[kind].body
+    if body.signer_field:
+        body = body.model_copy(update={body.signer_field: party})
+    signed = named(party, body)
+    if party in MAY_SIGN[kind]:
+        CONSORTIUM.verify(signed)
+    else:
+        with pytest.raises(WrongSigner):
+            CONSORTIUM.verify(signed)
+
+
+def test_every_document_but_a_join_and_a_manifest_is_signed_by_a_named_party() -> None:
+    assert MAY_SIGN.keys() == DOCUMENTS.keys() - {"join", "manifest"}
+
+
+@pytest.mark.parametrize("kind", ["job_request", "holdings", "vote", "partial_sum", "abandonment"])
+def test_a_party_speaks_only_for_itself(kind: str) -> None:
+    body = DOCUMENTS[kind].body
+    field = body.signer_field
+    speaker = {"job_request": "second-analyst"}.get(kind, "compute-0")
+    assert getattr(body, field) != speaker
+    two_analysts = consortium(
+        analysts=tuple(
+            Analyst(
+                name=name,
+                operator="x",
+                verify_key=bytes(signing_key(name).verify_key).hex(),
+            )
+            for name in ("analyst", "second-analyst")
+        )
+    )
+    bound = body.model_copy(update={"manifest": two_analysts.digest})
+    with pytest.raises(WrongSigner, match="another party"):
+        two_analysts.verify(named(speaker, bound))
+    two_analysts.verify(named(speaker, bound.model_copy(update={field: speaker})))
+
+
+@pytest.mark.parametrize("signer", ["stranger", "authority", "client", ""])
+def test_a_stranger_may_sign_nothing(signer: str) -> None:
+    vote = DOCUMENTS["vote"]
+    with pytest.raises(UnknownSigner):
+        CONSORTIUM.verify(Signed(vote.body, signer, vote.signature))
+
+
+@pytest.mark.parametrize("kind", sorted(MAY_SIGN))
+def test_a_party_may_not_use_anothers_key(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    with pytest.raises(BadSignature):
+        CONSORTIUM.verify(sign(signed.body, signed.signer, signing_key("impostor")))
+
+
+@pytest.mark.parametrize("kind", sorted(MAY_SIGN.keys() | {"join"}))
+def test_a_document_bound_to_another_manifest_is_refused(kind: str) -> None:
+    signed = DOCUMENTS[kind]
+    later = consortium(policy=POLICY.model_copy(update={"minimum_cohort": 9}))
+    with pytest.raises(WrongManifest):
+        later.verify(signed)
+
+
+def test_a_manifest_is_not_verified_like_other_documents() -> None:
+    with pytest.raises(UnknownSigner):
+        CONSORTIUM.verify(CONSORTIUM.signed_manifest)
+
+
+def join_of(client: int) -> Join:
+    return Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=client)
+
+
+def test_a_client_signs_for_itself_only() -> None:
+    CONSORTIUM.verify(sign(join_of(3), Role.CLIENT, client_key(3)))
+    with pytest.raises(BadSignature):
+        CONSORTIUM.verify(sign(join_of(3), Role.CLIENT, client_key(4)))
+    with pytest.raises(WrongSigner):
+        CONSORTIUM.verify(sign(join_of(3), "trainer", signing_key("trainer")))
+
+
+def test_a_revoked_or_unknown_client_may_not_join() -> None:
+    with pytest.raises(RevokedClient):
+        CONSORTIUM.verify(sign(join_of(REVOKED), Role.CLIENT, client_key(REVOKED)))
+    with pytest.raises(UnknownClient):
+        CONSORTIUM.verify(sign(join_of(77), Role.CLIENT, client_key(77)))
+
+
+def test_a_node_is_found_by_its_name() -> None:
+    assert [CONSORTIUM.node_index(f"compute-{node}") for node in range(3)] == [0, 1, 2]
+    with pytest.raises(UnknownSigner):
+        CONSORTIUM.node_index("aggregator")
+
+
+def party(fields: Any, **changes: Any) -> dict[str, Any]:
+    return fields.model_dump() | changes
+
+
+MANIFEST = CONSORTIUM.manifest
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"trainer": party(MANIFEST.trainer, name="aggregator")}, "names"),
+        (
+            {"trainer": party(MANIFEST.trainer, verify_key=MANIFEST.aggregator.verify_key)},
+            "verify keys",
+        ),
+        (
+            {
+                "compute_nodes": [
+                    MANIFEST.compute_nodes[0],
+                    party(MANIFEST.compute_nodes[1], box_key=MANIFEST.compute_nodes[0].box_key),
+                ]
+            },
+            "box keys",
+        ),
+        ({"compute_nodes": MANIFEST.compute_nodes[:1]}, "at least 2"),
+        ({"analysts": []}, "at least 1"),
+        ({"sequence": 2}, "first version"),
+        ({"previous": "00" * 32}, "first version"),
+        ({"sequence": 0}, "greater than"),
+        ({"trainer": party(MANIFEST.trainer, name="authority")}, "may be named"),
+        ({"trainer": party(MANIFEST.trainer, name="client")}, "may be named"),
+        ({"trainer": party(MANIFEST.trainer, name="Trainer")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, name="trainer\n")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, url="http://trainer.example")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, url="https://trainer.example/path")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, url="https://trainer.example@evil")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, certificate="-----BEGIN")}, "pattern"),
+        ({"trainer": party(MANIFEST.trainer, verify_key="AB" * 32)}, "pattern"),
+        ({"policy": party(POLICY, minimum_cohort=1)}, "greater than"),
+        ({"policy": party(POLICY, delta=1.0)}, "less than"),
+        ({"policy": party(POLICY, maximum_epsilon=float("nan"))}, "finite"),
+        ({"policy": party(POLICY, mechanisms=("gaussian",))}, "discrete_gaussian"),
+        ({"policy": party(POLICY, queries=())}, "at least 1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_manifest_that_contradicts_itself_is_refused(changes: Any, reason: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=reason):
+        Manifest.model_validate(MANIFEST.model_dump() | changes)
+
+
+def test_a_verified_consortium_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        CONSORTIUM.roster = Roster(b"")  # type: ignore[misc]
+    with pytest.raises(pydantic.ValidationError):
+        CONSORTIUM.manifest.sequence = 2  # type: ignore[misc]
+    assert replace(CONSORTIUM).digest == CONSORTIUM.digest

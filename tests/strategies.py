@@ -1,0 +1,78 @@
+"""Hypothesis strategies for what crosses the wire: values, sets, vectors, shares and tampering."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from shoal_protocol.encoding import LARGEST_CLIENT_INDEX
+from shoal_protocol.sharing import SEED_BYTES
+
+LARGEST_JSON_INTEGER: Final = 2**53 - 1
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+finite_floats = st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-LARGEST_JSON_INTEGER, LARGEST_JSON_INTEGER)
+    | finite_floats
+    | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+clients = st.integers(0, LARGEST_CLIENT_INDEX)
+runs = st.tuples(st.integers(0, 2**20), st.integers(1, 70_000)).map(
+    lambda run: set(range(run[0], run[0] + run[1]))
+)
+client_sets = st.sets(clients, max_size=50) | st.sets(st.integers(0, 200)) | runs
+
+residues = st.integers(0, 2**64 - 1)
+ring_vectors = st.lists(residues, min_size=1, max_size=40).map(
+    lambda values: np.array(values, np.uint64)
+)
+signed_vectors = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40).map(
+    lambda values: np.array(values, np.int64)
+)
+node_counts = st.integers(2, 7)
+seeds = st.binary(min_size=SEED_BYTES, max_size=SEED_BYTES)
+
+
+Path = tuple[str | int, ...]
+
+
+def paths(value: Any, at: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value inside a JSON value, the whole one first."""
+    yield at
+    if isinstance(value, dict):
+        for key in value:
+            yield from paths(value[key], (*at, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from paths(inner, (*at, index))
+
+
+def at_path(value: Any, path: Path) -> Any:
+    """Return what stands at `path`."""
+    for step in path:
+        value = value[step]
+    return value
+
+
+def replaced(value: Any, path: Path, by: Any) -> Any:
+    """Return a copy of a JSON value in which `by` stands at `path`."""
+    if not path:
+        return by
+    changed = copy.deepcopy(value)
+    at_path(changed, path[:-1])[path[-1]] = by
+    return changed
+
+
+def without(value: Any, path: Path) -> Any:
+    """Return a copy of a JSON value that lacks what stands at `path`."""
+    changed = copy.deepcopy(value)
+    del at_path(changed, path[:-1])[path[-1]]
+    return changed
