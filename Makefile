@@ -1,6 +1,6 @@
 # Everything a contributor or CI runs. Needs Python 3.11 or later, and nothing else.
 PYTHON := $(shell command -v python3.11 || command -v python3)
-COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --fork-strategy fewest \
+COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
 
 .PHONY: demo test check lock bench images clean
@@ -25,9 +25,9 @@ images:
 # For maintainers; needs uv. `make lock UPGRADE=--upgrade` moves every pin to the newest release.
 # The two smaller locks take their versions from the first, so all three always agree.
 lock:
-	$(COMPILE) --all-extras --group dev -o requirements/dev.lock
-	$(COMPILE) -c requirements/dev.lock --extra agent --group services -o requirements/services.lock
-	$(COMPILE) -c requirements/dev.lock --extra agent --extra parquet -o requirements/client.lock
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.lock
+	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
+	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent --extra parquet -o requirements/client.lock
 
 # Only what the lock names by hash is fetched; hatchling and editables, which build the editable
 # install, are in the lock too.
