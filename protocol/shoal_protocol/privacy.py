@@ -24,6 +24,7 @@ LATTICE_EXCESS: Final = 1e-8
 
 _EPSILON_MARGIN: Final = 1e-6  # covers 50 rounds of twice LATTICE_EXCESS
 _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
+_SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BUDGET_SLACK: Final = 1e-12
 _LOG_FAILURE: Final = 60.0  # tail events of probability exp(-60) are covered by _DELTA_MARGIN
 _BISECTIONS: Final = 200
@@ -48,13 +49,14 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     near = (epsilon / mu - mu / 2.0) / math.sqrt(2.0)
     far = (epsilon / mu + mu / 2.0) / math.sqrt(2.0)
     # exp(epsilon - far^2) = exp(-near^2), so nothing overflows however large epsilon is.
-    scale = 0.5 * math.exp(-near * near) if abs(near) < 38.0 else 0.0
+    scale = 0.5 * math.exp(-near * near) if abs(near) < 26.0 else 0.0
     if near >= 0.0:
         first, second = scale * _scaled_erfc(near), scale * _scaled_erfc(far)
     else:
         first, second = 0.5 * math.erfc(near), scale * _scaled_erfc(far)
     cancellation = 2e-14 * (first + second)
-    return min(1.0, max(0.0, first - second + cancellation) * (1.0 + _DELTA_MARGIN))
+    delta = max(_SMALLEST_DELTA, first - second + cancellation)
+    return min(1.0, delta * (1.0 + _DELTA_MARGIN))
 
 
 def gaussian_epsilon(*, mu: float, delta: float) -> float:

@@ -1,0 +1,258 @@
+"""Queries: exact integers, honest sensitivities, and nothing repeated of what they refuse."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from shoal_protocol.quantisation import squared_radius_limit
+from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+
+KINDS = (SecondMoments, SecondMomentMatrix)
+radii = st.none() | st.floats(0.2, 4.0)
+
+
+def make(kind, columns, *, radius, intercept=0.0, grid_bits=10, records=1):
+    return kind(
+        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
+        intercept=intercept,
+        radius=radius,
+        grid_bits=grid_bits,
+        records_per_client=records,
+    )
+
+
+queries = st.builds(
+    make,
+    st.sampled_from(KINDS),
+    st.integers(1, 7),
+    radius=radii,
+    intercept=st.sampled_from([0.0, 0.3, 1.0]),
+    grid_bits=st.integers(4, 15),
+    records=st.integers(1, 3),
+)
+
+
+def relative_scales(query):
+    return np.repeat(
+        [block.relative_scale for block in query.noise_blocks],
+        [block.coordinates for block in query.noise_blocks],
+    )
+
+
+def distance(query, one, other):
+    """How far apart two clients' contributions are, as a fraction of the declared sensitivity."""
+    gap = (query.encode(one) - query.encode(other)) / relative_scales(query)
+    return float(np.linalg.norm(gap)) / query.sensitivity
+
+
+def worst_distance(query, starts, steps, seed):
+    """Search for neighbours far apart: random, corner and axis rows, then hill climbing."""
+    generator = np.random.default_rng(seed)
+    shape = (query.records_per_client, len(query.columns))
+
+    def proposal():
+        kind = generator.integers(4)
+        if kind == 0:
+            return generator.uniform(-1.5, 1.5, shape)
+        if kind == 1:
+            return generator.choice([-1.0, 0.0, 1.0], shape)
+        if kind == 2:
+            return generator.choice([-1.0, 1.0], shape)
+        axis = np.zeros(shape)
+        axis[:, generator.integers(shape[1])] = generator.choice([-5.0, 5.0])
+        return axis
+
+    worst = 0.0
+    for _ in range(starts):
+        pair = [proposal(), proposal()]
+        best = distance(query, *pair)
+        for _ in range(steps):
+            changed = [records.copy() for records in pair]
+            records = changed[generator.integers(2)]
+            row, column = (generator.integers(size) for size in shape)
+            moves = (-1.0, 0.0, 1.0, -records[row, column], generator.uniform(-1.0, 1.0))
+            records[row, column] = generator.choice(moves)
+            if (found := distance(query, *changed)) >= best:
+                best, pair = found, changed
+        worst = max(worst, best)
+    return worst
+
+
+@given(query=queries, seed=st.integers(0, 2**32 - 1))
+def test_no_neighbours_are_further_apart_than_the_declared_sensitivity(query, seed):
+    assert worst_distance(query, starts=3, steps=20, seed=seed) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("query", "reached"),
+    [
+        (make(SecondMomentMatrix, 4, radius=None), 1.0),
+        (make(SecondMomentMatrix, 5, radius=None), 0.979),
+        (make(SecondMomentMatrix, 4, radius=50.0), 1.0),
+        (make(SecondMomentMatrix, 4, radius=0.9), 0.99),
+        (make(SecondMomentMatrix, 4, radius=1.4, records=3), 0.97),
+        (make(SecondMomentMatrix, 1, radius=None), 1.0),
+        (make(SecondMoments, 4, radius=None), 0.999),
+        (make(SecondMoments, 4, radius=0.9), 0.99),
+        (make(SecondMoments, 9, radius=0.5, records=2), 0.99),
+    ],
+)
+def test_a_search_for_the_worst_neighbours_reaches_the_declared_sensitivity(query, reached):
+    worst = worst_distance(query, starts=30, steps=150, seed=1)
+    assert reached <= worst + 1e-9 and worst <= 1.0
+
+
+@pytest.mark.parametrize("width", range(2, 13))
+def test_corners_that_differ_in_half_the_signs_reach_the_box_bound(width):
+    query = make(SecondMomentMatrix, width, radius=None)
+    one = np.ones((1, width))
+    other = np.where(np.arange(width) < width // 2, -1.0, 1.0)[None, :]
+    reached = 2.0 * math.sqrt(width**2 // 4) * query.grid**2
+    assert np.linalg.norm(query.encode(one) - query.encode(other)) == pytest.approx(reached)
+    assert (
+        reached <= query.sensitivity <= 1.0001 * reached * width / math.sqrt(width**2 - width % 2)
+    )
+
+
+@given(
+    rows=st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=6),
+    radius=st.floats(0.05, 3.0),
+    grid_bits=st.integers(5, 15),
+    intercept=st.sampled_from([0.0, 0.5]),
+)
+def test_a_row_never_leaves_its_box_or_its_ball(rows, radius, grid_bits, intercept):
+    query = make(SecondMoments, 6, radius=radius, grid_bits=grid_bits, intercept=intercept)
+    row = query.rows(np.array([rows]))[0].tolist()
+    assert sum(w * w for w in row) <= (radius * query.grid) ** 2 * (1 + 1e-12)
+    assert sum(w * w for w in row) <= squared_radius_limit(radius=radius, grid_bits=grid_bits)
+    assert max(abs(w) for w in row) <= query.grid
+
+
+@pytest.mark.parametrize("width", range(1, 30))
+def test_a_radius_a_hair_below_the_box_corner_is_kept_to_all_the_same(width):
+    radius = math.nextafter(math.sqrt(width), 0.0)
+    query = make(SecondMoments, width, radius=radius)
+    limit = squared_radius_limit(radius=radius, grid_bits=10)
+    row = query.rows(np.ones((1, width)))[0].tolist()
+    assert sum(w * w for w in row) <= limit
+
+
+def test_the_squared_radius_is_floored_without_rounding():
+    assert squared_radius_limit(radius=1.0, grid_bits=10) == 2**20
+    assert squared_radius_limit(radius=math.nextafter(1.0, 0.0), grid_bits=10) == 2**20 - 1
+    assert squared_radius_limit(radius=1e300, grid_bits=15) > 2**1000
+
+
+@given(query=queries, seed=st.integers(0, 2**32 - 1))
+def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_value(query, seed):
+    generator = np.random.default_rng(seed)
+    records = generator.uniform(-2, 2, (query.records_per_client, len(query.columns)))
+    rows = query.rows(records).tolist()
+    pairs = [(i, i) for i in range(query.width)]
+    if isinstance(query, SecondMomentMatrix):
+        pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
+    expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+    values = query.encode(records)
+    assert values.dtype == np.int64
+    assert values.tolist() == expected
+    assert query.dimension == len(expected) == sum(b.coordinates for b in query.noise_blocks)
+    assert max(map(abs, expected)) <= query.largest_value
+
+
+def test_rounding_does_not_push_the_sums_one_way():
+    # Uniform records: the mean of 200 000 rounding errors within 5 standard errors of zero,
+    # false alarm below 1e-5 for the four columns together.
+    generator = np.random.default_rng(3)
+    query = make(SecondMoments, 4, radius=None, grid_bits=8)
+    records = generator.uniform(-1.0, 1.0, (200_000, 4))
+    rows = query.model_copy(update={"records_per_client": len(records)}).rows(records)
+    errors = rows - records * query.grid
+    standard_error = errors.std(axis=0) / math.sqrt(len(records))
+    assert np.all(np.abs(errors.mean(axis=0)) < 5.0 * standard_error)
+
+
+def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
+    query = make(SecondMomentMatrix, 2, radius=None, intercept=0.5)
+    matrix = query.matrix_from(query.encode(np.array([[0.25, -1.0]])))
+    row = np.array([0.5, 0.25, -1.0])
+    assert np.array_equal(matrix, np.outer(row, row))
+    assert query.noise_sd(noise_scale=2.0**20, cohort_size=9) == (3.0, 3.0)
+    ball = make(SecondMomentMatrix, 2, radius=1.0, intercept=0.5)
+    diagonal, off_diagonal = ball.noise_sd(noise_scale=2.0**20, cohort_size=9)
+    assert (diagonal, off_diagonal) == (3.0, pytest.approx(3.0 / math.sqrt(2.0)))
+    with pytest.raises(ValueError, match="6 coordinates"):
+        query.matrix_from(np.zeros(5, np.int64))
+
+
+def test_columns_are_centred_scaled_and_cut():
+    query = SecondMoments(
+        columns=(Column(name="age", centre=50.0, scale=25.0),),
+        intercept=0.0,
+        radius=None,
+        grid_bits=10,
+        records_per_client=4,
+    )
+    rows = query.rows(np.array([[75.0], [37.5], [200.0], [-1.7e308]]))
+    assert rows[:, 0].tolist() == [1024, -512, 1024, -1024]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused_by_row_and_column_only(bad):
+    query = make(SecondMomentMatrix, 3, radius=1.0, records=2)
+    records = np.array([[7.25, 7.25, 7.25], [7.25, bad, 7.25]])
+    with pytest.raises(ValueError, match="record 1, column 'c1'") as refusal:
+        query.encode(records)
+    assert "7.25" not in str(refusal.value)
+    assert str(bad) not in str(refusal.value)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 3), (1, 2), (3,)])
+def test_records_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match="record"):
+        make(SecondMoments, 3, radius=None, records=2).encode(np.zeros(shape))
+
+
+@given(query=queries)
+def test_a_query_survives_its_document(query):
+    again = TypeAdapter(Query).validate_json(query.model_dump_json())
+    assert again == query
+    assert type(again) is type(query)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"radius": 0.0},
+        {"radius": -1.0},
+        {"radius": math.nan},
+        {"radius": 1e-5},
+        {"intercept": 1.1},
+        {"intercept": 1e-6},
+        {"intercept": math.nan},
+        {"grid_bits": 3},
+        {"grid_bits": 16},
+        {"grid_bits": "10"},
+        {"grid_bits": True},
+        {"records_per_client": 0},
+        {"records_per_client": 1001},
+        {"columns": ()},
+        {"columns": ({"name": "a", "centre": 0.0, "scale": 0.0},)},
+        {"columns": ({"name": "a", "centre": math.inf, "scale": 1.0},)},
+        {"columns": ({"name": "a\n", "centre": 0.0, "scale": 1.0},)},
+        {"columns": ({"name": "", "centre": 0.0, "scale": 1.0},)},
+        {"columns": ({"name": "a" * 65, "centre": 0.0, "scale": 1.0},)},
+        {"columns": ({"name": "a", "centre": 0.0, "scale": 1.0},) * 2},
+        {"columns": ({"name": "a", "centre": 0.0, "scale": 1.0, "code": "x"},)},
+        {"name": "anything_else"},
+        {"code": "import os"},
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_outside_the_catalogue_is_refused(kind, change):
+    fields = make(kind, 2, radius=1.0).model_dump() | change
+    with pytest.raises(ValidationError):
+        TypeAdapter(Query).validate_python(fields)
