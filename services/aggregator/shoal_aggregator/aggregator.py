@@ -1,0 +1,224 @@
+"""What the aggregator does with what it is sent: it holds no state that is not in the store.
+
+Of each round it makes one decision, the result or the abandonment, and never another.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import structlog
+from nacl.signing import SigningKey
+
+from shoal_aggregator import store
+from shoal_aggregator.aggregation import add_up, check_partial_sum
+from shoal_aggregator.store import Outcome, RoundRecord, Stored
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread
+from shoal_hosting.waiting import Changes
+from shoal_protocol.attestations import Abandonment, AbandonmentReason, PartialSum, Result
+from shoal_protocol.documents import RoundDocument, Signed, decode, sign
+from shoal_protocol.errors import (
+    ConflictingDocument,
+    RoundAbandoned,
+    StorageUnavailable,
+    WrongCohort,
+    WrongRound,
+    WrongSigner,
+)
+from shoal_protocol.rounds import RoundSpec, check_spec
+
+log = structlog.get_logger()
+
+DocumentT = TypeVar("DocumentT", bound=RoundDocument)
+
+
+class Aggregator:
+    """One aggregator, under the name and key that the manifest lists for it."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        signing_key: SigningKey,
+        book: ManifestBook,
+        storage: StorageThread,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Go on from what `storage` holds."""
+        self._name = name
+        self._signing_key = signing_key
+        self._book = book
+        self._storage = storage
+        self._clock = clock
+        self.changes = Changes()
+        self.wake = asyncio.Event()
+        self.wake.set()
+
+    async def announce(self, encoded: bytes) -> tuple[str, bool]:
+        """Take a signed round spec; return the round and whether it is new.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, RefusedSpec
+        """
+        signed = await asyncio.to_thread(decode, encoded, RoundSpec)
+        if await self._storage.run(store.knows_round, signed.digest):
+            return signed.digest, False
+        consortium = self._book.in_force(signed.body.manifest)
+        consortium.verify(signed)
+        await asyncio.to_thread(check_spec, signed.body, consortium, now=self._clock())
+        is_new = await self._storage.run(store.add_round, signed)
+        self.wake.set()
+        return signed.digest, is_new
+
+    async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
+        """Take a Compute node's signed partial sum; return whether it is new.
+
+        Raises:
+            UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
+            WrongManifest, WrongRound, WrongCohort, WrongLength, ConflictingDocument
+            RoundAbandoned: nothing will be released; the node's sum may be erased.
+        """
+        spec = await self._spec(round_id)
+        signed = await asyncio.to_thread(self._verified, encoded, PartialSum, spec)
+        await asyncio.to_thread(check_partial_sum, signed, spec)
+        outcome = await self._storage.run(store.offer_partial_sum, signed)
+        self._judge(outcome, signed)
+        return outcome is Outcome.STORED
+
+    async def take_abandonment(self, round_id: str, encoded: bytes) -> bool:
+        """Take a Compute node's signed abandonment; return whether it is new.
+
+        Raises:
+            UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
+            WrongManifest, WrongRound, ConflictingDocument
+        """
+        spec = await self._spec(round_id)
+        signed = self._verified(encoded, Abandonment, spec)
+        if signed.body.party != signed.signer or signed.signer not in spec.compute_nodes:
+            raise WrongSigner("a Compute node signs its own abandonment")
+        reason = f"{signed.signer}: {signed.body.reason.code}"
+        decision = self._abandonment(spec, "called_off_by_node", reason)
+        outcome = await self._storage.run(store.offer_abandonment, signed, decision)
+        self._judge(outcome, signed)
+        return outcome is Outcome.STORED
+
+    async def find(self, round_id: str) -> RoundRecord:
+        """Return where a round stands.
+
+        Raises:
+            UnknownRound
+        """
+        return await self._storage.run(store.find_round, round_id)
+
+    async def find_partial_sums(self, round_id: str) -> list[bytes] | None:
+        """Return the signed partial sums of a published round, None while it is open.
+
+        Raises:
+            UnknownRound
+            RoundAbandoned: then nothing is released, its partial sums included.
+        """
+        if await self.find_result(round_id) is None:
+            return None
+        stored = await self._storage.run(store.find_partial_sums, round_id)
+        return [each.document for each in stored]
+
+    async def find_result(self, round_id: str) -> Stored | None:
+        """Return a round's signed result, None while the round is open.
+
+        Raises:
+            UnknownRound, RoundAbandoned
+        """
+        result = await self._storage.run(store.find_result, round_id)
+        if result is None:
+            abandonment = await self.find_abandonment(round_id)
+            if abandonment is not None:
+                reason = decode(abandonment.document, Abandonment).body.reason
+                raise RoundAbandoned(reason.code)
+        return result
+
+    async def find_abandonment(self, round_id: str) -> Stored | None:
+        """Return the aggregator's signed abandonment of a round, None if there is none.
+
+        Raises:
+            UnknownRound
+        """
+        return await self._storage.run(store.find_decision, round_id, self._name)
+
+    async def is_ready(self) -> None:
+        """Raise `StorageUnavailable` unless the database answers."""
+        await self._storage.run(store.answers)
+
+    async def step(self) -> None:
+        """Decide on every round that is due: publish what is complete, then abandon the rest."""
+        try:
+            for round_id in await self._storage.run(store.complete_rounds):
+                await self._publish(round_id)
+            for round_id in await self._storage.run(store.overdue_rounds, self._clock()):
+                await self._give_up(round_id)
+        except StorageUnavailable:
+            log.warning("storage unavailable: rounds are decided once it answers again")
+
+    async def _publish(self, round_id: str) -> None:
+        spec = await self._spec(round_id)
+        stored = await self._storage.run(store.find_partial_sums, round_id)
+        signed = await asyncio.to_thread(self._signed_result, spec, stored)
+        if await self._storage.run(store.publish, signed):
+            log.info("round published", round=round_id)
+        self.changes.tell(round_id)
+
+    def _signed_result(self, spec: RoundSpec, stored: Sequence[Stored]) -> Signed[Result]:
+        sums = [decode(each.document, PartialSum).body for each in stored]
+        return sign(add_up(spec, sums), self._name, self._signing_key)
+
+    async def _give_up(self, round_id: str) -> None:
+        spec = await self._spec(round_id)
+        decision = self._abandonment(spec, "partial_sums_missing", "give_up_at has passed")
+        if await self._storage.run(store.abandon, decision):
+            log.info("round abandoned", round=round_id, reason=decision.body.reason.code)
+        self.changes.tell(round_id)
+
+    def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
+        body = Abandonment(
+            manifest=spec.manifest,
+            round=spec.digest,
+            party=self._name,
+            reason=AbandonmentReason.model_validate({"code": code, "detail": detail}),
+        )
+        return sign(body, self._name, self._signing_key)
+
+    def _verified(
+        self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
+    ) -> Signed[DocumentT]:
+        signed = decode(encoded, kind)
+        self._book.get(spec.manifest).verify(signed)
+        if signed.body.round != spec.digest:
+            raise WrongRound
+        return signed
+
+    async def _spec(self, round_id: str) -> RoundSpec:
+        record = await self._storage.run(store.find_round, round_id)
+        return (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
+
+    def _judge(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
+        if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
+            log.warning(
+                "kept as evidence",
+                round=signed.body.round,
+                party=signed.signer,
+                kind=signed.body.kind,
+                outcome=outcome.value,
+            )
+        match outcome:
+            case Outcome.CONFLICTING:
+                raise ConflictingDocument
+            case Outcome.OTHER_COHORT:
+                raise WrongCohort("another node's partial sum on file is over another cohort")
+            case Outcome.ABANDONED:
+                raise RoundAbandoned
+            case Outcome.STORED:
+                self.wake.set()
+                self.changes.tell(signed.body.round)
+            case Outcome.KNOWN:
+                pass

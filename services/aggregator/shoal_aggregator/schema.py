@@ -1,0 +1,72 @@
+"""The aggregator's tables, for SQLite and PostgreSQL; documents are kept as they were signed."""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+)
+
+VERSION: Final = 1
+
+metadata = MetaData()
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("spec", LargeBinary, nullable=False),
+    Column("phase", String(16), nullable=False, index=True),
+    Column("nodes", Integer, nullable=False),
+    Column("give_up_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
+)
+
+
+def _round() -> Column[str]:
+    return Column("round", String(64), ForeignKey("rounds.id"), primary_key=True)
+
+
+partial_sums = Table(
+    "partial_sums",
+    metadata,
+    _round(),
+    Column("node", String(64), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("cohort", String(64), nullable=False),
+    Column("cohort_size", Integer, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+# those of Compute nodes, and the aggregator's own, which decides
+abandonments = Table(
+    "abandonments",
+    metadata,
+    _round(),
+    Column("party", String(64), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+results = Table(
+    "results",
+    metadata,
+    _round(),
+    Column("digest", String(64), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+# what contradicts a document on file; never served, for a second sum may say too much
+evidence = Table(
+    "evidence",
+    metadata,
+    _round(),
+    Column("digest", String(64), primary_key=True),
+    Column("party", String(64), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)

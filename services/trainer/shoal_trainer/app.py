@@ -1,0 +1,145 @@
+"""The trainer's HTTP routes: bytes in, bytes out; they decide nothing."""
+
+import hashlib
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Header, Path, Request, Response
+from prometheus_client import CollectorRegistry
+from pydantic import AfterValidator
+
+from shoal_hosting.application import create_application
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifest_routes import manifest_routes
+from shoal_hosting.problems import problem_document
+from shoal_hosting.waiting import WaitSeconds
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import ProtocolError, UnknownJob
+from shoal_protocol.phases import JobPhase
+from shoal_trainer.enrolment import Enrolment, JoinOutcome
+from shoal_trainer.records import Records
+from shoal_trainer.resources import JOB_LIST, Resources
+
+JSON: Final = "application/json"
+JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
+MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 43 bytes for each enrolled client
+
+
+def _refuse_other_paths(job: str) -> str:
+    if len(job) != 64 or not set(job) <= set("0123456789abcdef"):
+        raise UnknownJob
+    return job
+
+
+JobId = Annotated[str, AfterValidator(_refuse_other_paths)]
+RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+def create_app(
+    enrolment: Enrolment,
+    records: Records,
+    resources: Resources,
+    book: ManifestBook,
+    registry: CollectorRegistry,
+) -> FastAPI:
+    """Return the trainer's ASGI application."""
+    app = create_application(
+        "Shoal trainer",
+        ready=records.is_ready,
+        registry=registry,
+        body_limit_bytes_by_ending={
+            "/joins": JOINS_LIMIT_BYTES,
+            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+        },
+    )
+    app.include_router(manifest_routes(book))
+    changes = resources.changes
+
+    @app.post("/v1/jobs")
+    async def submit(request: Request, response: Response) -> dict[str, str]:
+        """Take a job request that an analyst signed: 201, or 200 if it is known."""
+        job, is_new = await enrolment.submit(await request.body())
+        response.status_code = 201 if is_new else 200
+        return {"job": job}
+
+    @app.get("/v1/jobs")
+    async def list_jobs(
+        phase: JobPhase | None = None, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
+    ) -> Response:
+        """List jobs. With `wait`, hold the answer until there is one, or one of another ETag."""
+
+        async def look() -> bytes | None:
+            found = await records.list_jobs(phase)
+            listed = canonical_json({"jobs": found})
+            if if_none_match is None:
+                return listed if found else None
+            return None if _tag_of(listed) in if_none_match else listed
+
+        listed = await changes.until_found(JOB_LIST, look, wait)
+        if listed is None and if_none_match is not None:
+            return Response(status_code=304, headers={"ETag": if_none_match})
+        listed = listed or canonical_json({"jobs": []})
+        return Response(listed, media_type=JSON, headers={"ETag": _tag_of(listed)})
+
+    @app.get("/v1/jobs/{job}")
+    async def show_job(job: JobId) -> dict[str, Any]:
+        """Say where the job stands: counts, its rounds, and the reason if it failed."""
+        return await records.state(job)
+
+    @app.get("/v1/jobs/{job}/request")
+    async def show_request(job: JobId) -> Response:
+        """Serve the job request as its analyst signed it."""
+        return Response(await records.request(job), media_type=JSON)
+
+    @app.post("/v1/jobs/{job}/joins")
+    async def join(job: JobId, request: Request, response: Response) -> dict[str, Any]:
+        """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
+        outcomes = await enrolment.join(job, await request.body())
+        if isinstance(outcomes, list):
+            return {"outcomes": [_told(outcome) for outcome in outcomes]}
+        if isinstance(outcomes, ProtocolError):
+            raise outcomes
+        response.status_code = outcomes
+        return {"job": job}
+
+    @app.get("/v1/jobs/{job}/rounds/{number}")
+    async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
+        """Serve the signed round spec once all services accepted it: 202 before, 410 never."""
+        spec = await changes.until_found(job, lambda: records.spec(job, number), wait)
+        if spec is None:
+            return await pending(job)
+        return Response(spec, media_type=JSON)
+
+    @app.get("/v1/jobs/{job}/result")
+    async def show_result(
+        job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
+    ) -> Response:
+        """Serve the signed posterior report: 202 while there is none, 410 if the job failed."""
+        found = await changes.until_found(job, lambda: records.report(job), wait)
+        if found is None:
+            return await pending(job)
+        digest, document = found
+        tag = f'"{digest}"'
+        if if_none_match is not None and tag in if_none_match:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(document, media_type=JSON, headers={"ETag": tag})
+
+    @app.get("/v1/ledger")
+    async def show_ledger() -> dict[str, Any]:
+        """List every round ever announced and what it cost."""
+        return {"entries": await records.ledger()}
+
+    async def pending(job: str) -> Response:
+        return Response(canonical_json(await records.state(job)), 202, media_type=JSON)
+
+    return app
+
+
+def _told(outcome: JoinOutcome) -> dict[str, Any]:
+    if isinstance(outcome, ProtocolError):
+        return {"status": outcome.status, "problem": problem_document(outcome)}
+    return {"status": outcome}
+
+
+def _tag_of(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()}"'

@@ -1,0 +1,178 @@
+"""Takes jobs and joins, and fixes a job's population; it runs no rounds."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from pyroaring import BitMap
+from sqlalchemy import Connection
+
+from shoal_protocol.documents import Signed, decode, from_json
+from shoal_protocol.encoding import decode_clients, encode_clients, parse_canonical_json
+from shoal_protocol.errors import BudgetExceeded, MalformedDocument, ProtocolError, WrongPhase
+from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.phases import JobEvent, JobPhase
+from shoal_trainer import store
+from shoal_trainer.jobs import WrongJob, check_affordable, check_request
+from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.store import JobRecord
+
+log = structlog.get_logger()
+
+JoinOutcome = int | ProtocolError
+"""201 for a join that is new, 200 for one on file, or why it is refused."""
+
+
+class Enrolment:
+    """Jobs until they run. Joins are admitted one batch at a time, so none is counted twice."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Go on from what the storage holds, in the calling thread."""
+        self._resources = resources
+        self._members: dict[str, BitMap] = {}
+        self._admission = asyncio.Lock()
+        resources.storage.run_here(self._restore)
+
+    def _restore(self, db: Connection) -> None:
+        accounts = self._resources.accounts
+        for held in store.commitments(db):
+            if held.phase is JobPhase.ENROLLING:
+                self._members[held.job] = BitMap(store.joined_clients(db, held.job))
+                accounts.commit(self._members[held.job], held.allowed)
+            elif held.population is not None:
+                population = decode_clients(held.population)
+                is_open = held.phase is JobPhase.RUNNING
+                accounts.commit(population, held.allowed if is_open else held.spent)
+                accounts.charge(population, held.spent)
+
+    async def submit(self, encoded: bytes) -> tuple[str, bool]:
+        """Take a job request that an analyst signed; return the job and whether it is new.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+            RefusedJob, BudgetExceeded: it can never run.
+        """
+        own = self._resources
+        signed = await asyncio.to_thread(decode, encoded, JobRequest)
+        if await own.storage.run(store.knows_job, signed.digest):
+            return signed.digest, False
+        consortium = own.book.in_force(signed.body.manifest)
+        consortium.verify(signed)
+        await asyncio.to_thread(check_request, signed.body, consortium, now=own.clock())
+        check_affordable(signed.body, consortium, own.accounts)
+        is_new = await own.storage.run(store.add_job, signed)
+        self._members.setdefault(signed.digest, BitMap())
+        log.info("job submitted", job=signed.digest)
+        own.changes.tell(JOB_LIST)
+        own.wake.set()
+        return signed.digest, is_new
+
+    async def join(self, job: str, encoded: bytes) -> JoinOutcome | list[JoinOutcome]:
+        """Take one signed join, or `{"documents": [...]}`: each stands or falls by itself.
+
+        Raises:
+            UnknownJob
+            MalformedDocument: the body as a whole cannot be read; nothing was stored.
+            StorageUnavailable: nothing was stored.
+        """
+        own = self._resources
+        record = await own.storage.run(store.find_job, job)
+        request = (await asyncio.to_thread(decode, record.request, JobRequest)).body
+        value = await asyncio.to_thread(parse_canonical_json, encoded)
+        is_bulk = isinstance(value, dict) and value.keys() == {"documents"}
+        documents = value["documents"] if is_bulk else [value]
+        if not isinstance(documents, list):
+            raise MalformedDocument("documents must be a list")
+        read = await asyncio.to_thread(self._read_all, documents, request)
+        async with self._admission:
+            outcomes = await self._admit(request, read)
+        return outcomes if is_bulk else outcomes[0]
+
+    def _read_all(
+        self, documents: list[Any], request: JobRequest
+    ) -> list[Signed[Join] | ProtocolError]:
+        consortium, current = (
+            self._resources.book.get(request.manifest),
+            self._resources.book.current,
+        )
+        return [_read(document, request.digest, consortium, current) for document in documents]
+
+    async def _admit(
+        self, request: JobRequest, read: Sequence[Signed[Join] | ProtocolError]
+    ) -> list[JoinOutcome]:
+        """Decide on each join, store those that are new, and only then count them."""
+        own, job = self._resources, request.digest
+        record = await own.storage.run(store.find_job, job)
+        members = self._members_of(record)
+        is_open = record.phase is JobPhase.ENROLLING and own.clock() < request.join_deadline
+        mu, budget_mu = request.privacy.mu, own.book.current.manifest.policy.maximum_mu
+        joining: dict[int, Signed[Join]] = {}
+
+        def admit(join: Signed[Join]) -> JoinOutcome:
+            client = join.body.client
+            if client in members or client in joining:
+                return 200
+            if not is_open or len(members) + len(joining) >= request.maximum_population:
+                return WrongPhase("the job takes no more joins")
+            if not own.accounts.affords(client, mu=mu, budget_mu=budget_mu):
+                return BudgetExceeded("the job would exceed this client's privacy budget")
+            joining[client] = join
+            return 201
+
+        outcomes = [each if isinstance(each, ProtocolError) else admit(each) for each in read]
+        if joining:
+            await own.storage.run(store.add_joins, job, list(joining.values()))
+            own.accounts.commit(BitMap(joining), mu * mu)
+            members.update(joining)
+            if len(members) >= request.maximum_population:
+                own.wake.set()
+        return outcomes
+
+    def _members_of(self, record: JobRecord) -> BitMap:
+        if record.phase is JobPhase.ENROLLING:
+            return self._members.setdefault(record.job, BitMap())
+        return BitMap() if record.population is None else decode_clients(record.population)
+
+    async def close_due(self) -> None:
+        """Fix the population of every job that is full or past its deadline, or fail it."""
+        for record in await self._resources.storage.run(store.open_jobs):
+            if record.phase is JobPhase.ENROLLING:
+                request = decode(record.request, JobRequest).body
+                is_over = self._resources.clock() >= request.join_deadline
+                if is_over or record.joined >= request.maximum_population:
+                    async with self._admission:
+                        await self._fix_population(request)
+
+    async def _fix_population(self, request: JobRequest) -> None:
+        own, job = self._resources, request.digest
+        members = self._members[job]
+        population = members & own.book.current.roster.enrolled_set  # less those revoked since
+        allowed = request.privacy.mu**2
+        if len(population) < request.minimum_population:
+            reason = f"{len(population)} clients joined, {request.minimum_population} are needed"
+            await own.storage.run(store.fail_job, job, JobEvent.POPULATION_TOO_SMALL, reason)
+            own.accounts.release(members, allowed)
+            log.info("job failed", job=job, reason=reason)
+        else:
+            await own.storage.run(store.fix_population, job, encode_clients(population))
+            own.accounts.release(members - population, allowed)
+            log.info("population fixed", job=job, size=len(population))
+        del self._members[job]
+        own.changes.tell(job)
+        own.changes.tell(JOB_LIST)
+
+
+def _read(
+    document: Any, job: str, consortium: Consortium, current: Consortium
+) -> Signed[Join] | ProtocolError:
+    try:
+        signed = from_json(document, Join)
+        if signed.body.job != job:
+            return WrongJob()
+        consortium.verify(signed)
+        current.roster.verify_key_bytes(signed.body.client)  # not revoked since the job began
+    except ProtocolError as error:
+        return error
+    return signed

@@ -1,0 +1,183 @@
+"""What a job may be, which round comes next and what is reported: pure; no peer, no storage."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyroaring import BitMap
+
+from shoal_protocol.attestations import Result
+from shoal_protocol.encoding import decode_uint64
+from shoal_protocol.errors import (
+    BudgetExceeded,
+    ProtocolError,
+    RefusedJob,
+)
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent, check_job
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.privacy import compose, fits_budget, gaussian_epsilon
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_trainer.accounts import Accounts
+from shoal_trainer.learners import learner_for
+from shoal_trainer.learning import ReleasedSum, RequestedRound
+
+
+class WrongJob(ProtocolError):
+    """A join that names another job than the address it was sent to."""
+
+    code = "wrong-job"
+    title = "The join names another job"
+    status = 409
+    remedy = "Send it to the address of its own job."
+
+
+class JobFailed(ProtocolError):
+    """A job that has no posterior and never will."""
+
+    code = "job-failed"
+    title = "The job failed and has no posterior"
+    status = 410
+    remedy = "Mend what the detail names and submit a new job."
+
+
+class JobFinished(ProtocolError):
+    """A job that has no such round and never will."""
+
+    code = "job-finished"
+    title = "The job is finished and has no such round"
+    status = 410
+    remedy = "Ask for the job's result."
+
+
+@dataclass(frozen=True)
+class Released:
+    """A round that was published: its spec and its verified result."""
+
+    spec: RoundSpec
+    result: Result
+
+    def sum(self) -> ReleasedSum:
+        """Return what the learner may see of it."""
+        return ReleasedSum(
+            query=self.spec.query,
+            values=from_ring(decode_uint64(self.result.values)),
+            cohort_size=self.result.cohort_size,
+            noise_scale=self.spec.noise.scale,
+        )
+
+
+def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
+    """Refuse a job that can never run; its signature was checked.
+
+    The learner's first round is made for the smallest and for the largest population, so that
+    noise, grid and modulus are known to fit before anybody joins.
+
+    Raises:
+        RefusedJob: the detail says what to change.
+    """
+    if request.join_deadline <= now:
+        raise RefusedJob("join_deadline has passed")
+    check_job(request, consortium.manifest.policy)
+    enrolled = consortium.roster.enrolled_set
+    if len(enrolled) < request.minimum_population:
+        raise RefusedJob("fewer clients are enrolled than minimum_population")
+    largest = min(request.maximum_population, len(enrolled))
+    for size in {request.minimum_population, largest}:
+        try:
+            wanted = learner_for(request.task).next(size, [])
+            if isinstance(wanted, RequestedRound):
+                next_spec(
+                    request, consortium, enrolled[:size], number=0, wanted=wanted, spent=[], now=now
+                )
+        except ValueError as error:
+            raise RefusedJob(f"with {size} clients: {error}") from error
+
+
+def check_affordable(request: JobRequest, consortium: Consortium, accounts: Accounts) -> None:
+    """Refuse a job for which too few clients have budget left.
+
+    Raises:
+        BudgetExceeded
+    """
+    able = accounts.count_affording(
+        consortium.roster.enrolled_set,
+        mu=request.privacy.mu,
+        budget_mu=consortium.manifest.policy.maximum_mu,
+    )
+    if able < request.minimum_population:
+        raise BudgetExceeded("fewer clients than minimum_population have enough budget left")
+
+
+def next_spec(
+    request: JobRequest,
+    consortium: Consortium,
+    population: BitMap,
+    *,
+    number: int,
+    wanted: RequestedRound,
+    spent: Sequence[float],
+    now: datetime,
+) -> RoundSpec:
+    """Return the job's next round; `spent` holds mu of those before it.
+
+    Shares of the job's mu^2 make the rounds compose to the job's price and not more.
+
+    Raises:
+        ValueError: the round cannot be made, or would exceed the job's price.
+    """
+    deadline = now + timedelta(seconds=request.round_seconds)
+    spec = make_spec(
+        manifest=consortium,
+        job=request.digest,
+        number=number,
+        query=wanted.query,
+        mu=math.sqrt(wanted.share) * request.privacy.mu,
+        population=population,
+        dropouts=request.privacy.dropouts,
+        colluders=request.privacy.colluders,
+        opened_at=now,
+        deadline=deadline,
+        give_up_at=deadline + timedelta(seconds=request.grace_seconds),
+    )
+    if not fits_budget(spent_mu=compose([*spent, spec.mu]), budget_mu=request.privacy.mu):
+        raise ValueError("the rounds would cost more than the job's epsilon and delta")
+    return spec
+
+
+def report(
+    request: JobRequest,
+    released: Sequence[Released],
+    population_size: int,
+    posterior: Posterior,
+) -> PosteriorReport:
+    """Return the report of a job that is done, with what its rounds really cost."""
+    mu = compose(each.spec.mu for each in released)
+    delta = request.privacy.delta
+    return PosteriorReport(
+        manifest=request.manifest,
+        job=request.digest,
+        rounds=tuple(each.spec.digest for each in released),
+        results=tuple(each.result.digest for each in released),
+        population_size=population_size,
+        cohort_sizes=tuple(each.result.cohort_size for each in released),
+        privacy=PrivacySpent(epsilon=gaussian_epsilon(mu=mu, delta=delta), delta=delta, mu=mu),
+        posterior=posterior,
+    )
+
+
+def refusal_text(party: str, problem: object) -> str:
+    """Say why `party` refused, from the problem document that it sent; trust nothing in it."""
+    code, detail = "without a reason", ""
+    if isinstance(problem, Mapping):
+        kind, said = str(problem.get("type", "")), str(problem.get("detail", ""))
+        if kind.startswith("urn:shoal:problem:"):
+            code = _plain(kind.removeprefix("urn:shoal:problem:"), 60)
+        detail = _plain(said, 200)
+    return f"{party} refused the round: {code}" + (f" ({detail})" if detail else "")
+
+
+def _plain(text: str, length: int) -> str:
+    return "".join(letter for letter in text[:length] if letter.isascii() and letter.isprintable())

@@ -1,0 +1,157 @@
+"""The trainer's side of HTTP: announces rounds and asks for their outcomes; it decides nothing.
+
+Answers are bytes from another organisation: bounded here, verified by whoever asked.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import httpx
+
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.manifest_routes import bundle
+from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.rounds import LARGEST_DIMENSION
+from shoal_trainer.jobs import refusal_text
+
+# base64 of 8 bytes for each coordinate, and room for the rest of the document
+ANSWER_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
+LONG_POLL_SECONDS: Final = 25
+# they ask for another try, unlike the rest of 400 to 499
+_TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
+_BEHIND: Final = frozenset(
+    {"urn:shoal:problem:wrong-manifest", "urn:shoal:problem:unknown-manifest"}
+)
+
+
+class State(StrEnum):
+    """Where a round stands at the aggregator, as far as is known."""
+
+    PENDING = "pending"
+    DECIDED = "decided"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the aggregator says of a round; `document` is unverified."""
+
+    state: State
+    document: bytes = b""
+
+
+@dataclass(frozen=True)
+class Reception:
+    """Which services have accepted a round, and the words of one that refused it."""
+
+    accepted: frozenset[str]
+    refusal: str | None
+
+
+class Unreachable(Exception):
+    """A service did not answer, or not in a way that says anything."""
+
+
+class Peers:
+    """Connections to the services of the consortium, each to its pinned certificate."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport | None) -> None:
+        """Connect over `transport`, or over the network where it is None."""
+        self._transport = transport
+        self._clients: dict[tuple[str, str], httpx.AsyncClient] = {}
+
+    async def announce(
+        self, spec: bytes, consortium: Consortium, *, without: frozenset[str]
+    ) -> Reception:
+        """Offer a signed spec to all services at once but those that accepted it already."""
+        manifest = consortium.manifest
+        parties = [
+            party
+            for party in (manifest.aggregator, *manifest.compute_nodes)
+            if party.name not in without
+        ]
+        answers = await asyncio.gather(*(self._offer(party, spec, consortium) for party in parties))
+        accepted = {
+            party.name for party, answer in zip(parties, answers, strict=True) if answer == ""
+        }
+        refusals = [answer for answer in answers if answer]
+        return Reception(without | accepted, refusals[0] if refusals else None)
+
+    async def _offer(self, party: ServiceParty, spec: bytes, consortium: Consortium) -> str | None:
+        """Return "" if the party accepted, why if it refused, None if that is open."""
+        try:
+            status, body = await self._send(party, "POST", "/v1/rounds", spec)
+            if 400 <= status < 500 and _problem(body).get("type") in _BEHIND:
+                # it may not have heard of the version in force: anyone may relay that
+                status, body = await self._send(party, "PUT", "/v1/manifest", bundle(consortium))
+                if status == 200:
+                    status, body = await self._send(party, "POST", "/v1/rounds", spec)
+        except Unreachable:
+            return None
+        if status in {200, 201}:
+            return ""
+        if 400 <= status < 500 and status not in _TRY_AGAIN:
+            return refusal_text(party.name, _problem(body))
+        return None
+
+    async def outcome(
+        self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int = 0
+    ) -> Answer:
+        """Ask the aggregator what became of a round.
+
+        Raises:
+            Unreachable
+        """
+        address = f"/v1/rounds/{round_id}"
+        query = f"?wait={wait_seconds}" if wait_seconds else ""
+        status, body = await self._send(aggregator, "GET", f"{address}/result{query}")
+        if status == 200:
+            return Answer(State.DECIDED, body)
+        if status == 410:
+            status, body = await self._send(aggregator, "GET", f"{address}/abandonment")
+            if status == 200:
+                return Answer(State.ABANDONED, body)
+        if status == 202:
+            return Answer(State.PENDING)
+        raise Unreachable
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def _send(
+        self, party: ServiceParty, method: str, path: str, content: bytes | None = None
+    ) -> tuple[int, bytes]:
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        try:
+            async with self._client(party).stream(
+                method, path, content=content, headers=headers
+            ) as response:
+                body = bytearray()
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > ANSWER_LIMIT_BYTES:
+                        raise Unreachable
+                return response.status_code, bytes(body)
+        except httpx.HTTPError as error:
+            raise Unreachable from error
+
+    def _client(self, party: ServiceParty) -> httpx.AsyncClient:
+        key = (party.url, party.certificate)
+        if key not in self._clients:
+            self._clients[key] = pinned_client(
+                party.certificate, base_url=party.url, transport=self._transport
+            )
+        return self._clients[key]
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,94 @@
+"""What the trainer shows of its jobs: reads the store, changes nothing, and names no client."""
+
+from dataclasses import asdict
+from typing import Any
+
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import decode_clients, format_time
+from shoal_protocol.phases import JobPhase
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer import store
+from shoal_trainer.jobs import JobFailed, JobFinished
+from shoal_trainer.resources import Resources
+
+
+class Records:
+    """Jobs, rounds, reports and the ledger, for whoever asks."""
+
+    def __init__(self, resources: Resources) -> None:
+        """Read from the storage of `resources`."""
+        self._storage = resources.storage
+
+    async def is_ready(self) -> None:
+        """Raise `StorageUnavailable` unless the database answers."""
+        await self._storage.run(store.answers)
+
+    async def list_jobs(self, phase: JobPhase | None) -> list[dict[str, str]]:
+        """Return all jobs, or those in `phase`."""
+        found = await self._storage.run(store.list_jobs, phase)
+        return [{"job": job, "phase": phase_.value} for job, phase_ in found]
+
+    async def state(self, job: str) -> dict[str, Any]:
+        """Return where a job stands.
+
+        Raises:
+            UnknownJob
+        """
+        record = await self._storage.run(store.find_job, job)
+        rounds = await self._storage.run(store.find_rounds, job)
+        population = None if record.population is None else decode_clients(record.population)
+        return {
+            "job": job,
+            "phase": record.phase.value,
+            "population_size": None if population is None else len(population),
+            "joined": record.joined,
+            "rounds": [
+                {
+                    "round": each.round,
+                    "number": each.number,
+                    "phase": each.phase.value,
+                    "deadline": format_time(decode(each.spec, RoundSpec).body.deadline),
+                }
+                for each in rounds
+            ],
+            "reason": record.reason,
+        }
+
+    async def request(self, job: str) -> bytes:
+        """Return the signed job request.
+
+        Raises:
+            UnknownJob
+        """
+        return (await self._storage.run(store.find_job, job)).request
+
+    async def spec(self, job: str, number: int) -> bytes | None:
+        """Return the signed spec of a round that every service accepted, None if it may come.
+
+        Raises:
+            UnknownJob, JobFailed
+            JobFinished: the job had fewer rounds.
+        """
+        record, spec = await self._storage.run(store.find_spec, job, number)
+        if record.phase is JobPhase.FAILED:
+            raise JobFailed(record.reason)
+        if spec is None and record.phase is JobPhase.FINISHED:
+            raise JobFinished
+        return spec
+
+    async def report(self, job: str) -> tuple[str, bytes] | None:
+        """Return the digest and the bytes of the signed report, None while there is none.
+
+        Raises:
+            UnknownJob, JobFailed
+        """
+        found = await self._storage.run(store.find_report, job)
+        if found is None:
+            record = await self._storage.run(store.find_job, job)
+            if record.phase is JobPhase.FAILED:
+                raise JobFailed(record.reason)
+        return found
+
+    async def ledger(self) -> list[dict[str, Any]]:
+        """Return the entries of the ledger, oldest first."""
+        return [asdict(entry) for entry in await self._storage.run(store.ledger_entries)]

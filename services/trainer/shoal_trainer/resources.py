@@ -1,0 +1,30 @@
+"""What every part of the trainer works with; it knows where things are, and does nothing."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from nacl.signing import SigningKey
+
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread
+from shoal_hosting.waiting import Changes
+from shoal_trainer.accounts import Accounts
+
+JOB_LIST: Final = "jobs"  # the key of `changes` for who waits for jobs; all others are job digests
+
+
+@dataclass(frozen=True)
+class Resources:
+    """One trainer's identity, trust, storage, clock and accounts."""
+
+    name: str
+    signing_key: SigningKey = field(repr=False)
+    book: ManifestBook
+    storage: StorageThread
+    clock: Callable[[], datetime]
+    accounts: Accounts = field(default_factory=Accounts)
+    changes: Changes = field(default_factory=Changes)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)

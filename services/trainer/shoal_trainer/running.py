@@ -1,0 +1,276 @@
+"""Carries running jobs from round to round; all it knows of a job is read from the store.
+
+What is due is done again after a crash: announcing and asking change nothing when repeated, and
+a round is on file, and charged, before anybody hears of it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from shoal_hosting.logs import describe_exception
+from shoal_protocol.attestations import Abandonment, Result
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.encoding import decode_clients
+from shoal_protocol.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.phases import JobEvent, JobPhase, Phase
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.privacy import compose, gaussian_epsilon
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer import store
+from shoal_trainer.jobs import Released, next_spec, report
+from shoal_trainer.learners import learner_for
+from shoal_trainer.learning import RequestedRound
+from shoal_trainer.outcomes import verified_abandonment, verified_result
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable
+from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.store import JobRecord, LedgerEntry, RoundRecord
+
+log = structlog.get_logger()
+
+
+class Runner:
+    """Runs jobs whose population is fixed.
+
+    With `long_polls` it keeps a question open at the aggregator for each round, and sets `wake`
+    when it is answered; without, it asks in each `step` only.
+    """
+
+    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
+        """Go on from what the storage holds."""
+        self._resources = resources
+        self._peers = peers
+        self._long_polls = long_polls
+        self._accepted: dict[str, frozenset[str]] = {}  # services, by round
+        self._questions: dict[str, asyncio.Task[None]] = {}  # by round
+
+    async def step(self) -> None:
+        """Take every running job as far as it goes now.
+
+        Raises:
+            StorageUnavailable
+        """
+        jobs = await self._resources.storage.run(store.open_jobs)
+        running = [job for job in jobs if job.phase is JobPhase.RUNNING]
+        await asyncio.gather(*(self._carry_on(job) for job in running))
+
+    async def close(self) -> None:
+        """Take back the open questions."""
+        questions = list(self._questions.values())
+        for question in questions:
+            question.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
+
+    async def _carry_on(self, record: JobRecord) -> None:
+        """Take a job as far as it goes; a fault in one job must not stop the others."""
+        try:
+            while record.phase is JobPhase.RUNNING and await self._advance(record):
+                record = await self._resources.storage.run(store.find_job, record.job)
+        except StorageUnavailable:
+            log.warning("storage unavailable: the job waits", job=record.job)
+        except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step
+            log.error("a job could not go on", job=record.job, **describe_exception(error))
+
+    async def _advance(self, record: JobRecord) -> bool:
+        """Do the next thing for a running job; return whether there is more to do at once."""
+        rounds = await self._resources.storage.run(store.find_rounds, record.job)
+        match rounds[-1].phase if rounds else Phase.PUBLISHED:
+            case Phase.PUBLISHED:
+                return await self._ask_learner(record, rounds)
+            case Phase.ANNOUNCED:
+                return await self._announce(record, rounds[-1])
+            case _:
+                return await self._collect(record, rounds[-1])
+
+    async def _ask_learner(self, record: JobRecord, rounds: Sequence[RoundRecord]) -> bool:
+        own = self._resources
+        request = decode(record.request, JobRequest).body
+        population = decode_clients(record.population or "")
+        outcomes = await own.storage.run(store.find_outcomes, record.job)
+        released = [
+            Released(decode(each.spec, RoundSpec).body, decode(outcome, Result).body)
+            for each, outcome in zip(rounds, outcomes, strict=True)
+        ]
+        try:
+            wanted = await asyncio.to_thread(
+                learner_for(request.task).next,
+                len(population),
+                [each.sum() for each in released],
+            )
+            if isinstance(wanted, Posterior):
+                return await self._finish(record, request, released, wanted)
+            return await self._begin_round(record, request, released, wanted)
+        except ValueError as error:  # of the learner and of `next_spec`, in words of our own
+            return await self._fail(record, str(error))
+
+    async def _begin_round(
+        self,
+        record: JobRecord,
+        request: JobRequest,
+        released: Sequence[Released],
+        wanted: RequestedRound,
+    ) -> bool:
+        own, consortium = self._resources, self._resources.book.current
+        population = decode_clients(record.population or "")
+        population &= consortium.roster.enrolled_set  # less those revoked since the last round
+        if len(population) < request.minimum_population:
+            return await self._fail(record, "too many clients of the population were revoked")
+        spec = await asyncio.to_thread(
+            next_spec,
+            request,
+            consortium,
+            population,
+            number=len(released),
+            wanted=wanted,
+            spent=[each.spec.mu for each in released],
+            now=own.clock(),
+        )
+        cumulative = compose([own.accounts.largest_charge(population), spec.mu])
+        delta = consortium.manifest.policy.delta
+        entry = LedgerEntry(
+            round=spec.digest,
+            job=record.job,
+            number=spec.number,
+            population_size=len(population),
+            mu=spec.mu,
+            cumulative_mu=cumulative,
+            cumulative_epsilon=gaussian_epsilon(mu=cumulative, delta=delta),
+            delta=delta,
+        )
+        signed = sign(spec, own.name, own.signing_key)
+        await own.storage.run(store.add_round, signed, entry)
+        own.accounts.charge(population, spec.mu**2)
+        log.info("round begins", job=record.job, round=spec.digest, number=spec.number)
+        return True
+
+    async def _announce(self, record: JobRecord, round_: RoundRecord) -> bool:
+        own, spec = self._resources, decode(round_.spec, RoundSpec).body
+        consortium = own.book.get(spec.manifest)
+        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
+        accepted = self._accepted.get(round_.round, frozenset())
+        # the last quarter of the time is for the clients
+        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
+        if own.clock() >= latest:
+            missing = ", ".join(sorted(needed - accepted))
+            reason = f"round {spec.number} was not accepted in time by {missing}"
+            return await self._fail(record, reason, abandoned_round=spec.digest)
+        reception = await self._peers.announce(round_.spec, consortium, without=accepted)
+        self._accepted[round_.round] = reception.accepted
+        if reception.refusal is not None:
+            return await self._fail(record, reception.refusal, abandoned_round=spec.digest)
+        if reception.accepted < needed:
+            return False
+        await own.storage.run(store.open_round, round_.round)
+        self._accepted.pop(round_.round)
+        own.changes.tell(record.job)
+        return True
+
+    async def _collect(self, record: JobRecord, round_: RoundRecord) -> bool:
+        own, spec = self._resources, decode(round_.spec, RoundSpec).body
+        consortium = own.book.get(spec.manifest)
+        aggregator = _reachable_aggregator(consortium, own.book.current)
+        try:
+            answer = await self._peers.outcome(aggregator, round_.round)
+            if answer.state is State.DECIDED:
+                result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
+                await own.storage.run(store.publish_round, result)
+                log.info("round published", job=record.job, round=round_.round)
+                return True
+            if answer.state is State.ABANDONED:
+                abandonment = verified_abandonment(answer.document, spec, consortium)
+                return await self._fail_abandoned(record, spec, abandonment)
+        except Unreachable:
+            patience = own.book.current.manifest.policy.maximum_round_seconds
+            if (own.clock() - spec.give_up_at).total_seconds() > patience:
+                reason = f"the aggregator does not say what became of round {spec.number}"
+                return await self._fail(record, reason)
+            return False
+        except StorageUnavailable:
+            raise
+        except ProtocolError as error:
+            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
+            return await self._fail(record, reason)
+        if self._long_polls and round_.round not in self._questions:
+            question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.round))
+            self._questions[round_.round] = question
+        return False
+
+    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> None:
+        """Keep a question open until it is answered or fails; the next step sees to the rest."""
+        try:
+            state = State.PENDING
+            while state is State.PENDING:
+                wait = LONG_POLL_SECONDS
+                answer = await self._peers.outcome(aggregator, round_id, wait_seconds=wait)
+                state = answer.state
+            self._resources.wake.set()
+        except Unreachable:
+            log.debug("the aggregator does not answer", round=round_id)
+        finally:
+            del self._questions[round_id]
+
+    async def _finish(
+        self,
+        record: JobRecord,
+        request: JobRequest,
+        released: Sequence[Released],
+        posterior: Posterior,
+    ) -> bool:
+        own = self._resources
+        size = len(decode_clients(record.population or ""))
+        body = report(request, released, size, posterior)
+        await own.storage.run(store.finish_job, sign(body, own.name, own.signing_key))
+        log.info("job finished", job=record.job)
+        return self._ended(record, request, spent=body.privacy.mu**2)
+
+    async def _fail_abandoned(
+        self, record: JobRecord, spec: RoundSpec, abandonment: Signed[Abandonment]
+    ) -> bool:
+        why = abandonment.body.reason
+        said = f"{why.code} ({why.detail})" if why.detail else why.code
+        return await self._fail(
+            record,
+            f"round {spec.number} was abandoned: {said}",
+            abandoned_round=spec.digest,
+            abandonment=abandonment,
+        )
+
+    async def _fail(
+        self,
+        record: JobRecord,
+        reason: str,
+        *,
+        abandoned_round: str | None = None,
+        abandonment: Signed[Abandonment] | None = None,
+    ) -> bool:
+        """End the job without a posterior; what its rounds cost stays charged."""
+        own, request = self._resources, decode(record.request, JobRequest).body
+        rounds = await own.storage.run(store.find_rounds, record.job)
+        spent = sum(decode(each.spec, RoundSpec).body.mu ** 2 for each in rounds)
+        await own.storage.run(
+            store.fail_job,
+            record.job,
+            JobEvent.ROUND_ABANDONED,
+            reason,
+            abandoned_round=abandoned_round,
+            abandonment=abandonment,
+        )
+        log.info("job failed", job=record.job)  # the reason may be in a peer's words
+        return self._ended(record, request, spent=spent)
+
+    def _ended(self, record: JobRecord, request: JobRequest, *, spent: float) -> bool:
+        own = self._resources
+        population = decode_clients(record.population or "")
+        own.accounts.release(population, max(0.0, request.privacy.mu**2 - spent))
+        own.changes.tell(record.job)
+        own.changes.tell(JOB_LIST)
+        return False
+
+
+def _reachable_aggregator(consortium: Consortium, current: Consortium) -> ServiceParty:
+    """Return where the round's aggregator is now: a later version may give it another address."""
+    own, now = consortium.manifest.aggregator, current.manifest.aggregator
+    return now if now.name == own.name else own

@@ -1,0 +1,81 @@
+"""The trainer's tables, for SQLite and PostgreSQL; documents are kept as they were signed."""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+VERSION: Final = 1
+
+metadata = MetaData()
+
+
+def _job(*, primary_key: bool = False) -> Column[str]:
+    return Column("job", String(64), ForeignKey("jobs.id"), primary_key=primary_key, nullable=False)
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("request", LargeBinary, nullable=False),
+    Column("phase", String(16), nullable=False, index=True),
+    Column("mu", Double, nullable=False),  # what it may cost each client, all rounds together
+    Column("joined", Integer, nullable=False),
+    Column("population", Text),  # a bitmap in base64, once it is fixed
+    Column("reason", Text),  # why it failed
+)
+
+joins = Table(
+    "joins",
+    metadata,
+    _job(primary_key=True),
+    Column("client", BigInteger, primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    _job(),
+    Column("number", Integer, nullable=False),
+    Column("spec", LargeBinary, nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("outcome", LargeBinary),  # the aggregator's signed result or abandonment
+    UniqueConstraint("job", "number"),
+)
+
+# rows are added and never changed
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("sequence", Integer, primary_key=True),
+    Column("round", String(64), ForeignKey("rounds.id"), nullable=False, unique=True),
+    _job(),
+    Column("number", Integer, nullable=False),
+    Column("population_size", Integer, nullable=False),
+    Column("mu", Double, nullable=False),
+    Column("cumulative_mu", Double, nullable=False),
+    Column("cumulative_epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+)
+
+reports = Table(
+    "reports",
+    metadata,
+    _job(primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)

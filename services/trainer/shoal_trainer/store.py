@@ -1,0 +1,284 @@
+"""The trainer's transactions, for `StorageThread.run`; each leaves a job in one of its phases.
+
+A phase changes only from the one that was read: whoever comes second changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from shoal_protocol.attestations import Abandonment, Result
+from shoal_protocol.documents import Signed
+from shoal_protocol.errors import UnknownJob
+from shoal_protocol.jobs import JobRequest, Join, PosteriorReport
+from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer import schema
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """Where a job stands. `population` is a bitmap in base64, once it is fixed."""
+
+    job: str
+    request: bytes
+    phase: JobPhase
+    joined: int
+    population: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """A round of a job."""
+
+    round: str
+    number: int
+    spec: bytes
+    phase: Phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """What one round costs each client of its population.
+
+    `cumulative_mu` is that of the client of this population who has spent most, over all rounds
+    of all jobs up to this one; `cumulative_epsilon` follows from it at `delta`.
+    """
+
+    round: str
+    job: str
+    number: int
+    population_size: int
+    mu: float
+    cumulative_mu: float
+    cumulative_epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """What a job has cost or may cost each of its clients, as squares of mu."""
+
+    job: str
+    phase: JobPhase
+    population: str | None
+    allowed: float
+    spent: float
+
+
+def answers(db: Connection) -> None:
+    """Find out whether the database answers."""
+    db.execute(select(1))
+
+
+def add_job(db: Connection, signed: Signed[JobRequest]) -> bool:
+    """Store a job request that was checked; False if it is known."""
+    insert = postgresql.insert if db.dialect.name == "postgresql" else sqlite.insert
+    added = db.execute(
+        insert(schema.jobs)
+        .values(
+            id=signed.digest,
+            request=signed.encode(),
+            phase=JobPhase.ENROLLING.value,
+            mu=signed.body.privacy.mu,
+            joined=0,
+        )
+        .on_conflict_do_nothing()
+    )
+    return added.rowcount == 1
+
+
+def find_job(db: Connection, job: str) -> JobRecord:
+    """Return a job.
+
+    Raises:
+        UnknownJob
+    """
+    row = db.execute(_jobs().where(schema.jobs.c.id == job)).one_or_none()
+    if row is None:
+        raise UnknownJob
+    return _job_record(row)
+
+
+def knows_job(db: Connection, job: str) -> bool:
+    """Tell whether the job was submitted."""
+    columns = schema.jobs.c
+    return db.execute(select(columns.id).where(columns.id == job)).first() is not None
+
+
+def open_jobs(db: Connection) -> Sequence[JobRecord]:
+    """Return the jobs that have not ended."""
+    phases = [JobPhase.ENROLLING.value, JobPhase.RUNNING.value]
+    return [_job_record(row) for row in db.execute(_jobs().where(schema.jobs.c.phase.in_(phases)))]
+
+
+def list_jobs(db: Connection, phase: JobPhase | None) -> Sequence[tuple[str, JobPhase]]:
+    """Return all jobs, or those in `phase`, with their phases."""
+    columns = schema.jobs.c
+    query = select(columns.id, columns.phase).order_by(columns.id)
+    if phase is not None:
+        query = query.where(columns.phase == phase.value)
+    return [(row.id, JobPhase(row.phase)) for row in db.execute(query)]
+
+
+def add_joins(db: Connection, job: str, joins: Sequence[Signed[Join]]) -> None:
+    """Store the joins of clients that have not joined the job yet."""
+    rows = [
+        {"job": job, "client": signed.body.client, "document": signed.encode()} for signed in joins
+    ]
+    db.execute(schema.joins.insert(), rows)
+    columns = schema.jobs.c
+    more = schema.jobs.update().where(columns.id == job).values(joined=columns.joined + len(rows))
+    db.execute(more)
+
+
+def joined_clients(db: Connection, job: str) -> Sequence[int]:
+    """Return the clients that joined a job."""
+    columns = schema.joins.c
+    return db.execute(select(columns.client).where(columns.job == job)).scalars().all()
+
+
+def fix_population(db: Connection, job: str, population: str) -> None:
+    """Close enrolment: the job runs, with this population for all its rounds."""
+    _move_job(db, job, JobEvent.POPULATION_FIXED, population=population)
+
+
+def fail_job(
+    db: Connection,
+    job: str,
+    event: JobEvent,
+    reason: str,
+    *,
+    abandoned_round: str | None = None,
+    abandonment: Signed[Abandonment] | None = None,
+) -> None:
+    """End a job without a posterior, and with it a round that released nothing."""
+    _move_job(db, job, event, reason=reason)
+    if abandoned_round is not None:
+        outcome = None if abandonment is None else abandonment.encode()
+        _move_round(db, abandoned_round, Phase.ABANDONED, outcome)
+
+
+def add_round(db: Connection, signed: Signed[RoundSpec], entry: LedgerEntry) -> None:
+    """Store a round that is about to be announced, and charge for it, at once."""
+    db.execute(
+        schema.rounds.insert().values(
+            id=signed.digest,
+            job=signed.body.job,
+            number=signed.body.number,
+            spec=signed.encode(),
+            phase=Phase.ANNOUNCED.value,
+        )
+    )
+    db.execute(schema.ledger.insert().values(**vars(entry)))
+
+
+def open_round(db: Connection, round_id: str) -> None:
+    """Note that every service accepted the round: clients may take part."""
+    _move_round(db, round_id, Phase.COLLECTING)
+
+
+def publish_round(db: Connection, result: Signed[Result]) -> None:
+    """Store a round's verified result."""
+    _move_round(db, result.body.round, Phase.PUBLISHED, result.encode())
+
+
+def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
+    """Store a job's report and end the job with it."""
+    _move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
+    db.execute(
+        schema.reports.insert().values(
+            job=report.body.job, digest=report.digest, document=report.encode()
+        )
+    )
+
+
+def find_rounds(db: Connection, job: str) -> Sequence[RoundRecord]:
+    """Return a job's rounds in order."""
+    columns = schema.rounds.c
+    query = select(columns.id, columns.number, columns.spec, columns.phase)
+    rows = db.execute(query.where(columns.job == job).order_by(columns.number))
+    return [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
+
+
+def find_outcomes(db: Connection, job: str) -> Sequence[bytes]:
+    """Return the signed results of a job's published rounds, in order."""
+    columns = schema.rounds.c
+    published = (columns.job == job) & (columns.phase == Phase.PUBLISHED.value)
+    query = select(columns.outcome).where(published).order_by(columns.number)
+    return db.execute(query).scalars().all()
+
+
+def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:
+    """Return a job with the signed spec of its round `number`, once every service accepted it.
+
+    Raises:
+        UnknownJob
+    """
+    columns = schema.rounds.c
+    accepted = [Phase.COLLECTING.value, Phase.PUBLISHED.value]
+    here = (columns.job == job) & (columns.number == number) & columns.phase.in_(accepted)
+    return find_job(db, job), db.execute(select(columns.spec).where(here)).scalar_one_or_none()
+
+
+def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
+    """Return the digest and the wire form of a job's report, if there is one."""
+    columns = schema.reports.c
+    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
+    return None if row is None else (row.digest, row.document)
+
+
+def ledger_entries(db: Connection) -> Sequence[LedgerEntry]:
+    """Return the whole ledger, oldest entry first."""
+    columns = [column for column in schema.ledger.c if column.name != "sequence"]
+    rows = db.execute(select(*columns).order_by(schema.ledger.c.sequence))
+    return [LedgerEntry(**row._mapping) for row in rows]
+
+
+def commitments(db: Connection) -> Sequence[Commitment]:
+    """Return what every job that has or may have a price commits its clients to."""
+    jobs, ledger = schema.jobs.c, schema.ledger.c
+    spent = (
+        select(func.coalesce(func.sum(ledger.mu * ledger.mu), 0.0))
+        .where(ledger.job == jobs.id)
+        .scalar_subquery()
+    )
+    query = select(jobs.id, jobs.phase, jobs.population, jobs.mu * jobs.mu, spent)
+    rows = db.execute(query)
+    return [Commitment(job, JobPhase(phase), *rest) for job, phase, *rest in rows]
+
+
+def _jobs() -> Any:
+    jobs = schema.jobs.c
+    return select(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason)
+
+
+def _job_record(row: Any) -> JobRecord:
+    job, request, phase, *rest = row
+    return JobRecord(job, request, JobPhase(phase), *rest)
+
+
+def _move_job(db: Connection, job: str, event: JobEvent, **values: object) -> None:
+    before = find_job(db, job).phase
+    following = after(JOB, before, event)
+    _swap(db, schema.jobs, job, before, phase=following.value, **values)
+
+
+def _move_round(
+    db: Connection, round_id: str, following: Phase, outcome: bytes | None = None
+) -> None:
+    columns = schema.rounds.c
+    before = Phase(db.execute(select(columns.phase).where(columns.id == round_id)).scalar_one())
+    _swap(db, schema.rounds, round_id, before, phase=following.value, outcome=outcome)
+
+
+def _swap(
+    db: Connection, table: Table, row_id: str, before: JobPhase | Phase, **values: object
+) -> None:
+    current = (table.c.id == row_id) & (table.c.phase == before.value)
+    if db.execute(table.update().where(current).values(**values)).rowcount != 1:
+        raise RuntimeError("another process runs this trainer's jobs; run only one")
