@@ -5,10 +5,10 @@
     ├── MalformedEnvelope             bytes that are not a share envelope
     ├── BadSignature, UnknownSigner, WrongSigner
     ├── UnsupportedVersion, WrongManifest, WrongRound, WrongNode
-    ├── UnknownRound, UnknownJob, UnknownClient, RevokedClient, NotInPopulation
-    ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength
+    ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient, NotInPopulation
+    ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind
     ├── ConflictingShare, ConflictingDocument, WrongCohort
-    ├── TooLate, NotOpen, WrongPhase, RoundAbandoned
+    ├── TooLate, WrongPhase, RoundAbandoned
     ├── RefusedSpec, RefusedJob, BudgetExceeded
     └── StorageUnavailable, NotReady  try again later
 

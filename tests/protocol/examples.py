@@ -23,7 +23,7 @@ from shoal_protocol.attestations import (
 from shoal_protocol.documents import Document, Role, Signed, sign
 from shoal_protocol.encoding import encode_clients, encode_uint64
 from shoal_protocol.envelope import Header, seal
-from shoal_protocol.jobs import Join, JobRequest, PosteriorReport, PrivacyDemand, PrivacySpent
+from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, PrivacySpent
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,

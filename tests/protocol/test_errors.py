@@ -1,0 +1,51 @@
+"""Every way of being wrong has its own name, an HTTP status and a remedy."""
+
+import re
+
+import pytest
+
+from shoal_protocol import errors
+from shoal_protocol.errors import ProtocolError
+
+KINDS = sorted(
+    (
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, ProtocolError)
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+def test_codes_and_titles_tell_errors_apart() -> None:
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    assert len({kind.title for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_says_what_is_wrong_and_what_to_do(kind: type[ProtocolError]) -> None:
+    assert str(kind()) == kind.title
+    assert str(kind("this detail")) == "this detail"
+    assert kind.remedy.endswith(".")
+    assert 400 <= kind.status < 600
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_code_is_the_class_name_in_kebab_case(kind: type[ProtocolError]) -> None:
+    assert "".join(word.capitalize() for word in kind.code.split("-")) == kind.__name__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_may_pass_by_itself_says_when_to_come_again(kind: type[ProtocolError]) -> None:
+    assert (kind.retry_after_seconds is not None) == (kind.status == 503)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_peers_fault_is_never_a_value_error(kind: type[ProtocolError]) -> None:
+    assert not issubclass(kind, ValueError)
+
+
+def test_the_overview_names_every_error_and_no_other() -> None:
+    tree = (errors.__doc__ or "").partition("ProtocolError")[2].partition("No message")[0]
+    named = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", tree)) - {"ValueError"}
+    assert named == {kind.__name__ for kind in KINDS} - {"ProtocolError"}

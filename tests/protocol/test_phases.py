@@ -1,0 +1,118 @@
+"""The phase tables: what is not in a table does not happen."""
+
+import itertools
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_protocol.errors import WrongPhase
+from shoal_protocol.phases import (
+    AGGREGATION,
+    FINISHED,
+    JOB,
+    ROUND,
+    AggregationEvent,
+    Event,
+    JobEvent,
+    JobPhase,
+    Phase,
+    after,
+)
+
+TABLES: dict[str, tuple[Any, type[StrEnum], type[StrEnum], StrEnum]] = {
+    "round": (ROUND, Phase, Event, Phase.ANNOUNCED),
+    "aggregation": (AGGREGATION, Phase, AggregationEvent, Phase.ANNOUNCED),
+    "job": (JOB, JobPhase, JobEvent, JobPhase.ENROLLING),
+}
+NOT_IN_A_TABLE = [
+    (name, phase, event)
+    for name, (table, phases, events, _) in TABLES.items()
+    for phase, event in itertools.product(phases, events)
+    if (phase, event) not in table
+]
+IN_A_TABLE = [
+    (name, phase, event) for name, (table, *_) in TABLES.items() for phase, event in table
+]
+
+
+def reachable(table: Any, start: StrEnum) -> set[StrEnum]:
+    found, todo = {start}, [start]
+    while todo:
+        phase = todo.pop()
+        following = {table[pair] for pair in table if pair[0] is phase}
+        todo += following - found
+        found |= following
+    return found
+
+
+@pytest.mark.parametrize(("name", "phase", "event"), NOT_IN_A_TABLE)
+def test_anything_not_in_the_table_is_refused(name: str, phase: StrEnum, event: StrEnum) -> None:
+    with pytest.raises(WrongPhase, match=f"{phase} cannot take {event}"):
+        after(TABLES[name][0], phase, event)
+
+
+@pytest.mark.parametrize(("name", "phase", "event"), IN_A_TABLE)
+def test_what_is_in_the_table_happens(name: str, phase: StrEnum, event: StrEnum) -> None:
+    table = TABLES[name][0]
+    assert after(table, phase, event) is table[phase, event]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_event_moves_something_on(name: str) -> None:
+    table, _, events, _ = TABLES[name]
+    assert {event for _, event in table} == set(events)
+
+
+def test_every_phase_of_a_round_and_of_a_job_can_be_reached() -> None:
+    assert reachable(ROUND, Phase.ANNOUNCED) == set(Phase)
+    assert reachable(JOB, JobPhase.ENROLLING) == set(JobPhase)
+    assert reachable(AGGREGATION, Phase.ANNOUNCED) == set(Phase) - {Phase.FROZEN, Phase.AGREED}
+
+
+@pytest.mark.parametrize("table", [ROUND, AGGREGATION], ids=["round", "aggregation"])
+def test_a_finished_round_stays_as_it_is(table: Any) -> None:
+    assert {Phase.PUBLISHED, Phase.ABANDONED} == FINISHED
+    assert not [pair for pair in table if pair[0] in FINISHED]
+
+
+def test_a_finished_or_failed_job_stays_as_it_is() -> None:
+    assert not [pair for pair in JOB if pair[0] in {JobPhase.FINISHED, JobPhase.FAILED}]
+
+
+@pytest.mark.parametrize("phase", sorted(set(Phase) - FINISHED))
+def test_a_round_can_be_called_off_from_every_phase_but_the_last_ones(phase: Phase) -> None:
+    assert after(ROUND, phase, Event.CALLED_OFF) is Phase.ABANDONED
+
+
+@pytest.mark.parametrize("phase", [Phase.ANNOUNCED, Phase.COLLECTING, Phase.FROZEN])
+def test_a_node_gives_up_by_itself_while_nothing_of_it_is_out(phase: Phase) -> None:
+    assert after(ROUND, phase, Event.GIVEN_UP) is Phase.ABANDONED
+
+
+def test_a_node_that_agreed_never_gives_up_by_itself() -> None:
+    with pytest.raises(WrongPhase):
+        after(ROUND, Phase.AGREED, Event.GIVEN_UP)
+
+
+def test_a_round_is_published_only_after_its_cohort_was_agreed() -> None:
+    assert {phase for (phase, _), then in ROUND.items() if then is Phase.PUBLISHED} == {
+        Phase.AGREED
+    }
+    assert {phase for (phase, _), then in ROUND.items() if then is Phase.AGREED} == {Phase.FROZEN}
+
+
+@given(st.lists(st.sampled_from(Event)))
+def test_no_history_leaves_a_finished_phase_or_takes_shares_after_freezing(events) -> None:
+    phase, frozen = Phase.ANNOUNCED, False
+    for event in events:
+        try:
+            following = after(ROUND, phase, event)
+        except WrongPhase:
+            continue
+        assert phase not in FINISHED
+        assert not (frozen and event is Event.SHARE_STORED)
+        frozen = frozen or following is Phase.FROZEN
+        phase = following

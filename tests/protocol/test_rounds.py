@@ -1,0 +1,295 @@
+"""The round spec: every party refuses one that contradicts itself, the manifest or the policy."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import encode_clients
+from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
+from shoal_protocol.privacy import round_mu
+from shoal_protocol.roster import Roster
+from shoal_protocol.rounds import Noise, RoundSpec, check_spec, make_spec
+from tests.protocol.examples import (
+    CLIENTS,
+    CONSORTIUM,
+    JOB,
+    MATRIX,
+    MOMENTS,
+    NODES,
+    OPENED_AT,
+    POLICY,
+    POPULATION,
+    REVOKED,
+    SPEC,
+    consortium,
+    named,
+    spec,
+)
+
+SECOND = timedelta(seconds=1)
+
+
+def changed(**changes: Any) -> RoundSpec:
+    return RoundSpec.model_validate(SPEC.model_dump() | changes)
+
+
+def with_scale(scale: float, **changes: Any) -> RoundSpec:
+    """Return a spec whose declared cost fits its noise."""
+    mu = round_mu(
+        sensitivity=SPEC.query.sensitivity,
+        noise_scale=scale,
+        population=SPEC.population_size,
+        dropouts=SPEC.dropouts,
+        colluders=SPEC.colluders,
+    )
+    return changed(noise=Noise(scale=scale), mu=mu, **changes)
+
+
+def check(example: RoundSpec, **changes: Any) -> None:
+    arguments = {"consortium": CONSORTIUM, "now": OPENED_AT} | changes
+    check_spec(example, arguments["consortium"], now=arguments["now"])
+
+
+def test_a_spec_that_is_made_is_accepted_until_its_deadline() -> None:
+    check(SPEC)
+    check(SPEC, now=SPEC.deadline - timedelta(microseconds=1000))
+    check(SPEC, now=OPENED_AT - 100 * SECOND)  # by a party whose clock is slow
+
+
+@given(
+    query=st.sampled_from([MATRIX, MOMENTS]),
+    mu=st.floats(0.01, 0.7),
+    population=st.sets(st.integers(0, REVOKED - 1), min_size=12),
+    dropouts=st.integers(0, 4),
+    colluders=st.integers(0, 6),
+    number=st.integers(0, 100),
+)
+def test_every_spec_that_is_made_is_accepted_and_survives_the_wire(
+    query, mu, population, dropouts, colluders, number
+) -> None:
+    assume(len(population) - dropouts >= POLICY.minimum_cohort)
+    made = spec(
+        query=query,
+        mu=mu,
+        population=BitMap(population),
+        dropouts=dropouts,
+        colluders=colluders,
+        number=number,
+    )
+    read = decode(named("trainer", made).encode(), RoundSpec)
+    CONSORTIUM.verify(read)
+    check(read.body)
+    assert read.body.digest == made.digest
+    assert made.mu <= mu
+    assert made.mu == pytest.approx(mu)
+    assert set(read.body.clients()) == population
+    assert sum(coordinates for coordinates, _ in made.noise_scales()) == made.dimension
+
+
+def test_noise_meets_theorem_one_in_the_smallest_cohort_without_its_colluders() -> None:
+    honest_others = SPEC.minimum_cohort - SPEC.colluders - 1
+    deviation = SPEC.noise.scale * np.sqrt(honest_others)
+    assert SPEC.query.sensitivity / deviation == pytest.approx(0.25, rel=1e-9)
+
+
+def test_two_specs_are_two_rounds() -> None:
+    assert changed(number=1).digest != SPEC.digest
+    assert changed().digest == SPEC.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"deadline": OPENED_AT}, "deadline has passed"),
+        ({"deadline": OPENED_AT - SECOND}, "deadline has passed"),
+        ({"opened_at": SPEC.deadline}, "follow one another"),
+        ({"give_up_at": SPEC.deadline}, "follow one another"),
+        ({"give_up_at": OPENED_AT}, "follow one another"),
+        ({"give_up_at": OPENED_AT + 3601 * SECOND}, "at most 3600 seconds"),
+        ({"compute_nodes": ["compute-0", "compute-1"]}, "compute_nodes"),
+        ({"compute_nodes": ["compute-1", "compute-0", "compute-2"]}, "compute_nodes"),
+        ({"compute_nodes": ["compute-0", "compute-1", "foreign"]}, "compute_nodes"),
+        ({"compute_nodes": [f"compute-{node}" for node in range(NODES + 1)]}, "compute_nodes"),
+        ({"population_size": 13}, "population_size"),
+        ({"population_size": 11}, "population_size"),
+        ({"population": encode_clients(range(11))}, "population_size"),
+        ({"population": encode_clients([*range(11), REVOKED])}, "not enrolled"),
+        ({"population": encode_clients([*range(11), CLIENTS])}, "not enrolled"),
+        ({"population": encode_clients([*range(11), 2**32 - 1])}, "not enrolled"),
+        ({"minimum_cohort": 9}, "less dropouts"),
+        ({"minimum_cohort": 12}, "less dropouts"),
+        ({"dropouts": 3}, "less dropouts"),
+        ({"dropouts": 5, "minimum_cohort": 7}, "at least 8"),
+        ({"dropouts": 4, "colluders": 7, "minimum_cohort": 8}, "too few clients"),
+        ({"dropouts": 2, "colluders": 10**9}, "too few clients"),
+        ({"dimension": 5}, "dimension"),
+        ({"dimension": 7}, "dimension"),
+        ({"query": MOMENTS}, "dimension"),
+        ({"mu": SPEC.mu * 1.001}, "mu is not"),
+        ({"mu": SPEC.mu / 1.001}, "mu is not"),
+        ({"mu": 1e-300}, "mu is not"),
+        ({"colluders": 2}, "mu is not"),
+        ({"noise": Noise(scale=SPEC.noise.scale * 1.001)}, "mu is not"),
+        ({"noise": Noise(scale=SPEC.noise.scale / 1.001)}, "mu is not"),
+        ({"noise": Noise(scale=1.0)}, "too small against the grid"),
+        ({"noise": Noise(scale=5e-324)}, "too small against the grid"),
+        ({"noise": Noise(scale=2.0**62)}, "mu is not"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_spec_that_contradicts_itself_or_the_manifest_is_refused(changes: Any, reason) -> None:
+    with pytest.raises(RefusedSpec, match=reason):
+        check(changed(**changes))
+
+
+def test_a_spec_with_too_little_noise_for_the_policy_is_refused() -> None:
+    just_enough = SPEC.noise.scale * SPEC.mu / POLICY.maximum_mu
+    check(with_scale(just_enough * 1.000001))
+    with pytest.raises(RefusedSpec, match="too little for the policy"):
+        check(with_scale(just_enough * 0.999999))
+
+
+def test_a_spec_may_spend_exactly_what_the_policy_allows() -> None:
+    check(spec(mu=POLICY.maximum_mu))
+
+
+def test_a_spec_whose_sum_could_overflow_is_refused() -> None:
+    with pytest.raises(RefusedSpec, match="overflow"):
+        check(with_scale(2.0**60))
+    check(with_scale(2.0**53))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [({"queries": ("second_moments",)}, "query"), ({"maximum_round_seconds": 89}, "89 seconds")],
+    ids=["query", "duration"],
+)
+def test_a_spec_beyond_the_policy_is_refused(policy: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RefusedSpec, match=reason):
+        check(SPEC, consortium=consortium(policy=POLICY.model_copy(update=policy)))
+
+
+def test_an_expired_spec_is_refused() -> None:
+    for late in (SPEC.deadline, SPEC.deadline + SECOND, SPEC.give_up_at):
+        with pytest.raises(RefusedSpec, match="deadline has passed"):
+            check(SPEC, now=late)
+
+
+def test_a_spec_of_another_trainer_or_another_consortium_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        CONSORTIUM.verify(named("compute-0", SPEC))
+    foreign = consortium(consortium="foreign")
+    with pytest.raises(ProtocolError):
+        foreign.verify(named("trainer", SPEC))
+
+
+@pytest.mark.parametrize("population", ["", "AAAA", "OjAAAAAAAAB="])
+def test_a_population_that_is_no_bitmap_is_refused(population: str) -> None:
+    with pytest.raises((MalformedDocument, pydantic.ValidationError)):
+        check(changed(population=population))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise": {"mechanism": "discrete_gaussian", "scale": 0.0}},
+        {"noise": {"mechanism": "discrete_gaussian", "scale": -1.0}},
+        {"noise": {"mechanism": "discrete_gaussian", "scale": float("inf")}},
+        {"noise": {"mechanism": "discrete_gaussian", "scale": 1e300}},
+        {"noise": {"mechanism": "gaussian", "scale": 1e6}},
+        {"modulus_bits": 32},
+        {"sharing": "shamir"},
+        {"dropouts": -1},
+        {"colluders": -1},
+        {"number": -1},
+        {"mu": 0.0},
+        {"population_size": 1},
+        {"dimension": 1_000_001},
+        {"compute_nodes": ["compute-0"]},
+        {"query": {"name": "run_this_code"}},
+        {"job": "00"},
+    ],
+    ids=str,
+)
+def test_a_field_outside_its_range_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        changed(**changes)
+
+
+@given(
+    scale=st.floats(5e-324, 2.0**62),
+    mu=st.floats(5e-324, 1e308),
+    dropouts=st.integers(0, 2**53 - 1),
+    colluders=st.integers(0, 2**53 - 1),
+    grid_bits=st.integers(4, 15),
+    radius=st.none() | st.floats(0.1, 1e308),
+    seconds=st.integers(-(2**30), 2**30),
+)
+def test_whatever_a_spec_says_checking_it_raises_nothing_but_a_refusal(
+    scale, mu, dropouts, colluders, grid_bits, radius, seconds
+) -> None:
+    example = changed(
+        noise=Noise(scale=scale),
+        mu=mu,
+        dropouts=dropouts,
+        colluders=colluders,
+        minimum_cohort=max(2, SPEC.population_size - dropouts),
+        query=MATRIX.model_dump() | {"grid_bits": grid_bits, "radius": radius},
+        deadline=OPENED_AT + timedelta(seconds=seconds),
+    )
+    with pytest.raises(RefusedSpec):
+        check(example)
+
+
+@given(scale=st.floats(1e-300, 2.0**62))
+def test_whatever_the_scale_a_spec_that_prices_it_right_is_accepted_or_refused(scale) -> None:
+    try:
+        check(with_scale(scale))
+    except RefusedSpec:
+        return
+    assert SPEC.noise.scale * SPEC.mu / POLICY.maximum_mu <= scale * 1.000001 < 2.0**60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"colluders": 9}, "leave nobody"),
+        ({"dropouts": 6}, "at least 8"),
+        ({"mu": 3.0}, "too little for the policy"),
+        ({"mu": 1e-12}, "overflow"),
+        ({"population": BitMap([*range(11), REVOKED])}, "not enrolled"),
+        ({"deadline": OPENED_AT}, "deadline"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_trainer_that_asks_for_the_impossible_is_told_so(arguments: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        spec(**arguments)
+
+
+def test_a_spec_for_a_hundred_thousand_clients_is_made_and_checked() -> None:
+    rows = np.zeros((100_000, 4), "<u8")
+    rows[:, 0] = np.arange(1, 100_001)
+    crowd = consortium(of=Roster(rows.tobytes()))
+    made = make_spec(
+        manifest=crowd,
+        job=JOB.digest,
+        number=0,
+        query=MOMENTS,
+        mu=0.5,
+        population=BitMap(range(100_000)),
+        dropouts=10_000,
+        colluders=10_000,
+        opened_at=OPENED_AT,
+        deadline=SPEC.deadline,
+        give_up_at=SPEC.give_up_at,
+    )
+    check(made, consortium=crowd)
+    assert len(POPULATION) < made.population_size == len(made.clients())

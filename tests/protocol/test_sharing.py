@@ -1,0 +1,234 @@
+"""Secret sharing: all shares give the secret back, and any fewer say nothing of it."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy import stats
+
+from shoal_protocol.errors import MalformedEnvelope, WrongLength, WrongShareKind
+from shoal_protocol.ring import from_ring, to_ring
+from shoal_protocol.sharing import (
+    SEED_BYTES,
+    AdditiveSharing,
+    Share,
+    ShareKind,
+    expand,
+    share_kind,
+    sharing_scheme,
+)
+from tests.protocol.examples import random_bytes
+from tests.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
+
+SHARING = AdditiveSharing()
+
+
+def as_vector(share: Share, dimension: int) -> np.ndarray:
+    return SHARING.add([share], dimension)
+
+
+@given(ring_vectors, clients, node_counts, seeds)
+def test_all_shares_together_give_back_the_secret(secret, client, nodes, fixed) -> None:
+    shares = SHARING.split(
+        secret, client=client, nodes=nodes, random_bytes=random_bytes(fixed.hex())
+    )
+    sums = [as_vector(share, secret.size) for share in shares]
+    assert np.array_equal(SHARING.combine(sums), secret)
+
+
+@given(
+    arrays.arrays(np.uint64, st.tuples(st.integers(1, 6), st.integers(1, 5))), node_counts, seeds
+)
+def test_partial_sums_over_clients_give_the_sum_of_their_secrets(secrets, nodes, fixed) -> None:
+    draw = random_bytes(fixed.hex())
+    dimension = secrets.shape[1]
+    of_clients = [
+        SHARING.split(secret, client=client, nodes=nodes, random_bytes=draw)
+        for client, secret in enumerate(secrets)
+    ]
+    sums = [
+        SHARING.add((shares[node] for shares in of_clients), dimension) for node in range(nodes)
+    ]
+    assert np.array_equal(SHARING.combine(sums), secrets.sum(axis=0, dtype=np.uint64))
+
+
+@given(ring_vectors, clients, node_counts)
+def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_others(
+    secret, client, nodes
+) -> None:
+    shares = SHARING.split(secret, client=client, nodes=nodes, random_bytes=random_bytes("any"))
+    for node, share in enumerate(shares):
+        vector_is_due = node == client % nodes
+        assert share.kind is (ShareKind.VECTOR if vector_is_due else ShareKind.SEED)
+        assert len(share.payload) == (8 * secret.size if vector_is_due else SEED_BYTES)
+        SHARING.check(share, client=client, node=node, nodes=nodes, dimension=secret.size)
+        with pytest.raises(WrongLength):
+            SHARING.check(
+                Share(share.kind, share.payload + b"\0"),
+                client=client,
+                node=node,
+                nodes=nodes,
+                dimension=secret.size,
+            )
+        with pytest.raises(WrongShareKind):
+            SHARING.check(
+                share,
+                client=client + (1 if vector_is_due else node - client),
+                node=node,
+                nodes=nodes,
+                dimension=secret.size,
+            )
+
+
+@given(node_counts, st.integers(0, 2**20))
+def test_vectors_are_spread_evenly_over_the_nodes(nodes: int, first: int) -> None:
+    of_node = Counter(
+        node
+        for client in range(first, first + 3 * nodes)
+        for node in range(nodes)
+        if SHARING.kind_for(client=client, node=node, nodes=nodes) is ShareKind.VECTOR
+    )
+    assert of_node == dict.fromkeys(range(nodes), 3)
+
+
+@given(ring_vectors, ring_vectors, clients, node_counts)
+def test_no_seed_depends_on_the_secret(one, other, client, nodes) -> None:
+    def seeds_of(secret: np.ndarray) -> list[bytes]:
+        shares = SHARING.split(
+            secret, client=client, nodes=nodes, random_bytes=random_bytes("the same")
+        )
+        return [share.payload for share in shares if share.kind is ShareKind.SEED]
+
+    assert seeds_of(one) == seeds_of(other)
+    assert len(set(seeds_of(one))) == nodes - 1
+
+
+@given(
+    st.data(), ring_vectors, clients, st.integers(3, 6), st.integers(0, 4), st.binary(min_size=8)
+)
+def test_shares_with_the_vector_but_without_one_seed_fit_every_secret_equally_well(
+    data, secret, client, nodes, missing, label
+) -> None:
+    # Given the other seeds, vector = secret - others - missing stream (mod 2**64): for each
+    # candidate secret there is exactly one missing stream, and a uniform one hides which.
+    other = data.draw(
+        arrays.arrays(np.uint64, secret.size, elements=st.integers(0, 2**64 - 1)), label="other"
+    )
+    shares = SHARING.split(
+        secret, client=client, nodes=nodes, random_bytes=random_bytes(label.hex())
+    )
+    holders = [node for node in range(nodes) if node != client % nodes]
+    hidden = holders[missing % len(holders)]
+    seen = [as_vector(share, secret.size) for node, share in enumerate(shares) if node != hidden]
+    would_be_missing = other - SHARING.combine(seen)
+    assert np.array_equal(SHARING.combine([*seen, would_be_missing]), other)
+    assert np.array_equal(would_be_missing + secret - other, as_vector(shares[hidden], secret.size))
+
+
+@pytest.mark.parametrize("secret", [0, 1, 2**63, 2**64 - 1, 123_456_789])
+@pytest.mark.parametrize("byte", range(8))
+def test_each_byte_of_the_vector_share_is_uniform_whatever_the_secret(secret, byte) -> None:
+    # Chi-squared over the 256 values with 20,000 draws. False-alarm rate 1e-6 for each of the 40
+    # cases, if the seeds were drawn anew; they are fixed, so the verdict never changes.
+    draw = random_bytes(f"uniformity {secret}")
+    dimension = 20_000
+    (_, _, vector) = SHARING.split(
+        np.full(dimension, secret, np.uint64), client=2, nodes=3, random_bytes=draw
+    )
+    counts = np.bincount(np.frombuffer(vector.payload, np.uint8)[byte::8], minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_vector_shares_of_two_secrets_have_the_same_distribution() -> None:
+    # Two-sample chi-squared over the top byte, 4,000 fresh splits of one coordinate for each
+    # secret. False-alarm rate 1e-6 if drawn anew; the draws are fixed.
+    def top_bytes(secret: int) -> np.ndarray:
+        draw = random_bytes(f"two secrets: {secret}")
+        vectors = [
+            SHARING.split(np.array([secret], np.uint64), client=0, nodes=2, random_bytes=draw)[0]
+            for _ in range(4000)
+        ]
+        return np.bincount([vector.payload[7] for vector in vectors], minlength=256)
+
+    table = np.array([top_bytes(0), top_bytes(2**64 - 1)])
+    assert stats.chi2_contingency(table).pvalue > 1e-6
+
+
+def test_the_uniformity_test_finds_shares_that_are_not_uniform() -> None:
+    counts = np.bincount(np.arange(20_000) % 250, minlength=256)
+    assert stats.chisquare(counts).pvalue < 1e-6
+
+
+@given(seeds, st.integers(1, 300), st.integers(1, 300))
+def test_a_seed_stands_for_one_stream_of_any_length(seed: bytes, short: int, more: int) -> None:
+    assert np.array_equal(expand(seed, short + more)[:short], expand(seed, short))
+
+
+def test_the_streams_of_different_seeds_differ() -> None:
+    streams = {expand(bytes([first]) + bytes(31), 4).tobytes() for first in range(256)}
+    assert len(streams) == 256
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33, 64])
+def test_a_seed_has_32_bytes(length: int) -> None:
+    with pytest.raises(ValueError, match=r"key|32"):
+        expand(bytes(length), 1)
+
+
+@pytest.mark.parametrize("nodes", [-1, 0, 1])
+def test_fewer_than_two_nodes_are_refused_for_the_only_share_would_be_the_secret(nodes) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        SHARING.split(np.zeros(1, np.uint64), client=0, nodes=nodes, random_bytes=bytes)
+
+
+def test_one_seed_is_drawn_for_each_node_but_one() -> None:
+    asked = []
+
+    def draw(size: int) -> bytes:
+        asked.append(size)
+        return hashlib.sha256(bytes([len(asked)])).digest()[:size]
+
+    SHARING.split(np.zeros(3, np.uint64), client=1, nodes=5, random_bytes=draw)
+    assert asked == [32] * 4
+
+
+def test_the_secret_is_not_changed() -> None:
+    secret = np.arange(5, dtype=np.uint64)
+    SHARING.split(secret, client=0, nodes=3, random_bytes=random_bytes("any"))
+    assert np.array_equal(secret, np.arange(5))
+
+
+def test_no_shares_add_up_to_zero() -> None:
+    assert np.array_equal(SHARING.add([], 3), np.zeros(3))
+
+
+@given(signed_vectors)
+def test_integers_come_back_from_the_ring(values: np.ndarray) -> None:
+    assert np.array_equal(from_ring(to_ring(values)), values)
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=2, max_size=20))
+def test_sums_in_the_ring_are_sums_of_integers(values: list[int]) -> None:
+    residues = to_ring(np.array(values, np.int64))
+    assert from_ring(np.array([residues.sum(dtype=np.uint64)])).tolist() == [sum(values)]
+
+
+def test_negative_integers_are_the_upper_half_of_the_ring() -> None:
+    assert to_ring(np.array([-1, -(2**63)])).tolist() == [2**64 - 1, 2**63]
+
+
+def test_the_scheme_is_found_by_the_name_in_a_spec() -> None:
+    assert isinstance(sharing_scheme("additive"), AdditiveSharing)
+    with pytest.raises(ValueError, match="no such"):
+        sharing_scheme("shamir")
+
+
+def test_a_kind_of_share_has_one_byte() -> None:
+    assert [share_kind(0), share_kind(1)] == [ShareKind.SEED, ShareKind.VECTOR]
+    for code in range(2, 256):
+        with pytest.raises(MalformedEnvelope):
+            share_kind(code)
