@@ -1,1 +1,45 @@
-"""What a data holder and an analyst run: the library, the agent and the command."""
+"""What a data holder and an analyst run: the library, the agent and the command.
+
+from shoal_client import Analyst, ColumnBounds, LinearRegressionTask      # to learn
+from shoal_client import DataHolder, Policy, Records, read_client_keys    # to take part
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal_client.analyst import Analyst as Analyst
+    from shoal_client.analyst import Job as Job
+    from shoal_client.async_analyst import AsyncAnalyst as AsyncAnalyst
+    from shoal_client.async_analyst import JobFailed as JobFailed
+    from shoal_client.async_analyst import JobRefused as JobRefused
+    from shoal_client.holder import DataHolder as DataHolder
+    from shoal_client.keys import read_client_keys as read_client_keys
+    from shoal_client.policy import Policy as Policy
+    from shoal_client.records import Records as Records
+    from shoal_hosting.manifest_book import ManifestBook as ManifestBook
+    from shoal_protocol.learners import ColumnBounds as ColumnBounds
+    from shoal_protocol.learners import LinearRegressionTask as LinearRegressionTask
+
+_WHERE = {
+    "Analyst": "shoal_client.analyst",
+    "AsyncAnalyst": "shoal_client.async_analyst",
+    "ColumnBounds": "shoal_protocol.learners",
+    "DataHolder": "shoal_client.holder",
+    "Job": "shoal_client.analyst",
+    "JobFailed": "shoal_client.async_analyst",
+    "JobRefused": "shoal_client.async_analyst",
+    "LinearRegressionTask": "shoal_protocol.learners",
+    "ManifestBook": "shoal_hosting.manifest_book",
+    "Policy": "shoal_client.policy",
+    "Records": "shoal_client.records",
+    "read_client_keys": "shoal_client.keys",
+}
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for: an analyst needs no noise library, a data holder no command."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

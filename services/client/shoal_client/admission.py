@@ -1,0 +1,86 @@
+"""Whether a job or a round is one to take part in; pure, and the last word before spending.
+
+A client trusts the manifest, its owner's policy and its own ledger; of what the trainer and the
+analyst say it believes what they signed, and only as far as these three allow.
+"""
+
+import math
+from datetime import datetime
+
+from shoal_client.policy import Policy
+from shoal_protocol.documents import Signed
+from shoal_protocol.errors import RefusedJob, RefusedSpec
+from shoal_protocol.jobs import JobRequest, check_job
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.privacy import fits_budget
+from shoal_protocol.rounds import RoundSpec, check_spec
+
+
+def check_request(
+    signed: Signed[JobRequest],
+    *,
+    job: str,
+    consortium: Consortium,
+    policy: Policy,
+    columns: tuple[str, ...],
+    now: datetime,
+) -> None:
+    """Refuse a job that is not the one asked for, or that the consortium or the owner forbids.
+
+    `columns` are those of the records at hand.
+
+    Raises:
+        RefusedJob: the detail says why.
+        ProtocolError: the request is bound to another manifest, or not signed by an analyst.
+    """
+    request = signed.body
+    if signed.digest != job or signed.signer != request.analyst:
+        raise RefusedJob("the request is not the job's, or not by the analyst that it names")
+    consortium.verify(signed)
+    check_job(request, consortium.manifest.policy)
+    if reason := policy.refusal(request):
+        raise RefusedJob(reason)
+    if missing := sorted({bounds.name for bounds in request.task.columns} - set(columns)):
+        raise RefusedJob(f"the records have no column {missing[0]!r}")
+    if request.join_deadline <= now:
+        raise RefusedJob("the time to join has passed")
+
+
+def check_round(
+    signed: Signed[RoundSpec],
+    *,
+    request: JobRequest,
+    number: int,
+    consortium: Consortium,
+    policy: Policy,
+    spent_mu: float,
+    now: datetime,
+) -> None:
+    """Refuse a round that asks for anything but what the joined job promised.
+
+    `spent_mu` is what the job's earlier rounds cost. A deadline that has passed is a refusal too.
+
+    Raises:
+        RefusedSpec: the detail says why.
+        ProtocolError: the spec is bound to another manifest, or not signed by the trainer.
+    """
+    spec = signed.body
+    consortium.verify(signed)
+    if (spec.job, spec.number) != (request.digest, number):
+        raise RefusedSpec("the spec is for another job or round")
+    if reason := policy.refusal(request) or policy.query_refusal(spec.query):
+        raise RefusedSpec(reason)
+    check_spec(spec, consortium, now=now)
+    task, privacy = request.task, request.privacy
+    if spec.query.name not in task.query_names():
+        raise RefusedSpec("the job's task does not ask this query")
+    if not set(spec.query.column_names) <= {bounds.name for bounds in task.columns}:
+        raise RefusedSpec("the query asks for a column that the job did not name")
+    if spec.query.records_per_client != task.records_per_client:
+        raise RefusedSpec("records_per_client is not the job's")
+    if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
+        raise RefusedSpec("dropouts and colluders are not those of the job")
+    if not request.minimum_population <= spec.population_size <= request.maximum_population:
+        raise RefusedSpec("the population is smaller or larger than the job allows")
+    if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):
+        raise RefusedSpec("the job's rounds together cost more than the job may")

@@ -1,0 +1,178 @@
+"""An analyst's side of a job for scripts and notebooks: submit, watch, get a verified posterior.
+
+analyst = Analyst.open("my-party", "consortium")
+job = analyst.submit(task, epsilon=1.0, delta=1e-6, dropouts=20, colluders=20, ...)
+report = job.wait()
+report.posterior.interval(0.95)
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import nacl.utils
+from nacl.signing import SigningKey
+
+from shoal_client.async_analyst import AsyncAnalyst, JobState, Progress
+from shoal_client.clock import system_clock
+from shoal_client.site import Clock
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import load_party, read_pin
+from shoal_protocol.documents import Signed
+from shoal_protocol.jobs import PosteriorReport, PrivacyDemand
+from shoal_protocol.learners import Task
+from shoal_protocol.sharing import RandomBytes
+
+T = TypeVar("T")
+Connect = Callable[[], AsyncAnalyst]
+
+
+class Analyst:
+    """An analyst listed in the consortium's manifest."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        key: SigningKey,
+        book: ManifestBook,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._connect: Connect = lambda: AsyncAnalyst(
+            name=name,
+            key=key,
+            book=book,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+        )
+
+    @classmethod
+    def open(cls, party: str | PathLike[str], consortium: str | PathLike[str]) -> "Analyst":
+        """Open an analyst's party directory and the consortium's public directory.
+
+        Raises:
+            StartupRefused: a file is missing, open to others, or not what the pin vouches for.
+        """
+        directory = Path(party)
+        identity = load_party(directory)
+        book = ManifestBook.open(Path(consortium), read_pin(directory), directory)
+        return cls(name=identity.name, key=identity.signing_key, book=book)
+
+    def submit(
+        self,
+        task: Task,
+        *,
+        epsilon: float,
+        delta: float,
+        dropouts: int,
+        colluders: int,
+        minimum_population: int,
+        maximum_population: int,
+        join_seconds: int,
+        round_seconds: int,
+        grace_seconds: int,
+    ) -> "Job":
+        """Submit a job and return at once.
+
+        (`epsilon`, `delta`) is what the whole job may cost one client, by replacement of all its
+        records. The noise suffices even if `dropouts` clients go missing and `colluders` of the
+        others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
+        each round; services have `grace_seconds` more before they give a round up.
+
+        Raises:
+            ValueError: an argument is out of range.
+            JobRefused: the trainer or the consortium's policy does not allow the job.
+            Unavailable: the trainer did not answer, several times.
+        """
+        privacy = PrivacyDemand(
+            epsilon=epsilon, delta=delta, dropouts=dropouts, colluders=colluders
+        )
+
+        async def submitted(core: AsyncAnalyst) -> str:
+            request = core.request(
+                task,
+                privacy=privacy,
+                minimum_population=minimum_population,
+                maximum_population=maximum_population,
+                join_seconds=join_seconds,
+                round_seconds=round_seconds,
+                grace_seconds=grace_seconds,
+            )
+            return await core.submit(request)
+
+        return self.job(_converse(self._connect, submitted))
+
+    def job(self, job: str) -> "Job":
+        """Return the handle of a job that was submitted earlier, from its id."""
+        return Job(job, self._connect)
+
+
+class Job:
+    """A job at the trainer, by its id."""
+
+    def __init__(self, job: str, connect: Connect) -> None:
+        self.id = job
+        self._connect = connect
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def state(self) -> JobState:
+        """Return what the trainer says of the job now; nothing of it is signed.
+
+        Raises:
+            JobFailed: the trainer does not know it.
+            Unavailable: the trainer did not answer, several times.
+        """
+        return _converse(self._connect, lambda core: core.state(self.id))
+
+    def wait(self, progress: Progress = lambda state: None) -> PosteriorReport:
+        """Wait for the posterior; `progress` is called with each new state.
+
+        Raises:
+            JobFailed: the job ended without a posterior.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: the report is not the trainer's, or is of another job.
+        """
+        return _converse(self._connect, lambda core: core.wait(self.id, progress)).body
+
+    def result(self) -> PosteriorReport | None:
+        """Return the verified report, or None if there is none yet.
+
+        Raises:
+            JobFailed, Unavailable, ProtocolError: as `wait`.
+        """
+        signed = self._report()
+        return None if signed is None else signed.body
+
+    def certificate(self) -> bytes | None:
+        """Return the trainer's signed report, canonical bytes that anyone can check offline.
+
+        Raises:
+            JobFailed, Unavailable, ProtocolError: as `wait`.
+        """
+        signed = self._report()
+        return None if signed is None else signed.encode()
+
+    def _report(self) -> Signed[PosteriorReport] | None:
+        return _converse(self._connect, lambda core: core.report(self.id, wait_seconds=0))
+
+
+def _converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable[T]]) -> T:
+    async def connected() -> T:
+        async with connect() as core:  # connections belong to one event loop
+            return await conversation(core)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(connected())
+    with ThreadPoolExecutor(1) as notebook:  # whose own thread already runs a loop
+        return notebook.submit(asyncio.run, connected()).result()

@@ -1,0 +1,181 @@
+"""Fetches rounds, judges them and prepares the clients' answers; it decides about no job.
+
+An answer is on disk, and its price in the ledger, before the first of its bytes is sent.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from nacl.signing import SigningKey
+from numpy.typing import NDArray
+
+from shoal_client.admission import check_round
+from shoal_client.background import Background
+from shoal_client.contribution import box_keys, seal_contribution
+from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
+from shoal_client.directory import Directory
+from shoal_client.enrolment import follow_to
+from shoal_client.noise import NoiseSampler
+from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
+from shoal_client.reporting import Report
+from shoal_client.site import Site
+from shoal_client.state import State, StoredJob
+from shoal_protocol.documents import decode
+from shoal_protocol.envelope import envelope_size
+from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import RandomBytes, ShareKind
+
+MISSED: Final = "missed"
+DELIVERED: Final = "delivered"
+OVER: Final = "over"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One client that is to answer; its key's seed and its records, shape (r, m)."""
+
+    client: int
+    seed: bytes = field(repr=False)
+    records: NDArray[np.float64] = field(repr=False)
+
+
+class Answering:
+    """Takes the rounds of the jobs that were joined from their specs to the outbox."""
+
+    def __init__(
+        self,
+        site: Site,
+        background: Background,
+        directory: Directory,
+        delivery: Delivery,
+        report: Report,
+    ) -> None:
+        self._site = site
+        self._background = background
+        self._directory = directory
+        self._delivery = delivery
+        self._report = report
+
+    async def fetch_rounds(self) -> None:
+        """Ask for the next round of each job, and store it or learn that the job ended."""
+        for job in await self._background.disk(State.open_jobs):
+            path = f"/v1/jobs/{job.job}/rounds/{job.next_number}"
+            try:
+                answer = await self._directory.trainer.get(path)
+                await self._take(job, answer)
+            except Unavailable as error:
+                self._report("no round", job=job.job, reason=str(error))
+            except ProtocolError as error:
+                # not the trainer's word, or not in our manifest: the next answer may be
+                self._report("round not believed", job=job.job, reason=str(error))
+
+    async def _take(self, job: StoredJob, answer: Answer) -> None:
+        if answer.status == OK:
+            await self._admit(job, answer.body)
+        elif answer.status == GONE or (
+            answer.status == NOT_FOUND and answer.code == UnknownJob.code
+        ):
+            await self._background.disk(State.end_job, job.job, answer.code)
+            self._report("job ended", job=job.job, reason=answer.code)
+        elif answer.status != ACCEPTED:
+            self._report("no round", job=job.job, reason=answer.code)
+
+    async def _admit(self, job: StoredJob, encoded: bytes) -> None:
+        signed = decode(encoded, RoundSpec)
+        await follow_to(signed.body.manifest, self._site, self._directory)
+        now = self._site.clock()
+        ended = None
+        try:
+            check_round(
+                signed,
+                request=decode(job.request, JobRequest).body,
+                number=job.next_number,
+                consortium=self._site.book.current,
+                policy=self._site.policy,
+                spent_mu=await self._background.disk(State.job_mu, job.job),
+                now=now,
+            )
+        except RefusedSpec as refusal:
+            ended = MISSED if signed.body.deadline <= now else f"refused: {refusal}"
+        await self._background.disk(
+            State.add_round, signed.digest, job.job, job.next_number, encoded, ended
+        )
+        if ended is not None and ended is not MISSED:
+            await self._background.disk(State.end_job, job.job, ended)
+        self._report("round taken", round=signed.digest, number=job.next_number, reason=ended)
+
+    async def answer_rounds(self) -> None:
+        """Prepare and send what is due in each open round, and end those with nothing left."""
+        for stored in await self._background.disk(State.open_rounds):
+            spec = decode(stored.spec, RoundSpec).body
+            if self._site.clock() >= spec.give_up_at:
+                await self._background.disk(State.end_round, stored.round_id, OVER)
+                continue
+            nodes = self._directory.nodes(spec.manifest)
+            await self._delivery.send_pending(stored.round_id, nodes)
+            await self._prepare(stored.round_id, spec, nodes)
+            # what is not prepared by now will never be: only its deadline can have stopped that
+            if not await self._background.disk(State.has_pending, stored.round_id):
+                await self._background.disk(State.end_round, stored.round_id, DELIVERED)
+
+    async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
+        site = self._site
+        positions, population = site.positions(), spec.clients()
+        clients = [
+            client
+            for client in await self._background.disk(State.unanswered, round_id)
+            if client in population and client in positions
+        ]
+        keys = box_keys(site.book.get(spec.manifest))
+        largest = envelope_size(ShareKind.VECTOR, spec.dimension)
+        size = max(1, min(MOST_ENVELOPES, MOST_BYTES // largest))
+        async with asyncio.TaskGroup() as sending:
+            for start in range(0, len(clients), size):
+                if site.clock() >= spec.deadline:
+                    return  # who was not prepared for is charged nothing
+                batch = [
+                    Assignment(
+                        client,
+                        bytes(site.keys[positions[client]]),
+                        site.records.of(positions[client], spec.query.column_names),
+                    )
+                    for client in clients[start : start + size]
+                ]
+                answers = await self._background.work(
+                    seal_batch, spec, keys, batch, random_bytes=site.random_bytes, noise=site.noise
+                )
+                await self._background.disk(State.record_answers, round_id, spec.mu, answers)
+                for node, peer in enumerate(nodes):
+                    chunk = [(client, envelopes[node]) for client, envelopes in answers]
+                    await self._delivery.start(sending, round_id, node, peer, chunk)
+
+
+def seal_batch(
+    spec: RoundSpec,
+    box_keys: Sequence[bytes],
+    batch: Sequence[Assignment],
+    *,
+    random_bytes: RandomBytes,
+    noise: NoiseSampler,
+) -> list[tuple[int, list[bytes]]]:
+    """Return (client, its envelopes) for each assignment; runs in a thread or another process."""
+    return [
+        (
+            each.client,
+            seal_contribution(
+                spec,
+                box_keys,
+                each.client,
+                SigningKey(each.seed),
+                each.records,
+                random_bytes=random_bytes,
+                noise=noise,
+            ),
+        )
+        for each in batch
+    ]

@@ -1,0 +1,197 @@
+"""An analyst's side of a job for asynchronous programs; it believes no report that is unsigned."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Final
+
+import httpx
+import nacl.utils
+import pydantic
+from nacl.signing import SigningKey
+
+from shoal_client.clock import system_clock
+from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable
+from shoal_client.site import Clock
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.documents import Signed, decode, describe, sign
+from shoal_protocol.errors import MalformedDocument, UnknownJob
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
+from shoal_protocol.learners import Task
+from shoal_protocol.phases import JobPhase
+from shoal_protocol.sharing import RandomBytes
+
+POLL_SECONDS: Final = 2  # between two states that `wait` shows
+MOST_TRIES: Final = 8
+
+
+class JobRefused(Exception):
+    """The trainer does not take the job; the message holds the refusal's code and detail."""
+
+
+class JobFailed(Exception):
+    """The job ended without a posterior; the message says why."""
+
+
+class RoundState(pydantic.BaseModel):
+    """What the trainer says of one round."""
+
+    round: str
+    number: int
+    phase: str
+
+
+class JobState(pydantic.BaseModel):
+    """What the trainer says of a job; nothing of it is signed."""
+
+    job: str
+    phase: JobPhase
+    joined: int
+    population_size: int | None = None
+    rounds: tuple[RoundState, ...] = ()
+    reason: str | None = None
+
+
+Progress = Callable[[JobState], None]
+
+
+class AsyncAnalyst:
+    """Submits jobs to the trainer and verifies what comes back. For use in one event loop."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        key: SigningKey,
+        book: ManifestBook,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._name = name
+        self._key = key
+        self._book = book
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._trainer = Peer(
+            book.current.manifest.trainer,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> "AsyncAnalyst":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._trainer.close()
+
+    def request(
+        self,
+        task: Task,
+        *,
+        privacy: PrivacyDemand,
+        minimum_population: int,
+        maximum_population: int,
+        join_seconds: int,
+        round_seconds: int,
+        grace_seconds: int,
+    ) -> Signed[JobRequest]:
+        """Return a signed job request, bound to the manifest in force; joining begins now."""
+        request = JobRequest(
+            manifest=self._book.current.digest,
+            nonce=self._random_bytes(16).hex(),
+            analyst=self._name,
+            task=task,
+            privacy=privacy,
+            minimum_population=minimum_population,
+            maximum_population=maximum_population,
+            join_deadline=self._clock() + timedelta(seconds=join_seconds),
+            round_seconds=round_seconds,
+            grace_seconds=grace_seconds,
+        )
+        return sign(request, self._name, self._key)
+
+    async def submit(self, request: Signed[JobRequest]) -> str:
+        """Hand a request to the trainer and return the job's id. The same request is one job.
+
+        Raises:
+            JobRefused: the trainer does not take it.
+            Unavailable: the trainer did not answer, several times.
+        """
+        encoded = request.encode()
+        answer = await self._insist(
+            lambda: self._trainer.post("/v1/jobs", encoded, "application/json")
+        )
+        if answer.is_refusal:
+            raise JobRefused(answer.reason)
+        return request.digest
+
+    async def state(self, job: str) -> JobState:
+        """Return what the trainer says of a job.
+
+        Raises:
+            JobFailed: the trainer does not know it.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: its answer is not a job's state.
+        """
+        answer = await self._insist(lambda: self._trainer.get(f"/v1/jobs/{job}"))
+        if answer.is_refusal:
+            raise JobFailed(answer.reason)
+        try:
+            return JobState.model_validate(answer.json())
+        except pydantic.ValidationError as error:
+            raise MalformedDocument(describe(error)) from None
+
+    async def report(self, job: str, *, wait_seconds: int) -> Signed[PosteriorReport] | None:
+        """Return the trainer's signed report, verified; None if there is none yet.
+
+        The trainer holds its answer back for up to `wait_seconds` while there is none.
+
+        Raises:
+            JobFailed: the job ended without one.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: the report is not the trainer's, or is of another job.
+        """
+        path = f"/v1/jobs/{job}/result"
+        answer = await self._insist(lambda: self._trainer.get(path, wait=wait_seconds))
+        if answer.status == ACCEPTED:
+            return None
+        if answer.status != OK:
+            raise JobFailed(answer.reason)
+        signed = decode(answer.body, PosteriorReport)
+        self._book.get(signed.body.manifest).verify(signed)
+        if signed.body.job != job:
+            raise UnknownJob("the report is of another job")
+        return signed
+
+    async def wait(self, job: str, progress: Progress) -> Signed[PosteriorReport]:
+        """Wait for the signed report, verified; `progress` is called with each new state.
+
+        Raises:
+            JobFailed, Unavailable, ProtocolError: as `report`.
+        """
+        last = None
+        while True:
+            state = await self.state(job)
+            if state != last:
+                progress(state)
+                last = state
+            if state.phase is JobPhase.FAILED:
+                raise JobFailed(state.reason or "the trainer gives no reason")
+            finished = state.phase is JobPhase.FINISHED
+            signed = await self.report(job, wait_seconds=0 if finished else POLL_SECONDS)
+            if signed is not None:
+                return signed
+
+    async def _insist(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
+        for _ in range(MOST_TRIES - 1):
+            try:
+                return await request()
+            except Unavailable:
+                await asyncio.sleep(self._trainer.seconds_until_due)
+        return await request()

@@ -1,0 +1,100 @@
+"""One client's answer to one round, as bytes; pure: it sends nothing, stores nothing, asks nobody.
+
+Order of work: encode, add noise, map to the ring, split, seal. What leaves a client is the noisy
+vector's shares and nothing else.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from nacl.signing import SigningKey
+from numpy.typing import NDArray
+
+from shoal_client.noise import NoiseSampler
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.envelope import Header, seal
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.ring import to_ring
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import RandomBytes, sharing_scheme
+
+
+def make_contribution(
+    spec: RoundSpec,
+    consortium: Consortium,
+    client: int,
+    key: SigningKey,
+    records: NDArray[np.float64],
+    *,
+    random_bytes: RandomBytes,
+    noise: NoiseSampler,
+) -> list[bytes]:
+    """Return one sealed and signed envelope for each Compute node, in the manifest's order.
+
+    `records` has shape (r, columns of spec.query), `client` is the index of `key` on the roster.
+    Each call draws fresh noise: call it once per client and round, and keep the bytes for retries.
+
+    Raises:
+        ValueError: the records do not fit the query, the spec is bound to another manifest, or a
+            sampler returned something else than it should.
+    """
+    if spec.manifest != consortium.digest:
+        raise ValueError("the spec is bound to another manifest")
+    keys = box_keys(consortium)
+    return seal_contribution(
+        spec, keys, client, key, records, random_bytes=random_bytes, noise=noise
+    )
+
+
+def box_keys(consortium: Consortium) -> list[bytes]:
+    """Return the Compute nodes' X25519 keys, in the manifest's order."""
+    return [bytes.fromhex(node.box_key) for node in consortium.manifest.compute_nodes]
+
+
+def seal_contribution(
+    spec: RoundSpec,
+    box_keys: Sequence[bytes],
+    client: int,
+    key: SigningKey,
+    records: NDArray[np.float64],
+    *,
+    random_bytes: RandomBytes,
+    noise: NoiseSampler,
+) -> list[bytes]:
+    """Do as `make_contribution`, given the keys of the Compute nodes that the spec names."""
+    noisy = spec.query.encode(records) + draw_noise(spec, noise)
+    shares = sharing_scheme(spec.sharing).split(
+        to_ring(noisy), client=client, nodes=len(box_keys), random_bytes=random_bytes
+    )
+    return [
+        seal(
+            share,
+            Header(
+                kind=share.kind,
+                node=node,
+                client=client,
+                manifest=spec.manifest,
+                round_id=spec.digest,
+            ),
+            box_key=box_keys[node],
+            key=key,
+            random_bytes=random_bytes,
+        )
+        for node, share in enumerate(shares)
+    ]
+
+
+def draw_noise(spec: RoundSpec, noise: NoiseSampler) -> Int64Vector:
+    """Return one client's noise, shape (spec.dimension,), block by block.
+
+    Raises:
+        ValueError: the sampler did not return as many 64-bit integers as asked for.
+    """
+    blocks = []
+    for coordinates, scale in spec.noise_scales():
+        block = noise(scale, coordinates)
+        # a float here would silently become an exact-looking integer further on
+        if block.dtype != np.int64 or block.shape != (coordinates,):
+            raise ValueError("a noise sampler must return a vector of 64-bit integers")
+        blocks.append(block)
+    return np.concatenate(blocks)

@@ -1,0 +1,106 @@
+"""Carries envelopes from the outbox to the Compute nodes; knows no query and draws no noise.
+
+What is sent is what the outbox holds, byte for byte, however often it takes.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from shoal_client.background import Background
+from shoal_client.peer import TOO_LARGE, Peer, Unavailable, outcomes
+from shoal_client.reporting import Report
+from shoal_client.state import State
+from shoal_protocol.envelope import frame
+from shoal_protocol.errors import MalformedDocument
+
+MOST_ENVELOPES: Final = 256  # in one request
+MOST_BYTES: Final = 1 << 20  # of one request, unless its first envelope alone is larger
+_OCTETS: Final = "application/octet-stream"
+
+Chunk = Sequence[tuple[int, bytes]]
+"""(client, envelope), ascending by client."""
+
+
+class Delivery:
+    """Sends envelopes, so many requests at once, and records what became of each."""
+
+    def __init__(
+        self,
+        background: Background,
+        report: Report,
+        *,
+        bulk: bool,
+        concurrency: int,
+    ) -> None:
+        self._background = background
+        self._report = report
+        self._bulk = bulk
+        self._slots = asyncio.Semaphore(concurrency)
+
+    async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
+        """Send what the outbox still holds for a round, to each node that may be asked now."""
+        async with asyncio.TaskGroup() as group:
+            for node, peer in enumerate(nodes):
+                group.create_task(self._send_pages(group, round_id, node, peer))
+
+    async def _send_pages(
+        self, group: asyncio.TaskGroup, round_id: str, node: int, peer: Peer
+    ) -> None:
+        after = -1
+        while peer.is_due:
+            chunk = await self._background.disk(
+                State.pending_envelopes,
+                round_id,
+                node,
+                after=after,
+                count=MOST_ENVELOPES if self._bulk else 1,
+                total_bytes=MOST_BYTES,
+            )
+            if not chunk:
+                return
+            after = chunk[-1][0]
+            await self.start(group, round_id, node, peer, chunk)
+
+    async def start(
+        self, group: asyncio.TaskGroup, round_id: str, node: int, peer: Peer, chunk: Chunk
+    ) -> None:
+        """Send a chunk in a task of `group`, as soon as there is a slot for it."""
+        await self._slots.acquire()
+        group.create_task(self._send_and_release(round_id, node, peer, chunk))
+
+    async def _send_and_release(self, round_id: str, node: int, peer: Peer, chunk: Chunk) -> None:
+        try:
+            if peer.is_due:
+                await self._send(round_id, node, peer, chunk)
+        except (Unavailable, MalformedDocument) as error:
+            self._report("envelopes not sent", round=round_id, node=node, reason=str(error))
+        finally:
+            self._slots.release()
+
+    async def _send(self, round_id: str, node: int, peer: Peer, chunk: Chunk) -> None:
+        path = f"/v1/rounds/{round_id}/shares"
+        if len(chunk) == 1:
+            answer = await peer.post(path, chunk[0][1], _OCTETS)
+            found: list[str | None] = [answer.outcome]
+        elif self._bulk:
+            answer = await peer.post(f"{path}/bulk", frame(each for _, each in chunk), _OCTETS)
+            if answer.status == TOO_LARGE:
+                await self._send_parts(round_id, node, peer, chunk, len(chunk) // 2)
+                return
+            found = outcomes(answer, len(chunk))
+        else:
+            await self._send_parts(round_id, node, peer, chunk, 1)
+            return
+        settled = [
+            (client, outcome)
+            for (client, _), outcome in zip(chunk, found, strict=True)
+            if outcome is not None
+        ]
+        await self._background.disk(State.settle_envelopes, round_id, node, settled)
+
+    async def _send_parts(
+        self, round_id: str, node: int, peer: Peer, chunk: Chunk, size: int
+    ) -> None:
+        for start in range(0, len(chunk), size):
+            await self._send(round_id, node, peer, chunk[start : start + size])

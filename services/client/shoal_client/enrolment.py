@@ -1,0 +1,163 @@
+"""Finds jobs, decides about each and sends the clients' signed joins; it answers no round."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nacl.signing import SigningKey
+
+from shoal_client.admission import check_request
+from shoal_client.background import Background
+from shoal_client.directory import Directory
+from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable, outcomes
+from shoal_client.reporting import Report
+from shoal_client.site import Site
+from shoal_client.state import State
+from shoal_protocol.documents import Role, Signed, decode, sign
+from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
+from shoal_protocol.jobs import JobRequest, Join
+
+MOST_JOINS: Final = 500  # in one request
+_JOB: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Enrolment:
+    """Decides once about each job that the trainer lists, and sees the joins through."""
+
+    def __init__(
+        self, site: Site, background: Background, directory: Directory, report: Report, bulk: bool
+    ) -> None:
+        self._site = site
+        self._background = background
+        self._directory = directory
+        self._report = report
+        self._bulk = bulk
+        self._known: set[str] = set()
+        self.refused: dict[str, str] = {}
+        """Why jobs that the trainer lists are not joined; asked anew after a restart."""
+
+    async def look_for_jobs(self) -> None:
+        """Consider each job that is enrolling and was not considered yet."""
+        trainer = self._directory.trainer
+        try:
+            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="enrolling"))
+            self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            for job in listed:
+                if job not in self.refused and not await self._is_known(job):
+                    await self._consider(trainer, job)
+        except (Unavailable, MalformedDocument) as error:
+            self._report("no list of jobs", reason=str(error))
+
+    async def _is_known(self, job: str) -> bool:
+        if job not in self._known and await self._background.disk(State.job_is_known, job):
+            self._known.add(job)
+        return job in self._known
+
+    async def _consider(self, trainer: Peer, job: str) -> None:
+        answer = await trainer.get(f"/v1/jobs/{job}/request")
+        if answer.status != OK:
+            return  # it may be gone since it was listed
+        try:
+            signed = decode(answer.body, JobRequest)
+            await follow_to(signed.body.manifest, self._site, self._directory)
+            await self._join(signed, job)
+        except ProtocolError as error:
+            self.refused[job] = str(error)
+            self._report("job refused", job=job, reason=str(error))
+
+    async def _join(self, signed: Signed[JobRequest], job: str) -> None:
+        site, request = self._site, signed.body
+        check_request(
+            signed,
+            job=job,
+            consortium=site.book.current,
+            policy=site.policy,
+            columns=site.records.columns,
+            now=site.clock(),
+        )
+        committed = await self._background.disk(State.committed)
+        most_records = request.task.records_per_client
+        joining = [
+            (client, site.keys[position])
+            for client, position in sorted(site.positions().items())
+            if site.records.counts[position] <= most_records
+            and site.policy.affords(committed.get(client, 0.0), request.privacy.mu)
+        ]
+        if not joining:
+            raise RefusedJob("no client here is enrolled, within its budget and has few records")
+        joins = await self._background.work(sign_joins, request.manifest, job, joining)
+        declined = len(site.keys) - len(joining)
+        await self._background.disk(
+            State.add_job,
+            job,
+            signed.encode(),
+            mu=request.privacy.mu,
+            joins=joins,
+            declined=declined,
+        )
+        self._report("job joined", job=job, joining=len(joining), declined=declined)
+
+    async def send_joins(self) -> None:
+        """Send the joins that nobody has answered, the same bytes as before."""
+        for open_job in await self._background.disk(State.open_jobs):
+            pending = await self._background.disk(State.pending_joins, open_job.job)
+            size = MOST_JOINS if self._bulk else 1
+            for start in range(0, len(pending), size):
+                try:
+                    await self._send(open_job.job, pending[start : start + size])
+                except (Unavailable, MalformedDocument) as error:
+                    self._report("joins not sent", job=open_job.job, reason=str(error))
+                    break
+
+    async def _send(self, job: str, joins: Sequence[tuple[int, bytes]]) -> None:
+        documents = [document for _, document in joins]
+        path, media_type = f"/v1/jobs/{job}/joins", "application/json"
+        if len(documents) == 1:
+            answer = await self._directory.trainer.post(path, documents[0], media_type)
+            found: list[str | None] = [answer.outcome]
+        else:
+            # canonical documents in a canonical list are canonical
+            body = b'{"documents":[' + b",".join(documents) + b"]}"
+            answer = await self._directory.trainer.post(path, body, media_type)
+            found = outcomes(answer, len(documents))
+        settled = [
+            (client, outcome)
+            for (client, _), outcome in zip(joins, found, strict=True)
+            if outcome is not None
+        ]
+        await self._background.disk(State.settle_joins, job, settled)
+
+
+async def follow_to(manifest: str, site: Site, directory: Directory) -> None:
+    """See to it that a manifest version which was never seen here is asked for.
+
+    Raises:
+        Unavailable: the trainer did not answer.
+        ProtocolError: there is no such version along our chain.
+    """
+    try:
+        site.book.get(manifest)
+    except UnknownManifest:
+        await directory.catch_up()
+        site.book.get(manifest)
+
+
+def sign_joins(
+    manifest: str, job: str, clients: Sequence[tuple[int, SigningKey]]
+) -> list[tuple[int, bytes]]:
+    """Return (client, signed join in its wire form) for each (client, key)."""
+    return [
+        (client, sign(Join(manifest=manifest, job=job, client=client), Role.CLIENT, key).encode())
+        for client, key in clients
+    ]
+
+
+def _listed_jobs(answer: Answer) -> list[str]:
+    body: Any = answer.json() if answer.status in (OK, ACCEPTED) else {"jobs": []}
+    try:
+        jobs = [each["job"] for each in body["jobs"]]
+    except (KeyError, TypeError):
+        raise MalformedDocument("the list of jobs is not one") from None
+    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
+        raise MalformedDocument("a job is named by a digest")
+    return jobs

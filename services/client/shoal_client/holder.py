@@ -1,0 +1,141 @@
+"""The data holder: puts its parts together and runs them; each part's rules are its own module's.
+
+enrolment    finds jobs, decides, joins        answering    judges rounds, prepares answers
+delivery     sends, retries, records           state        what must survive a crash
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Final
+
+import httpx
+import nacl.utils
+from nacl.signing import SigningKey
+
+from shoal_client.answering import Answering
+from shoal_client.background import Background
+from shoal_client.clock import system_clock
+from shoal_client.delivery import Delivery
+from shoal_client.directory import Directory
+from shoal_client.enrolment import Enrolment
+from shoal_client.noise import NoiseSampler, discrete_gaussian
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_client.reporting import Report, silent
+from shoal_client.site import Clock, Site
+from shoal_client.state import LedgerEntry, State
+from shoal_client.status import HolderStatus
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.sharing import RandomBytes
+
+STATE_FILE: Final = "holder.sqlite"
+
+
+class DataHolder:
+    """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
+
+    The i-th of `keys` signs for the i-th client of `records`; its index in the consortium is found
+    on the roster. What must survive a crash is in `data_directory`, which one process uses at a
+    time: whatever moment it is stopped at, the next one goes on from there.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Sequence[SigningKey],
+        records: Records,
+        policy: Policy,
+        book: ManifestBook,
+        data_directory: Path,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        noise: NoiseSampler = discrete_gaussian,
+        transport: httpx.AsyncBaseTransport | None = None,
+        executor: Executor | None = None,
+        bulk: bool = True,
+        concurrency: int = 8,
+        report: Report = silent,
+    ) -> None:
+        """Open the state. `bulk` False sends one envelope in each request.
+
+        Up to `concurrency` requests are open at once. `executor` prepares answers; None is a
+        thread, and a `ProcessPoolExecutor` uses more cores.
+
+        Raises:
+            ValueError: keys and records do not match, or the state is in use or another
+                consortium's.
+        """
+        self._site = Site(keys, records, policy, book, clock, random_bytes, noise)
+        data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = book.current.manifest.authority
+        self._background = Background(
+            State(data_directory / STATE_FILE, authority=authority), executor
+        )
+        self._directory = Directory(
+            book, clock=clock, random_bytes=random_bytes, transport=transport
+        )
+        delivery = Delivery(self._background, report, bulk=bulk, concurrency=concurrency)
+        self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
+        self._answering = Answering(self._site, self._background, self._directory, delivery, report)
+
+    @property
+    def policy(self) -> Policy:
+        """Return the owner's rules."""
+        return self._site.policy
+
+    async def step(self) -> None:
+        """Do all that is due now, once. A peer's failure raises nothing: it is tried again later.
+
+        Raises:
+            sqlite3.Error: the state cannot be read or written.
+        """
+        await self._enrolment.look_for_jobs()
+        await self._enrolment.send_joins()
+        await self._answering.fetch_rounds()
+        await self._answering.answer_rounds()
+
+    async def status(self) -> HolderStatus:
+        """Return what was done so far, in counts."""
+        return HolderStatus(
+            clients=len(self._site.keys),
+            enrolled=len(self._site.positions()),
+            jobs=await self._background.disk(State.jobs),
+            refused=dict(self._enrolment.refused),
+        )
+
+    async def spent(self) -> dict[int, float]:
+        """Return what each client that ever answered has spent, as mu^2."""
+        return await self._background.disk(State.spent)
+
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the ledger that follow entry `after`."""
+        return await self._background.disk(State.ledger, after=after, count=count)
+
+    async def close(self) -> None:
+        """Close connections and state. Nothing is written here: being killed costs nothing more."""
+        await self._directory.close()
+        self._background.close()
+
+    def run(
+        self,
+        *,
+        until: Callable[[HolderStatus], bool] = lambda status: False,
+        poll_seconds: float = 1.0,
+    ) -> HolderStatus:
+        """Step every `poll_seconds` until `until` is true of the status, and return that."""
+        return asyncio.run(self._run(until, poll_seconds))
+
+    async def _run(
+        self, until: Callable[[HolderStatus], bool], poll_seconds: float
+    ) -> HolderStatus:
+        try:
+            while True:
+                await self.step()
+                status = await self.status()
+                if until(status):
+                    return status
+                await asyncio.sleep(poll_seconds)
+        finally:
+            await self._directory.close()  # connections belong to this event loop

@@ -1,0 +1,216 @@
+"""One party's service as seen from here: requests, refusals and when to ask again.
+
+Knows HTTP and no meaning. An answer is bounded in size, for no peer is trusted with our memory.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import httpx
+
+from shoal_hosting.connections import pinned_client
+from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.sharing import RandomBytes
+
+LARGEST_ANSWER_BYTES: Final = 96 << 20  # a manifest with a roster of two million clients
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 60.0
+LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
+ACKNOWLEDGED: Final = "acknowledged"
+OK, CREATED, ACCEPTED = 200, 201, 202
+NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
+_LATER: Final = frozenset({408, 425, 429})  # and every 5xx
+_PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
+
+
+class Unavailable(Exception):
+    """The peer gave no answer that counts; the same request may be made again later."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A peer's answer that counts: it took the request, or refused it."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_refusal(self) -> bool:
+        """Tell whether the peer refused: the same request would be refused again."""
+        return self.status >= 400
+
+    @property
+    def code(self) -> str:
+        """Return the problem's code; `http-<status>` if the peer named none."""
+        try:
+            return problem_code(self.json(), self.status)
+        except MalformedDocument:
+            return problem_code(None, self.status)
+
+    @property
+    def reason(self) -> str:
+        """Return a refusal's code, and its detail if it has one, for a person to read."""
+        try:
+            detail = self.json()["detail"]
+        except (MalformedDocument, KeyError, TypeError):
+            return self.code
+        return f"{self.code}: {detail}" if isinstance(detail, str) else self.code
+
+    @property
+    def outcome(self) -> str:
+        """Return what became of the one message that was sent: taken, or a refusal's code."""
+        return self.code if self.is_refusal else ACKNOWLEDGED
+
+    def json(self) -> Any:
+        """Return the JSON in the body.
+
+        Raises:
+            MalformedDocument: there is none.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise MalformedDocument("the answer is not JSON") from None
+
+
+def problem_code(problem: object, status: int) -> str:
+    """Return the code in a problem document; never anything else that the peer wrote."""
+    kind = problem.get("type") if isinstance(problem, dict) else None
+    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
+    return match[1] if match else f"http-{status}"
+
+
+def outcomes(answer: Answer, count: int) -> list[str | None]:
+    """Return what became of each of `count` messages in a bulk request, in order.
+
+    "acknowledged", the code of a refusal, or None where the same message may be sent again later.
+    A refusal of the whole request is one of each message in it.
+
+    Raises:
+        MalformedDocument: the answer does not say it for each.
+    """
+    if answer.is_refusal:
+        return [answer.code] * count
+    body = answer.json()
+    listed = body.get("outcomes") if isinstance(body, dict) else None
+    if not isinstance(listed, list) or len(listed) != count:
+        raise MalformedDocument("a bulk answer must have one outcome for each message")
+    return [_outcome(each) for each in listed]
+
+
+def _outcome(listed: object) -> str | None:
+    status = listed.get("status") if isinstance(listed, dict) else None
+    if status in (OK, CREATED):
+        return ACKNOWLEDGED
+    if not isinstance(listed, dict) or not isinstance(status, int):
+        raise MalformedDocument("an outcome must have a status")
+    if 400 <= status < 500 and status != NOT_FOUND and status not in _LATER:
+        return problem_code(listed.get("problem"), status)
+    return None
+
+
+class Peer:
+    """A connection to one party, whose certificate is pinned in the manifest.
+
+    After a failure it waits: twice as long each time, or as long as the peer asks, and a random
+    part more, so that clients do not all come back at once.
+    """
+
+    def __init__(
+        self,
+        party: ServiceParty,
+        *,
+        clock: Callable[[], datetime],
+        random_bytes: RandomBytes,
+        transport: httpx.AsyncBaseTransport | None,
+    ) -> None:
+        self.name = party.name
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._client = pinned_client(party.certificate, base_url=party.url, transport=transport)
+        self._client.headers["Accept-Encoding"] = "identity"  # what is bounded is what is sent
+        self._failures = 0
+        self._not_before: datetime | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether the peer may be asked now."""
+        return self.seconds_until_due == 0.0
+
+    @property
+    def seconds_until_due(self) -> float:
+        """Return how long the peer is to be left in peace; 0 if it may be asked now."""
+        if self._not_before is None:
+            return 0.0
+        return max(0.0, (self._not_before - self._clock()).total_seconds())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def get(self, path: str, **parameters: str | int) -> Answer:
+        """Ask.
+
+        Raises:
+            Unavailable: no answer, or one that says to come back later.
+        """
+        return await self._request("GET", path, params=parameters)
+
+    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+        """Send. 404 says to come back later: what this is for has not arrived there yet.
+
+        Raises:
+            Unavailable: no answer, or one that says to come back later.
+        """
+        headers = {"Content-Type": media_type}
+        answer = await self._request("POST", path, content=content, headers=headers)
+        if answer.status == NOT_FOUND:
+            self._pause(None)
+            raise Unavailable(f"{self.name} does not know {answer.code}")
+        return answer
+
+    async def _request(self, method: str, path: str, **request: Any) -> Answer:
+        if not self.is_due:
+            raise Unavailable(f"{self.name} is being left in peace")
+        try:
+            async with self._client.stream(method, path, **request) as response:
+                body = await _bounded(response)
+        except (httpx.HTTPError, OSError, _TooLong) as error:
+            self._pause(None)
+            raise Unavailable(f"{self.name}: {type(error).__name__}") from error
+        answer = Answer(response.status_code, body)
+        redirected = 300 <= answer.status < 400  # nobody in the manifest has reason to
+        if redirected or answer.status in _LATER or answer.status >= 500:
+            self._pause(response.headers)
+            raise Unavailable(f"{self.name} answered {answer.status}")
+        self._failures, self._not_before = 0, None
+        return answer
+
+    def _pause(self, headers: Mapping[str, str] | None) -> None:
+        if not self.is_due:
+            return  # several requests failed at once: one failure, as far as the peer goes
+        seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 16), LONGEST_PAUSE_SECONDS)
+        wish = (headers or {}).get("Retry-After", "")
+        if wish.isascii() and wish.isdecimal() and len(wish) < 9:
+            seconds = max(seconds, min(float(wish), LONGEST_WISH_SECONDS))
+        jitter = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
+        self._failures += 1
+        self._not_before = self._clock() + timedelta(seconds=seconds * (1.0 + 0.5 * jitter))
+
+
+class _TooLong(Exception):
+    """An answer outgrew its bound."""
+
+
+async def _bounded(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > LARGEST_ANSWER_BYTES:
+            raise _TooLong
+    return bytes(body)

@@ -1,0 +1,92 @@
+"""What a data holder allows, in its own words; knows no consortium, no ledger and no peer.
+
+It is judged before anything is signed or sent, and again before every answer.
+"""
+
+import math
+import tomllib
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+from pydantic import Field
+
+from shoal_protocol.documents import Model, describe
+from shoal_protocol.encoding import Name
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.privacy import fits_budget, gaussian_mu
+from shoal_protocol.queries import Query
+
+
+class Policy(Model):
+    """The data holder's own rules. Every field must be set: nothing is allowed by default.
+
+    `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
+    replacement of that client's whole contribution. `minimum_colluders` is how many clients must
+    be able to collude, at least, without the price rising: a job may tolerate more, never fewer.
+    """
+
+    analysts: tuple[Name, ...]
+    tasks: tuple[Literal["linear_regression"], ...]
+    queries: tuple[Literal["second_moments", "second_moment_matrix"], ...]
+    columns: tuple[str, ...]
+    maximum_epsilon: float = Field(gt=0, le=100)
+    delta: float = Field(gt=0, lt=1)
+    minimum_population: int = Field(ge=2)
+    minimum_colluders: int = Field(ge=0)
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> "Policy":
+        """Read the rules from a TOML file with this class's fields as keys.
+
+        Raises:
+            ValueError: the file is not TOML, or a field is missing, unknown or wrong.
+            OSError: the file cannot be read.
+        """
+        file = Path(path)
+        try:
+            return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is not TOML: {error}") from None
+        except pydantic.ValidationError as error:
+            raise ValueError(f"{file}: {describe(error)}") from None
+
+    @cached_property
+    def maximum_mu(self) -> float:
+        """Return the GDP parameter of the cap: jobs compose by adding mu^2."""
+        return gaussian_mu(epsilon=self.maximum_epsilon, delta=self.delta)
+
+    def refusal(self, request: JobRequest) -> str | None:
+        """Return why no client of this data holder takes part in a job, or None if they may."""
+        columns = {bounds.name for bounds in request.task.columns}
+        if request.analyst not in self.analysts:
+            return "the analyst is not among those that this data holder allows"
+        if request.task.name not in self.tasks:
+            return "this data holder does not allow the task"
+        for query in request.task.query_names():
+            if query not in self.queries:
+                return f"this data holder does not allow the query {query}"
+        if forbidden := sorted(columns - set(self.columns)):
+            return f"this data holder does not allow the column {forbidden[0]!r}"
+        if request.minimum_population < self.minimum_population:
+            return f"minimum_population is below this data holder's {self.minimum_population}"
+        if request.privacy.colluders < self.minimum_colluders:
+            return f"colluders is below this data holder's {self.minimum_colluders}"
+        if not self.affords(0.0, request.privacy.mu):
+            return "epsilon and delta exceed what this data holder allows for one client"
+        return None
+
+    def query_refusal(self, query: Query) -> str | None:
+        """Return why a round's query is not answered, or None if it is."""
+        if query.name not in self.queries:
+            return f"this data holder does not allow the query {query.name}"
+        if forbidden := sorted(set(query.column_names) - set(self.columns)):
+            return f"this data holder does not allow the column {forbidden[0]!r}"
+        return None
+
+    def affords(self, committed_mu_squared: float, mu: float) -> bool:
+        """Tell whether a client who has committed so much may spend `mu` more."""
+        total = math.sqrt(committed_mu_squared + mu * mu)
+        return fits_budget(spent_mu=total, budget_mu=self.maximum_mu)

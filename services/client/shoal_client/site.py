@@ -1,0 +1,48 @@
+"""What a data holder is and has: clients' keys, records, rules, trust, and its sources of chance.
+
+It reads no file and asks no peer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nacl.signing import SigningKey
+
+from shoal_client.noise import NoiseSampler
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.sharing import RandomBytes
+
+Clock = Callable[[], datetime]
+
+
+@dataclass
+class Site:
+    """One data holder. The i-th key and the i-th client of the records belong together."""
+
+    keys: Sequence[SigningKey] = field(repr=False)
+    records: Records
+    policy: Policy
+    book: ManifestBook
+    clock: Clock
+    random_bytes: RandomBytes
+    noise: NoiseSampler
+    _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.keys) != len(self.records):
+            raise ValueError(
+                f"{len(self.keys)} keys for {len(self.records)} clients in the records: "
+                "there must be one key for each client, in the same order"
+            )
+
+    def positions(self) -> dict[int, int]:
+        """Return {client index: position here} of the clients enrolled in the current manifest."""
+        consortium = self.book.current
+        if self._positions is None or self._positions[0] != consortium.digest:
+            indices = consortium.roster.indices(key.verify_key for key in self.keys)
+            enrolled = {index: here for here, index in enumerate(indices) if index is not None}
+            self._positions = (consortium.digest, enrolled)
+        return self._positions[1]

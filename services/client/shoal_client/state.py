@@ -1,0 +1,290 @@
+"""The data holder's memory on disk: jobs joined, answers given, what they cost, what is unsent.
+
+One SQLite file. It knows no peer and no record. What a client spends is debited in the same
+transaction that stores the bytes to send, before the first of them is sent; a client answers a
+round of a job once, for ever. The ledger only grows.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shoal_client.peer import ACKNOWLEDGED
+from shoal_client.state_file import StateFile
+from shoal_client.status import JobStatus, read_jobs
+
+PENDING: Final = "pending"
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A job that this data holder takes part in."""
+
+    job: str
+    request: bytes
+    next_number: int
+
+
+@dataclass(frozen=True)
+class StoredRound:
+    """A round in which something may remain to be prepared or sent."""
+
+    round_id: str
+    spec: bytes
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What one round cost one client."""
+
+    entry: int
+    job: str
+    number: int
+    round_id: str
+    client: int
+    mu: float
+
+
+class State:
+    """What the data holder did and has yet to do. One thread at a time."""
+
+    def __init__(self, path: Path, *, authority: str) -> None:
+        """Open or create the state of a data holder in the consortium of `authority`.
+
+        Raises:
+            ValueError: as `StateFile`.
+        """
+        self._file = StateFile(path, authority=authority)
+
+    def close(self) -> None:
+        """Close the file. Nothing is written: whatever was done is on disk already."""
+        self._file.close()
+
+    # Jobs and joins
+
+    def job_is_known(self, job: str) -> bool:
+        """Tell whether a job was ever joined."""
+        return bool(self._file.rows("SELECT 1 FROM jobs WHERE job = ?", job))
+
+    def add_job(
+        self,
+        job: str,
+        request: bytes,
+        *,
+        mu: float,
+        joins: Iterable[tuple[int, bytes]],
+        declined: int,
+    ) -> None:
+        """Store a job with the signed joins that are to be sent."""
+        with self._file.transaction():
+            self._file.database.execute(
+                "INSERT INTO jobs (job, request, mu, declined) VALUES (?, ?, ?, ?)",
+                (job, request, mu, declined),
+            )
+            self._file.database.executemany(
+                "INSERT INTO joins VALUES (?, ?, ?, ?)",
+                ((job, client, document, PENDING) for client, document in joins),
+            )
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that we still take part in."""
+        rows = self._file.rows(
+            "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
+            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL ORDER BY rowid"
+        )
+        return [StoredJob(*row) for row in rows]
+
+    def pending_joins(self, job: str) -> list[tuple[int, bytes]]:
+        """Return (client, signed join) of the joins that nobody has answered."""
+        return self._file.rows(
+            "SELECT client, document FROM joins WHERE job = ? AND outcome = ? ORDER BY client",
+            job,
+            PENDING,
+        )
+
+    def settle_joins(self, job: str, outcomes: Iterable[tuple[int, str]]) -> None:
+        """Record (client, outcome) for joins."""
+        with self._file.transaction():
+            self._file.database.executemany(
+                "UPDATE joins SET outcome = ? WHERE job = ? AND client = ? AND outcome = ?",
+                ((outcome, job, client, PENDING) for client, outcome in outcomes),
+            )
+
+    def end_job(self, job: str, reason: str) -> None:
+        """Never answer a round of this job again, and erase what was not sent."""
+        with self._file.transaction():
+            self._file.database.execute(
+                "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
+            )
+            self._end_rounds(job, reason)
+        self._file.truncate_log()
+
+    # Rounds, the ledger and the outbox
+
+    def add_round(
+        self, round_id: str, job: str, number: int, spec: bytes, ended: str | None
+    ) -> None:
+        """Store the one round that has this number in the job; `ended` if it is not answered.
+
+        The job's earlier rounds are over: the trainer asks for one after the other.
+
+        Raises:
+            sqlite3.IntegrityError: the job already has another round of this number.
+        """
+        with self._file.transaction():
+            self._end_rounds(job, "over")
+            self._file.database.execute(
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", (round_id, job, number, spec, ended)
+            )
+
+    def open_rounds(self) -> list[StoredRound]:
+        """Return the rounds that have not ended for us."""
+        rows = self._file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
+        return [StoredRound(*row) for row in rows]
+
+    def unanswered(self, round_id: str) -> list[int]:
+        """Return the clients that joined the round's job and have not answered this number."""
+        rows = self._file.rows(
+            "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
+            " EXCEPT SELECT client FROM rounds JOIN ledger USING (job, number)"
+            " WHERE rounds.round = ? ORDER BY client",
+            round_id,
+            PENDING,
+            ACKNOWLEDGED,
+            round_id,
+        )
+        return [client for (client,) in rows]
+
+    def record_answers(
+        self, round_id: str, mu: float, answers: Iterable[tuple[int, Sequence[bytes]]]
+    ) -> None:
+        """Debit `mu` to each client and store its envelopes, one for each node; all or nothing.
+
+        Raises:
+            sqlite3.IntegrityError: one of the clients has answered this round already.
+        """
+        with self._file.transaction():
+            job, number = self._file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
+            for client, envelopes in answers:
+                self._file.database.execute(
+                    "INSERT INTO ledger (job, number, round, client, mu) VALUES (?, ?, ?, ?, ?)",
+                    (job, number, round_id, client, mu),
+                )
+                self._file.database.executemany(
+                    "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
+                    (
+                        (round_id, node, client, hashlib.sha256(each).digest(), each, PENDING)
+                        for node, each in enumerate(envelopes)
+                    ),
+                )
+
+    def pending_envelopes(
+        self, round_id: str, node: int, *, after: int, count: int, total_bytes: int
+    ) -> list[tuple[int, bytes]]:
+        """Return (client, envelope) not settled at a node: clients above `after`, ascending.
+
+        At most `count`, and at most `total_bytes` unless the first alone is larger.
+        """
+        page: list[tuple[int, bytes]] = []
+        size = 0
+        rows = self._file.database.execute(
+            "SELECT client, envelope FROM outbox"
+            " WHERE round = ? AND node = ? AND client > ? AND outcome = 'pending'"
+            " ORDER BY client LIMIT ?",
+            (round_id, node, after, count),
+        )
+        for client, envelope in rows:
+            size += len(envelope)
+            if page and size > total_bytes:
+                break
+            page.append((client, envelope))
+        rows.close()
+        return page
+
+    def has_pending(self, round_id: str) -> bool:
+        """Tell whether an envelope of a round is not settled."""
+        return bool(
+            self._file.rows(
+                "SELECT 1 FROM outbox WHERE round = ? AND outcome = 'pending' LIMIT 1", round_id
+            )
+        )
+
+    def settle_envelopes(
+        self, round_id: str, node: int, outcomes: Iterable[tuple[int, str]]
+    ) -> None:
+        """Record (client, outcome) at a node, and erase those envelopes."""
+        with self._file.transaction():
+            self._file.database.executemany(
+                "UPDATE outbox SET outcome = ?, envelope = NULL"
+                " WHERE round = ? AND node = ? AND client = ? AND outcome = ?",
+                ((outcome, round_id, node, client, PENDING) for client, outcome in outcomes),
+            )
+
+    def end_round(self, round_id: str, reason: str) -> None:
+        """Send nothing more in this round, and erase what was not sent."""
+        with self._file.transaction():
+            self._end_round(round_id, reason)
+        self._file.truncate_log()
+
+    def _end_rounds(self, job: str, reason: str) -> None:
+        for (round_id,) in self._file.rows(
+            "SELECT round FROM rounds WHERE job = ? AND ended IS NULL", job
+        ):
+            self._end_round(round_id, reason)
+
+    def _end_round(self, round_id: str, reason: str) -> None:
+        self._file.database.execute(
+            "UPDATE rounds SET ended = ? WHERE round = ? AND ended IS NULL", (reason, round_id)
+        )
+        self._file.database.execute(
+            "UPDATE outbox SET envelope = NULL, outcome = 'unsent' WHERE round = ? AND outcome = ?",
+            (round_id, PENDING),
+        )
+
+    # What was done and spent
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Return every job that was joined, in order, in counts."""
+        return read_jobs(self._file)
+
+    def committed(self) -> dict[int, float]:
+        """Return each client's mu^2: what it spent, and what open jobs may still ask of it."""
+        rows = self._file.rows(
+            "SELECT client, SUM(square) FROM ("
+            " SELECT client, mu * mu AS square FROM ledger"
+            " UNION ALL"
+            " SELECT client, MAX(0.0, mu * mu - COALESCE(square, 0.0)) FROM jobs"
+            "  JOIN joins USING (job) LEFT JOIN (SELECT job, client, SUM(mu * mu) AS square"
+            "   FROM ledger GROUP BY job, client) USING (job, client)"
+            "  WHERE ended IS NULL AND outcome IN (?, ?)"
+            ") GROUP BY client",
+            PENDING,
+            ACKNOWLEDGED,
+        )
+        return dict(rows)
+
+    def spent(self) -> dict[int, float]:
+        """Return each client's mu^2 over all rounds that it answered."""
+        return dict(self._file.rows("SELECT client, SUM(mu * mu) FROM ledger GROUP BY client"))
+
+    def ledger(self, *, after: int, count: int) -> list[LedgerEntry]:
+        """Return up to `count` entries that follow entry `after`."""
+        rows = self._file.rows(
+            "SELECT entry, job, number, round, client, mu FROM ledger WHERE entry > ?"
+            " ORDER BY entry LIMIT ?",
+            after,
+            count,
+        )
+        return [LedgerEntry(*row) for row in rows]
+
+    def job_mu(self, job: str) -> float:
+        """Return the largest mu that the rounds answered so far cost one client of a job."""
+        rows = self._file.rows(
+            "SELECT COALESCE(MAX(square), 0.0) FROM"
+            " (SELECT SUM(mu * mu) AS square FROM ledger WHERE job = ? GROUP BY client)",
+            job,
+        )
+        return math.sqrt(rows[0][0])

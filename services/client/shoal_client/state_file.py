@@ -1,0 +1,144 @@
+"""The data holder's SQLite file: its layout, its lock and its transactions; knows no operation.
+
+One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+SCHEMA_VERSION: Final = 1
+
+_SCHEMA: Final = """
+CREATE TABLE owner (authority TEXT NOT NULL);
+CREATE TABLE jobs (
+    job TEXT PRIMARY KEY,
+    request BLOB NOT NULL,
+    mu REAL NOT NULL,
+    declined INTEGER NOT NULL,       -- clients of ours that did not join
+    ended TEXT                       -- why we have no more part in it; NULL while we have
+);
+CREATE TABLE joins (
+    job TEXT NOT NULL REFERENCES jobs,
+    client INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+CREATE TABLE rounds (
+    round TEXT PRIMARY KEY,
+    job TEXT NOT NULL REFERENCES jobs,
+    number INTEGER NOT NULL,
+    spec BLOB NOT NULL,
+    ended TEXT,                      -- why nothing more is sent; NULL while something may be
+    UNIQUE (job, number)
+);
+CREATE TABLE ledger (
+    entry INTEGER PRIMARY KEY AUTOINCREMENT,
+    job TEXT NOT NULL REFERENCES jobs,
+    number INTEGER NOT NULL,
+    round TEXT NOT NULL REFERENCES rounds,
+    client INTEGER NOT NULL,
+    mu REAL NOT NULL,
+    UNIQUE (job, client, number)
+);
+CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TABLE outbox (
+    round TEXT NOT NULL REFERENCES rounds,
+    node INTEGER NOT NULL,
+    client INTEGER NOT NULL,
+    digest BLOB NOT NULL,            -- SHA-256 of the envelope; stays when the envelope is erased
+    envelope BLOB,
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (round, node, client)
+);
+CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
+"""
+
+
+class StateFile:
+    """An open state file, for one thread at a time; a second process cannot open it."""
+
+    def __init__(self, path: Path, *, authority: str) -> None:
+        """Open or create the state of a data holder in the consortium of `authority`.
+
+        Raises:
+            ValueError: another process has it open, it is of another version or consortium, or it
+                is not a state file.
+        """
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)  # SQLite gives its side files the same mode
+        self._path = path
+        self.database = sqlite3.connect(
+            path, isolation_level=None, timeout=0.0, check_same_thread=False
+        )
+        try:
+            self._prepare(authority)
+        except sqlite3.OperationalError as error:
+            self.database.close()
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                raise ValueError(f"{path} is in use by another process") from None
+            raise
+        except sqlite3.DatabaseError:
+            self.database.close()
+            raise ValueError(f"{path} is not a state file") from None
+        except ValueError:
+            self.database.close()
+            raise
+
+    def _prepare(self, authority: str) -> None:
+        for pragma in (
+            "locking_mode = EXCLUSIVE",  # held until the file is closed
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+        ):
+            self.database.execute(f"PRAGMA {pragma}")
+        (version,) = self.one("PRAGMA user_version")
+        if version == 0:
+            self.database.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            )
+        elif version != SCHEMA_VERSION:
+            raise ValueError(f"{self._path} is of another version than {SCHEMA_VERSION}")
+        with self.transaction():  # from here on the file is locked
+            self.database.execute(
+                "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
+            )
+        if self.one("SELECT authority FROM owner") != (authority,):
+            raise ValueError(f"{self._path} belongs to another consortium")
+
+    def close(self) -> None:
+        """Close the file. Nothing is written: whatever was done is on disk already."""
+        self.database.close()
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Return all rows of a query."""
+        return self.database.execute(query, values).fetchall()
+
+    def one(self, query: str, *values: Any) -> Any:
+        """Return the first row of a query, or None."""
+        return self.database.execute(query, values).fetchone()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is done inside, durably, or undo all of it."""
+        self.database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.database.execute("COMMIT")
+        except BaseException:
+            if self.database.in_transaction:  # a full disk may have undone it already
+                self.database.execute("ROLLBACK")
+            raise
+
+    def truncate_log(self) -> None:
+        """Overwrite in the write-ahead log, too, what was erased in the file."""
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,64 @@
+"""Counts of what a data holder did; it names digests and codes, never a client."""
+
+from dataclasses import dataclass
+
+from shoal_client.state_file import StateFile
+
+
+@dataclass(frozen=True)
+class RoundStatus:
+    """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code."""
+
+    round_id: str
+    number: int
+    ended: str | None
+    answers: int
+    envelopes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job. `joins` counts them by outcome; `declined` clients of ours did not join."""
+
+    job: str
+    ended: str | None
+    declined: int
+    joins: dict[str, int]
+    rounds: tuple[RoundStatus, ...]
+
+
+@dataclass(frozen=True)
+class HolderStatus:
+    """All jobs that were joined, in order, and why listed ones were not."""
+
+    clients: int
+    enrolled: int
+    jobs: tuple[JobStatus, ...]
+    refused: dict[str, str]
+
+
+def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
+    """Count what the state file holds, job by job."""
+    joins = _counts(file, "SELECT job, outcome, COUNT(*) FROM joins GROUP BY job, outcome")
+    sent = _counts(file, "SELECT round, outcome, COUNT(*) FROM outbox GROUP BY round, outcome")
+    answers = dict(file.rows("SELECT round, COUNT(*) FROM ledger GROUP BY round"))
+    rounds: dict[str, list[RoundStatus]] = {}
+    for job, round_id, number, ended in file.rows(
+        "SELECT job, round, number, ended FROM rounds ORDER BY rowid"
+    ):
+        rounds.setdefault(job, []).append(
+            RoundStatus(round_id, number, ended, answers.get(round_id, 0), sent.get(round_id, {}))
+        )
+    return tuple(
+        JobStatus(job, ended, declined, joins.get(job, {}), tuple(rounds.get(job, ())))
+        for job, ended, declined in file.rows(
+            "SELECT job, ended, declined FROM jobs ORDER BY rowid"
+        )
+    )
+
+
+def _counts(file: StateFile, query: str) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for name, outcome, count in file.rows(query):
+        counts.setdefault(name, {})[outcome] = count
+    return counts

@@ -1,0 +1,320 @@
+"""A consortium in memory for the data holder's tests: a real manifest, a scripted trainer and nodes.
+
+The fakes check signatures and open boxes with the protocol's own code; what they answer can be
+scripted per request. Nothing here draws privacy noise that a test then trusts.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from nacl.public import PrivateKey
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_client.holder import DataHolder
+from shoal_client.parties import NewParty, PartyRole, first_manifest, new_party
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol import envelope
+from shoal_protocol.documents import Signed, from_json, sign
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
+from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.ring import from_ring
+from shoal_protocol.roster import Roster
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.sharing import sharing_scheme
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NODES = 3
+COLUMNS = ("age", "pressure")
+TASK = LinearRegressionTask(
+    features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
+    target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
+    projection=False,
+)
+PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=2, colluders=2)
+QUERY = SecondMomentMatrix(
+    columns=tuple(
+        Column(name=each.name, centre=each.centre, scale=each.half_range) for each in TASK.columns
+    ),
+    intercept=0.25,
+    radius=None,
+    grid_bits=10,
+    records_per_client=1,
+)
+POLICY = Policy(
+    analysts=("analyst",),
+    tasks=("linear_regression",),
+    queries=("second_moments", "second_moment_matrix"),
+    columns=COLUMNS,
+    maximum_epsilon=3.0,
+    delta=1e-6,
+    minimum_population=10,
+    minimum_colluders=2,
+)
+
+
+def counter_bytes() -> Callable[[int], bytes]:
+    """Return a source of bytes that never repeats and is the same in every run."""
+    state = SigningKey(bytes(32))
+    count = iter(range(2**62))
+
+    def draw(size: int) -> bytes:
+        stream = b""
+        while len(stream) < size:
+            stream += state.sign(next(count).to_bytes(8, "little")).signature
+        return stream[:size]
+
+    return draw
+
+
+def no_noise(scale: float, count: int) -> Int64Vector:
+    return np.zeros(count, np.int64)
+
+
+def records_for(clients: int) -> Records:
+    values = np.column_stack([np.linspace(20.0, 90.0, clients), np.linspace(90.0, 160.0, clients)])
+    return Records(COLUMNS, values, np.arange(clients + 1))
+
+
+def client_keys(clients: int) -> list[SigningKey]:
+    return [SigningKey(client.to_bytes(32, "big")) for client in range(1, clients + 1)]
+
+
+@dataclass
+class Clock:
+    """A clock that is moved by hand."""
+
+    now: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+def problem(status: int, code: str, **headers: str) -> httpx.Response:
+    body = {"type": f"urn:shoal:problem:{code}", "title": code, "status": status, "detail": code}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+@dataclass
+class FakeNode:
+    """A Compute node that keeps envelopes, after checking signature and box."""
+
+    index: int
+    world: "World"
+    box_key: PrivateKey = field(repr=False)
+    held: dict[int, bytes] = field(default_factory=dict)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def take(self, encoded: bytes) -> dict[str, Any]:
+        parsed = envelope.parse(encoded)
+        parsed.verify(self.world.consortium.roster.verify_key_bytes(parsed.header.client))
+        parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
+        assert parsed.header.node == self.index
+        held = self.held.setdefault(parsed.header.client, encoded)
+        if held != encoded:
+            return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
+        return {"status": 201}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.bodies.append(request.content)
+        if request.url.path.endswith("/bulk"):
+            outcomes = [self.take(each) for each in envelope.unframe(request.content)]
+            return httpx.Response(200, json={"outcomes": outcomes})
+        return httpx.Response(self.take(request.content)["status"])
+
+    def share_of(self, client: int) -> Any:
+        parsed = envelope.parse(self.held[client])
+        return parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
+
+
+@dataclass
+class FakeTrainer:
+    """A trainer that lists the jobs and shows the specs that it was given."""
+
+    world: "World"
+    requests: dict[str, bytes] = field(default_factory=dict)
+    joined: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    specs: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+
+    def take_join(self, value: Any) -> dict[str, Any]:
+        signed = from_json(value, Join)
+        self.world.consortium.verify(signed)
+        self.joined.setdefault(signed.body.job, {})[signed.body.client] = signed.encode()
+        return {"status": 201}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        parts = request.url.path.strip("/").split("/")[1:]
+        match parts:
+            case ["jobs"]:
+                listed = [{"job": job, "phase": "enrolling"} for job in self.requests]
+                return httpx.Response(200, json={"jobs": listed})
+            case ["jobs", job, "request"]:
+                return httpx.Response(200, content=self.requests[job])
+            case ["jobs", _, "joins"]:
+                body = json.loads(request.content)
+                if "documents" not in body:
+                    return httpx.Response(self.take_join(body)["status"])
+                outcomes = [self.take_join(each) for each in body["documents"]]
+                return httpx.Response(200, json={"outcomes": outcomes})
+            case ["jobs", job, "rounds", number]:
+                if (job, int(number)) in self.specs:
+                    return httpx.Response(200, content=self.specs[job, int(number)])
+                if job in self.ended:
+                    return problem(410, "wrong-phase")
+                return httpx.Response(202)
+        return problem(404, "not-found")
+
+
+class World:
+    """The consortium, its services and the wire between them and the data holder."""
+
+    def __init__(self, directory: Path, clients: int = 12) -> None:
+        self.directory = directory
+        self.clock = Clock()
+        self.keys = client_keys(clients)
+        self.records = records_for(clients)
+        self.random_bytes = counter_bytes()
+        self.parties = {
+            name: self._party(PartyRole(name.split("-")[0]), name)
+            for name in (*(f"compute-{k}" for k in range(NODES)), "aggregator", "trainer")
+        }
+        self.parties["analyst"] = self._party(PartyRole.ANALYST, "analyst")
+        self.authority = SigningKey(b"a" * 32)
+        roster = Roster(b"").with_enrolled(key.verify_key for key in self.keys)
+        manifest = first_manifest(
+            "example",
+            [party.card for party in self.parties.values()],
+            roster=roster,
+            policy=ConsortiumPolicy(
+                minimum_cohort=8,
+                maximum_epsilon=4.0,
+                delta=1e-6,
+                mechanisms=("discrete_gaussian",),
+                queries=("second_moments", "second_moment_matrix"),
+                maximum_round_seconds=3600,
+            ),
+            authority=self.authority,
+        )
+        self.consortium = Consortium.pinned(
+            manifest.encode(), roster.encode(), digest=manifest.digest
+        )
+        self.book = ManifestBook(self.consortium, directory / "manifests")
+        self.trainer = FakeTrainer(self)
+        self.nodes = [FakeNode(k, self, self.box_key(f"compute-{k}")) for k in range(NODES)]
+        self.requests: list[httpx.Request] = []
+        self.scripts: dict[str, Callable[[httpx.Request], httpx.Response | None]] = {}
+        """By host name: what answers instead, unless it returns None."""
+
+    def box_key(self, name: str) -> PrivateKey:
+        key = self.parties[name].box_key
+        assert key is not None
+        return key
+
+    def _party(self, role: PartyRole, name: str) -> NewParty:
+        return new_party(
+            role,
+            name=name,
+            operator=f"Operator of {name}",
+            url=None if role is PartyRole.ANALYST else f"https://{name}.example:8443",
+            extra_hosts=(),
+            now=NOW,
+            valid_days=30,
+            random_bytes=self.random_bytes,
+        )
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self._route)
+
+    def _route(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        name = request.url.host.removesuffix(".example")
+        if (script := self.scripts.get(name)) and (answer := script(request)) is not None:
+            return answer
+        service = {"trainer": self.trainer} | {f"compute-{n.index}": n for n in self.nodes}
+        return service[name].answer(request)
+
+    def holder(self, name: str = "holder", **changes: Any) -> DataHolder:
+        """Open the data holder of this name; the same name again is the same after a restart."""
+        arguments: dict[str, Any] = {
+            "keys": self.keys,
+            "records": self.records,
+            "policy": POLICY,
+            "book": self.book,
+            "data_directory": self.directory / name,
+            "clock": self.clock,
+            "random_bytes": self.random_bytes,
+            "noise": no_noise,
+            "transport": self.transport,
+        }
+        return DataHolder(**(arguments | changes))
+
+    def submit(self, **changes: Any) -> Signed[JobRequest]:
+        """Have the trainer list a new job."""
+        arguments: dict[str, Any] = {
+            "manifest": self.consortium.digest,
+            "nonce": self.random_bytes(16).hex(),
+            "analyst": "analyst",
+            "task": TASK,
+            "privacy": PRIVACY,
+            "minimum_population": 10,
+            "maximum_population": 100,
+            "join_deadline": self.clock() + timedelta(seconds=60),
+            "round_seconds": 60,
+            "grace_seconds": 60,
+        }
+        request = JobRequest(**(arguments | changes))
+        signed = sign(request, "analyst", self.parties["analyst"].signing_key)
+        self.trainer.requests[signed.digest] = signed.encode()
+        return signed
+
+    def announce(
+        self, request: Signed[JobRequest], number: int = 0, **changes: Any
+    ) -> Signed[RoundSpec]:
+        """Have the trainer show a round's spec."""
+        arguments: dict[str, Any] = {
+            "manifest": self.consortium,
+            "job": request.digest,
+            "number": number,
+            "query": QUERY,
+            "mu": request.body.privacy.mu,
+            "population": BitMap(range(len(self.keys))),
+            "dropouts": request.body.privacy.dropouts,
+            "colluders": request.body.privacy.colluders,
+            "opened_at": self.clock(),
+            "deadline": self.clock() + timedelta(seconds=60),
+            "give_up_at": self.clock() + timedelta(seconds=120),
+        }
+        return self.show(make_spec(**(arguments | changes)))
+
+    def show(self, spec: RoundSpec, *, signer: str = "trainer") -> Signed[RoundSpec]:
+        """Have the trainer show a spec, signed by `signer`'s key."""
+        signed = sign(spec, "trainer", self.parties[signer].signing_key)
+        self.trainer.specs[spec.job, spec.number] = signed.encode()
+        return signed
+
+    def total(self, clients: Sequence[int]) -> Int64Vector:
+        """Return the sum over all nodes and `clients` of what was sent, shape (dimension,)."""
+        scheme = sharing_scheme("additive")
+        return from_ring(
+            scheme.combine(
+                scheme.add([node.share_of(client) for client in clients], QUERY.dimension)
+                for node in self.nodes
+            )
+        )
