@@ -1,0 +1,164 @@
+"""The HTTP face of a Compute node; it turns requests into calls and knows no rule of its own."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CollectorRegistry
+
+from shoal_compute.announcing import Announcements
+from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
+from shoal_compute.gossiping import Gossip
+from shoal_compute.round_book import RoundBook
+from shoal_compute.rounds import Round
+from shoal_compute.uploading import Uploads
+from shoal_hosting.application import create_application
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifest_routes import manifest_routes
+from shoal_hosting.problems import problem_document
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.envelope import envelope_size
+from shoal_protocol.errors import NotReady, ProtocolError, UnknownRound
+from shoal_protocol.rounds import LARGEST_DIMENSION
+from shoal_protocol.sharing import ShareKind
+
+_BULK_BYTES: Final = 32 << 20
+_UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
+_ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
+_JSON: Final = "application/json"
+
+
+class Allowance:
+    """Bounds the bytes of uploads that are in memory at once."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._left = limit_bytes
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[int], None]]:
+        """Give a function that counts bytes as they arrive; all are given back at the end.
+
+        That function raises `NotReady` when there are too many.
+        """
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if size > self._left:
+                raise NotReady("too many uploads at once")
+            self._left -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+def create_app(
+    *,
+    rounds: RoundBook,
+    announcements: Announcements,
+    uploads: Uploads,
+    gossip: Gossip,
+    book: ManifestBook,
+    ready: Callable[[], Awaitable[None]],
+    registry: CollectorRegistry,
+) -> FastAPI:
+    """Return the application."""
+    app = create_application(
+        "Shoal Compute node",
+        ready=ready,
+        registry=registry,
+        body_limit_bytes_by_ending={
+            "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
+            "/shares/bulk": _BULK_BYTES,
+            "/v1/gossip": LARGEST_MESSAGE_BYTES,
+        },
+    )
+    app.include_router(manifest_routes(book))
+    allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
+
+    @app.post("/v1/rounds", status_code=201)
+    async def announce(request: Request) -> Response:
+        """Announce a round: the body is its signed spec."""
+        known, new = await announcements.announce(await request.body())
+        return _json(_state(known), 201 if new else 200)
+
+    @app.get("/v1/rounds/{round_id}")
+    async def show(round_id: str) -> Response:
+        """Tell where a round stands, in counts."""
+        return _json(_state(await rounds.find(_checked(round_id))))
+
+    @app.get("/v1/rounds/{round_id}/spec")
+    async def show_spec(round_id: str) -> Response:
+        """Return the round's signed spec."""
+        known = await rounds.find(_checked(round_id))
+        return Response(known.spec.encode(), media_type=_JSON)
+
+    @app.get("/v1/rounds/{round_id}/documents")
+    async def show_documents(round_id: str) -> Response:
+        """Return what nodes and aggregator attested of the round, evidence of misconduct too."""
+        known = await rounds.find(_checked(round_id))
+        return _json({"documents": [signed.to_json() for signed in known.served()]})
+
+    @app.post("/v1/gossip")
+    async def converse(request: Request) -> Response:
+        """Take a node's documents and tell it those that it lacks."""
+        return Response(await gossip.receive(await request.body()), media_type=_JSON)
+
+    # Uploads are by far the most requests: these two routes do without FastAPI's machinery.
+    async def upload(request: Request) -> Response:
+        round_id = _checked(request.path_params["round_id"])
+        with allowance.reading() as take:
+            status = await uploads.take(round_id, await _body(request, take))
+        return Response(b'{"status":%d}' % status, status, media_type=_JSON)
+
+    async def upload_in_bulk(request: Request) -> Response:
+        round_id = _checked(request.path_params["round_id"])
+        with allowance.reading() as take:
+            statuses = await uploads.take_all(round_id, await _body(request, take))
+        outcomes = [_outcome(status) for status in statuses]
+        body = json.dumps({"outcomes": outcomes}, separators=(",", ":"))
+        return Response(body, media_type=_JSON)
+
+    app.add_route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
+    app.add_route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
+    return app
+
+
+async def _body(request: Request, take: Callable[[int], None]) -> bytes:
+    chunks = []
+    async for chunk in request.stream():
+        take(len(chunk))
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _checked(round_id: str) -> str:
+    if not _ROUND_ID.fullmatch(round_id):
+        raise UnknownRound("a round's id is 64 lower-case hex digits")
+    return round_id
+
+
+def _state(known: Round) -> dict[str, Any]:
+    return {
+        "round": known.id,
+        "phase": known.phase.value,
+        "reason": known.reason,
+        "population_size": known.spec.body.population_size,
+        "held": len(known.held),
+    }
+
+
+def _outcome(status: int | ProtocolError) -> dict[str, Any]:
+    if isinstance(status, ProtocolError):
+        return {"status": status.status, "problem": problem_document(status)}
+    return {"status": status}
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(canonical_json(value), status, media_type=_JSON)

@@ -1,0 +1,120 @@
+"""Puts a Compute node together from a party's keys, a directory and a clock; starts nothing."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, select
+from starlette.types import ASGIApp
+
+from shoal_compute.announcing import Announcements
+from shoal_compute.app import create_app
+from shoal_compute.erasing import truncate_log
+from shoal_compute.gossiping import Gossip
+from shoal_compute.metrics import Metrics
+from shoal_compute.node import Node
+from shoal_compute.peers import Peers
+from shoal_compute.round_book import RoundBook
+from shoal_compute.schema import VERSION, metadata
+from shoal_compute.uploading import JUDGING_THREADS, Uploads
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import Party
+from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+
+
+@dataclass(frozen=True)
+class Service:
+    """A Compute node: an application to serve, and work to do beside it."""
+
+    app: ASGIApp
+    wake: asyncio.Event
+    _node: Node
+    _peers: Peers
+    _storage: StorageThread
+    _executors: tuple[Executor, ...]
+
+    async def step(self) -> None:
+        """Do all that is due now."""
+        await self._node.step()
+
+    async def close(self) -> None:
+        """End the work in progress and let go of connections, threads and the database."""
+        await self._node.close()
+        await self._peers.close()
+        await self._storage.close()
+        for executor in self._executors:
+            executor.shutdown()
+
+
+def assemble(
+    *,
+    party: Party,
+    book: ManifestBook,
+    data_directory: Path,
+    database_url: str | None,
+    clock: Callable[[], datetime],
+    transport: httpx.AsyncBaseTransport | None = None,
+    summing: Executor | None = None,
+) -> Service:
+    """Return the node over what is on file; it goes on where it was.
+
+    `transport` stands in for the network in tests. `summing` is where shares are added up;
+    threads of this process, if None.
+
+    Raises:
+        StartupRefused: the database is not this service's, or of another version.
+        StorageUnavailable: it cannot be reached.
+        UnknownManifest: a round on file is bound to a manifest that is not.
+    """
+    engine = open_engine(database_url or sqlite_url(data_directory / "compute.sqlite"))
+    check_schema(engine, metadata, VERSION)
+    truncate_log(engine)  # a crash may have come between an erasure and this
+    storage = StorageThread(engine)
+    judging = ThreadPoolExecutor(JUDGING_THREADS, thread_name_prefix="judging")
+    adding = summing or ThreadPoolExecutor(1, thread_name_prefix="summing")
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    wake = asyncio.Event()
+    peers = Peers(transport)
+    rounds = RoundBook(storage, book, party, metrics)
+    announcements = Announcements(rounds, storage, book, clock, judging, metrics)
+    uploads = Uploads(rounds, storage, book, clock, judging, metrics, wake)
+    gossip = Gossip(rounds, storage, book, peers, clock, judging, metrics, wake)
+    node = Node(
+        rounds=rounds,
+        announcements=announcements,
+        gossip=gossip,
+        storage=storage,
+        engine=engine,
+        book=book,
+        peers=peers,
+        key=party.signing_key,
+        clock=clock,
+        summing=adding,
+        metrics=metrics,
+        wake=wake,
+    )
+
+    async def ready() -> None:
+        await storage.run(_touch)
+
+    app = create_app(
+        rounds=rounds,
+        announcements=announcements,
+        uploads=uploads,
+        gossip=gossip,
+        book=book,
+        ready=ready,
+        registry=registry,
+    )
+    executors = (judging,) if summing is not None else (judging, adding)
+    return Service(app, wake, node, peers, storage, executors)
+
+
+def _touch(db: Connection) -> None:
+    db.execute(select(1))

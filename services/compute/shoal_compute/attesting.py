@@ -1,0 +1,83 @@
+"""Makes this node's attestations and checks other parties'; it keeps none of them."""
+
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_compute.rounds import Round
+from shoal_compute.store import SignedAttestation
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Holdings,
+    PartialSum,
+    Vote,
+    cohort_digest,
+)
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.encoding import Uint64Vector, encode_clients, encode_uint64
+from shoal_protocol.errors import MalformedDocument, WrongRound
+
+
+def attest_holdings(known: Round, held: BitMap, key: SigningKey) -> Signed[Holdings]:
+    """Sign that this node holds the shares of the clients in `held`."""
+    body = Holdings(
+        manifest=known.consortium.digest,
+        round=known.id,
+        node=known.own,
+        clients=encode_clients(held),
+        count=len(held),
+    )
+    return sign(body, known.own, key)
+
+
+def attest_vote(known: Round, cohort: BitMap, key: SigningKey) -> Signed[Vote]:
+    """Sign that this node will sum over `cohort` and over no other."""
+    body = Vote(
+        manifest=known.consortium.digest,
+        round=known.id,
+        node=known.own,
+        cohort=cohort_digest(known.id, cohort),
+        cohort_size=len(cohort),
+    )
+    return sign(body, known.own, key)
+
+
+def attest_sum(
+    known: Round, cohort: BitMap, total: Uint64Vector, key: SigningKey
+) -> Signed[PartialSum]:
+    """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`."""
+    body = PartialSum(
+        manifest=known.consortium.digest,
+        round=known.id,
+        node=known.own,
+        cohort=cohort_digest(known.id, cohort),
+        cohort_size=len(cohort),
+        values=encode_uint64(total),
+    )
+    return sign(body, known.own, key)
+
+
+def attest_abandonment(
+    known: Round, reason: AbandonmentReason, key: SigningKey
+) -> Signed[Abandonment]:
+    """Sign that this node released nothing of the round and never will."""
+    body = Abandonment(
+        manifest=known.consortium.digest, round=known.id, party=known.own, reason=reason
+    )
+    return sign(body, known.own, key)
+
+
+def check_attestation(known: Round, signed: SignedAttestation) -> None:
+    """Check that a party in charge signed this document for this round, and that it can be true.
+
+    Raises:
+        WrongRound, WrongManifest, UnknownSigner, WrongSigner, BadSignature
+        MalformedDocument: holdings that do not count up, or of clients outside the population.
+    """
+    if signed.body.round != known.id:
+        raise WrongRound
+    known.consortium.verify(signed)
+    if isinstance(signed.body, Holdings):
+        held = signed.body.held()
+        if len(held) != signed.body.count or not held <= known.intake.population:
+            raise MalformedDocument("the holdings contradict the round's population")

@@ -1,0 +1,183 @@
+"""Carries gossip between this node and its peers; what to say is decided in `gossip`."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from datetime import datetime
+
+import structlog
+
+from shoal_compute import store
+from shoal_compute.attesting import check_attestation
+from shoal_compute.gossip import (
+    LARGEST_MESSAGE_BYTES,
+    Acquaintance,
+    Answer,
+    Message,
+    answer,
+    decode_answer,
+    decode_message,
+)
+from shoal_compute.metrics import Metrics
+from shoal_compute.peers import Peers, PeerUnreachable
+from shoal_compute.round_book import RoundBook
+from shoal_compute.rounds import Round
+from shoal_compute.store import Kept, SignedAttestation
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread
+from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownRound
+from shoal_protocol.manifest import ServiceParty
+
+log = structlog.get_logger()
+
+
+class Gossip:
+    """This node's side of all conversations with other Compute nodes."""
+
+    def __init__(
+        self,
+        rounds: RoundBook,
+        storage: StorageThread,
+        book: ManifestBook,
+        peers: Peers,
+        clock: Callable[[], datetime],
+        executor: Executor,
+        metrics: Metrics,
+        wake: asyncio.Event,
+    ) -> None:
+        self._rounds = rounds
+        self._storage = storage
+        self._book = book
+        self._peers = peers
+        self._clock = clock
+        self._executor = executor
+        self._metrics = metrics
+        self._wake = wake
+        self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
+
+    async def receive(self, encoded: bytes) -> bytes:
+        """Take a peer's message in and return the answer.
+
+        A document that fails its checks is left out; the others are kept.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, StorageUnavailable
+        """
+        loop = asyncio.get_running_loop()
+        message = await loop.run_in_executor(self._executor, decode_message, encoded)
+        await self.take(message.documents)
+        return answer(await self._known(message.known), message.known).encode()
+
+    async def _known(self, round_ids: Iterable[str]) -> dict[str, Round]:
+        found = {}
+        for round_id in round_ids:
+            try:
+                found[round_id] = await self._rounds.find(round_id)
+            except UnknownRound:
+                continue  # the answer will want all of its documents
+        return found
+
+    async def take(self, documents: Iterable[SignedAttestation]) -> None:
+        """Verify documents and keep those that pass.
+
+        Raises:
+            StorageUnavailable
+        """
+        by_round: dict[str, list[SignedAttestation]] = defaultdict(list)
+        for signed in documents:
+            by_round[signed.body.round].append(signed)
+        known = await self._known(by_round)
+        for round_id, offered in by_round.items():
+            if round_id in known:
+                await self._take(known[round_id], offered)
+            else:
+                self._metrics.gossiped("document_refused", len(offered))
+
+    async def _take(self, known: Round, offered: list[SignedAttestation]) -> None:
+        fresh = [signed for signed in offered if signed.digest not in known.documents]
+        if not fresh:
+            return
+        loop = asyncio.get_running_loop()
+        passed = await loop.run_in_executor(self._executor, _verified, known, fresh)
+        self._metrics.gossiped("document_refused", len(fresh) - len(passed))
+        if not passed:
+            return
+        for signed, kept in zip(
+            passed, await self._storage.run(store.keep, known.id, passed), strict=True
+        ):
+            known.learn(signed, kept)
+            if kept is Kept.EVIDENCE:
+                self._metrics.gossiped("document_evidence")
+                log.warning("a party signed two documents", kind=signed.body.kind)
+            elif kept is Kept.FIRST:
+                self._metrics.gossiped("document_new")
+        self._wake.set()
+
+    def due(self) -> dict[str, Message]:
+        """Return what to tell each peer now."""
+        now = self._clock()
+        by_peer: dict[str, list[Round]] = defaultdict(list)
+        for known in self._rounds.live.values():
+            for name in known.peers:
+                by_peer[name].append(known)
+        messages = {
+            name: self._acquaintances[name].message(rounds, now) for name, rounds in by_peer.items()
+        }
+        return {name: message for name, message in messages.items() if message is not None}
+
+    async def exchange(self, name: str, message: Message) -> None:
+        """Send a message to a peer and take its answer in."""
+        acquaintance = self._acquaintances[name]
+        try:
+            reply = await self._send(name, message)
+            await self.take(reply.documents)
+        except (PeerUnreachable, ProtocolError) as error:
+            acquaintance.pace.failed(self._clock())
+            self._metrics.gossiped("unreachable")
+            log.info("no gossip with a peer", peer_name=name, error=type(error).__name__)
+            if isinstance(error, StorageUnavailable):
+                raise
+        else:
+            acquaintance.heard(message, reply, self._clock())
+            self._metrics.gossiped("exchanged")
+
+    async def _send(self, name: str, message: Message) -> Answer:
+        party = self._party(name, message)
+        reply = await self._peers.request(
+            party, "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
+        )
+        if reply.status != 200:
+            raise PeerUnreachable("the peer refused the message")
+        return decode_answer(reply.body)
+
+    def _party(self, name: str, message: Message) -> ServiceParty:
+        """Return where the peer is now: by the manifest in force, or else the round's."""
+        rounds = (self._rounds.live.get(round_id) for round_id in message.known)
+        manifests = [known.consortium for known in rounds if known is not None]
+        for consortium in (self._book.current, *manifests):
+            for node in consortium.manifest.compute_nodes:
+                if node.name == name:
+                    return node
+        raise PeerUnreachable("no manifest lists the peer any more")
+
+    def is_settled(self, known: Round) -> bool:
+        """Tell whether all peers know all that there is to know of a round."""
+        return all(self._acquaintances[name].is_settled(known) for name in known.peers)
+
+    def forget(self, known: Round) -> None:
+        """Forget a round of which there is nothing more to say."""
+        for name in known.peers:
+            self._acquaintances[name].forget(known.id)
+
+
+def _verified(known: Round, documents: list[SignedAttestation]) -> list[SignedAttestation]:
+    passed = []
+    for signed in documents:
+        try:
+            check_attestation(known, signed)
+        except ProtocolError as error:
+            log.warning("a gossiped document is refused", problem=error.code)
+        else:
+            passed.append(signed)
+    return passed

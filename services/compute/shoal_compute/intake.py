@@ -1,0 +1,100 @@
+"""Judges an envelope for one round at one node; it stores nothing and asks for no time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap
+
+from shoal_compute.shares import AcceptedShare
+from shoal_protocol.envelope import Envelope, envelope_size, parse
+from shoal_protocol.errors import (
+    NotInPopulation,
+    ProtocolError,
+    UnknownClient,
+    WrongManifest,
+    WrongNode,
+    WrongRound,
+)
+from shoal_protocol.roster import Roster
+from shoal_protocol.sharing import AdditiveSharing, ShareKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intake:
+    """What a node judges a round's envelopes by."""
+
+    round_id: str
+    manifest: str
+    node: int  # this node's index among `nodes`
+    nodes: int
+    dimension: int
+    population: BitMap
+    roster: Roster  # that of the round's manifest
+    scheme: AdditiveSharing
+    box_key: bytes
+    box_private_key: bytes = field(repr=False)
+
+    @property
+    def largest_envelope(self) -> int:
+        """Return the size in bytes beyond which no envelope of this round can be valid."""
+        return max(envelope_size(kind, self.dimension) for kind in ShareKind)
+
+    def parse(self, encoded: bytes) -> Envelope:
+        """Read an envelope that claims to be of this round, for this node.
+
+        Raises:
+            MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest
+        """
+        envelope = parse(encoded)
+        header = envelope.header
+        if header.round_id != self.round_id:
+            raise WrongRound
+        if header.node != self.node:
+            raise WrongNode
+        if header.manifest != self.manifest:
+            raise WrongManifest
+        return envelope
+
+    def judge(self, encoded: bytes, in_force: Roster) -> AcceptedShare:
+        """Check an envelope in full and open it; `in_force` is the current manifest's roster.
+
+        Raises:
+            MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
+            UnknownClient, NotInPopulation, RevokedClient: the client may not take part.
+            BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
+            WrongShareKind, WrongLength: not the share that this node is due.
+        """
+        envelope = self.parse(encoded)
+        client = envelope.header.client
+        if client >= len(in_force):
+            raise UnknownClient
+        if client not in self.population:
+            raise NotInPopulation
+        in_force.verify_key_bytes(client)  # revoked since the round began?
+        envelope.verify(self.roster.verify_key_bytes(client))
+        share = envelope.open(self.box_private_key, self.box_key)
+        self.scheme.check(
+            share, client=client, node=self.node, nodes=self.nodes, dimension=self.dimension
+        )
+        return AcceptedShare(self.round_id, client, envelope.digest, envelope.signature, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One envelope with what it is to be judged by."""
+
+    intake: Intake
+    in_force: Roster
+    encoded: bytes = field(repr=False)
+
+
+def judge_all(uploads: Sequence[Upload]) -> list[AcceptedShare | ProtocolError]:
+    """Judge each envelope by itself."""
+    return [_judge(upload) for upload in uploads]
+
+
+def _judge(upload: Upload) -> AcceptedShare | ProtocolError:
+    try:
+        return upload.intake.judge(upload.encoded, upload.in_force)
+    except ProtocolError as error:
+        return error

@@ -1,0 +1,49 @@
+"""What the node counts for its operator; no label tells one client, round or peer from another."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shoal_protocol.phases import Phase
+
+_BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+GossipOutcome = Literal[
+    "exchanged", "unreachable", "document_new", "document_evidence", "document_refused"
+]
+
+
+class Metrics:
+    """The metrics of one node."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.shares_stored = Counter(
+            "shoal_compute_shares_stored", "Shares stored durably", registry=registry
+        )
+        self.batch_size = Histogram(
+            "shoal_compute_commit_batch_shares",
+            "Shares in one transaction",
+            buckets=_BATCH_SIZES,
+            registry=registry,
+        )
+        self._rounds = Gauge(
+            "shoal_compute_rounds", "Rounds by phase", ("phase",), registry=registry
+        )
+        self._gossip = Counter(
+            "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=registry
+        )
+
+    def set_rounds(self, counts: Mapping[Phase, int]) -> None:
+        """Begin with what is on file."""
+        for phase, count in counts.items():
+            self._rounds.labels(phase.value).set(count)
+
+    def moved(self, old: Phase | None, new: Phase) -> None:
+        """Count a round's step from one phase to another; a new round comes from None."""
+        if old is not None:
+            self._rounds.labels(old.value).dec()
+        self._rounds.labels(new.value).inc()
+
+    def gossiped(self, outcome: GossipOutcome, times: int = 1) -> None:
+        """Count an outcome of gossip."""
+        self._gossip.labels(outcome).inc(times)

@@ -1,0 +1,261 @@
+"""Carries out what is due: decisions, sums, gossip, reports and erasure; it decides nothing.
+
+All steps of a round are taken here, one after another, and each is durable before it shows.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+from sqlalchemy import Engine
+
+from shoal_compute import attesting, shares, store
+from shoal_compute.announcing import Announcements
+from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
+from shoal_compute.erasing import BATCH_SHARES, truncate_log
+from shoal_compute.gossiping import Gossip
+from shoal_compute.metrics import Metrics
+from shoal_compute.pace import Pace
+from shoal_compute.peers import Peers
+from shoal_compute.reporting import Reports
+from shoal_compute.round_book import RoundBook
+from shoal_compute.rounds import Round
+from shoal_compute.store import Kept, LostRace, SignedAttestation
+from shoal_compute.summing import SharesMissing, sum_shares
+from shoal_hosting.logs import describe_exception
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread
+from shoal_protocol.attestations import AbandonmentReason
+from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.phases import FINISHED, Phase
+from shoal_protocol.sharing import Share
+
+log = structlog.get_logger()
+
+# How long a step waits for work that makes no progress, such as a peer that does not answer.
+_PATIENCE_SECONDS: Final = 0.25
+
+
+class Node:
+    """What a Compute node does by itself, beside answering requests."""
+
+    def __init__(
+        self,
+        *,
+        rounds: RoundBook,
+        announcements: Announcements,
+        gossip: Gossip,
+        storage: StorageThread,
+        engine: Engine,
+        book: ManifestBook,
+        peers: Peers,
+        key: SigningKey,
+        clock: Callable[[], datetime],
+        summing: Executor,
+        metrics: Metrics,
+        wake: asyncio.Event,
+    ) -> None:
+        self.wake = wake
+        self._rounds = rounds
+        self._announcements = announcements
+        self._gossip = gossip
+        self._storage = storage
+        self._engine = engine
+        self._key = key
+        self._clock = clock
+        self._summing = summing
+        self._metrics = metrics
+        self._reports = Reports(
+            rounds,
+            book,
+            peers,
+            clock,
+            acknowledged=self._acknowledged,
+            called_off=self._called_off,
+        )
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._paces: dict[str, Pace] = defaultdict(Pace)  # of jobs that failed for want of storage
+        self._stepping = asyncio.Lock()
+
+    async def step(self) -> None:
+        """Do all that is due now. A peer's failure, or the store's, is tried again later."""
+        async with self._stepping:
+            while True:
+                self.wake.clear()
+                for known in list(self._rounds.live.values()):
+                    await self._advance(known)
+                self._begin_jobs()
+                if not await self._progress():
+                    return
+
+    async def _progress(self) -> bool:
+        """Wait until a job ends or there is news; False if neither comes."""
+        if not self._jobs:
+            return self.wake.is_set()
+        news = asyncio.ensure_future(self.wake.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {*self._jobs.values(), news},
+                timeout=_PATIENCE_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            news.cancel()
+        return bool(done)
+
+    async def _advance(self, known: Round) -> None:
+        """Take the round's steps that are due, up to one that must wait for something."""
+        try:
+            while (decision := decide(known, self._clock())) is not None:
+                if isinstance(decision, SumUp):
+                    self._begin(f"sum {known.id}", self._sum_up, known, decision.cohort)
+                    return
+                await self._carry_out(known, decision)
+        except LostRace:
+            log.warning("the round in memory was behind the store", round=known.id)
+            await self._reload(known)
+        except StorageUnavailable:
+            log.warning("a step waits for the store", round=known.id)
+
+    async def _reload(self, known: Round) -> None:
+        try:
+            await self._rounds.reload(known)
+        except StorageUnavailable:
+            log.warning("a round waits for the store", round=known.id)
+
+    async def _carry_out(self, known: Round, decision: Decision) -> None:
+        if isinstance(decision, Freeze):
+            await self._freeze(known)
+        elif isinstance(decision, CastVote):
+            vote = attesting.attest_vote(known, decision.cohort, self._key)
+            await self._storage.run(store.cast, known.id, vote)
+            known.learn(vote, Kept.FIRST)
+        elif isinstance(decision, GiveUp):
+            await self._give_up(known, decision.reason)
+        elif isinstance(decision, CallOff):
+            await self._call_off(known, decision.reason)
+
+    async def _freeze(self, known: Round) -> None:
+        def attest(held: BitMap) -> SignedAttestation:
+            return attesting.attest_holdings(known, held, self._key)
+
+        held, holdings = await self._storage.run(store.freeze, known.id, known.phase, attest)
+        known.held = held
+        known.learn(holdings, Kept.FIRST)
+        self._moved(known, Phase.FROZEN)
+
+    async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
+        own = attesting.attest_abandonment(known, reason, self._key)
+        old = known.phase
+        await self._storage.run(store.give_up, known.id, old, reason.code, own)
+        known.reason = reason.code
+        self._abandoned(known, old)
+        await self._reload(known)  # the abandonment on file may be an earlier one
+
+    async def _call_off(self, known: Round, reason: AbandonmentReason) -> None:
+        old = known.phase
+        await self._storage.run(store.call_off, known.id, old, reason.code)
+        known.reason, known.reported = reason.code, True
+        self._abandoned(known, old)
+
+    def _abandoned(self, known: Round, old: Phase) -> None:
+        if old is Phase.ANNOUNCED:
+            self._announcements.give_back(known)
+        self._moved(known, Phase.ABANDONED)
+        log.info("round abandoned", round=known.id, reason=known.reason)
+
+    def _moved(self, known: Round, new: Phase) -> None:
+        self._metrics.moved(known.phase, new)
+        known.phase = new
+
+    async def _sum_up(self, known: Round, cohort: BitMap) -> None:
+        async def read(after_client: int, most: int) -> list[tuple[int, Share]]:
+            return await self._storage.run(shares.read_shares, known.id, after_client, most)
+
+        try:
+            total = await sum_shares(
+                read,
+                cohort,
+                dimension=known.spec.body.dimension,
+                scheme=known.intake.scheme,
+                executor=self._summing,
+            )
+            signed = attesting.attest_sum(known, cohort, total, self._key)
+            await self._storage.run(store.agree, known.id, signed)
+        except SharesMissing:
+            log.error("a share of the cohort is missing from the store", round=known.id)
+            await self._give_up(known, AbandonmentReason(code="sum_failed"))
+        except LostRace:
+            await self._reload(known)
+        else:
+            known.learn(signed, Kept.FIRST)
+            self._moved(known, Phase.AGREED)
+
+    async def _acknowledged(self, known: Round) -> None:
+        """Note that the aggregator has this node's last word on a round."""
+        if known.phase is Phase.AGREED:
+            await self._storage.run(store.publish, known.id)
+            self._moved(known, Phase.PUBLISHED)
+            log.info("partial sum published", round=known.id)
+        else:
+            await self._storage.run(store.mark_reported, known.id)
+        known.reported = True
+
+    async def _called_off(self, signed: SignedAttestation) -> None:
+        await self._gossip.take([signed])
+
+    async def _erase(self, known: Round) -> None:
+        while not await self._storage.run(shares.erase_payloads, known.id, BATCH_SHARES):
+            continue
+        await asyncio.to_thread(truncate_log, self._engine)
+        known.erased = True
+
+    def _begin_jobs(self) -> None:
+        for name, message in self._gossip.due().items():
+            self._begin(f"peer {name}", self._gossip.exchange, name, message)
+        reports = self._reports.due()
+        if reports:
+            self._begin("aggregator", self._reports.send, reports)
+        for known in list(self._rounds.live.values()):
+            if known.phase in FINISHED and not known.erased:
+                self._begin(f"erase {known.id}", self._erase, known)
+            over = self._gossip.is_settled(known) or self._clock() >= known.spec.body.give_up_at
+            if known.done and over:
+                self._gossip.forget(known)
+                self._rounds.retire(known)
+
+    def _begin(
+        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
+    ) -> None:
+        """Start a job unless it is under way, or failed a moment ago."""
+        if name not in self._jobs and self._paces[name].is_due(self._clock()):
+            job = asyncio.get_running_loop().create_task(self._do(name, work, *arguments))
+            self._jobs[name] = job
+            job.add_done_callback(lambda _: self._jobs.pop(name, None))
+
+    async def _do(
+        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
+    ) -> None:
+        try:
+            await work(*arguments)
+        except StorageUnavailable:
+            self._paces[name].failed(self._clock())
+            log.warning("work waits for the store", work=name.split()[0])
+        except Exception as error:  # noqa: BLE001 -- the other rounds go on; it is tried again
+            self._paces[name].failed(self._clock())
+            log.error("work failed", work=name.split()[0], **describe_exception(error))
+        else:
+            self._paces.pop(name, None)
+
+    async def close(self) -> None:
+        """End the work in progress; what is not done is done after the next start."""
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)

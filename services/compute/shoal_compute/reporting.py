@@ -1,0 +1,127 @@
+"""Brings this node's last word on each round to the aggregator, until it is acknowledged."""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+
+import structlog
+
+from shoal_compute.attesting import check_attestation
+from shoal_compute.pace import Pace
+from shoal_compute.peers import Peers, PeerUnreachable, Reply
+from shoal_compute.round_book import RoundBook
+from shoal_compute.rounds import Round
+from shoal_compute.store import SignedAttestation
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.attestations import Abandonment, PartialSum
+from shoal_protocol.documents import decode
+from shoal_protocol.errors import ProtocolError
+from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.phases import Phase
+
+log = structlog.get_logger()
+
+
+class Reports:
+    """What is to be told to the aggregator, and what it replied."""
+
+    def __init__(
+        self,
+        rounds: RoundBook,
+        book: ManifestBook,
+        peers: Peers,
+        clock: Callable[[], datetime],
+        *,
+        acknowledged: Callable[[Round], Awaitable[None]],
+        called_off: Callable[[SignedAttestation], Awaitable[None]],
+    ) -> None:
+        self._rounds = rounds
+        self._book = book
+        self._peers = peers
+        self._clock = clock
+        self._acknowledged = acknowledged
+        self._called_off = called_off
+        self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
+
+    def due(self) -> list[Round]:
+        """Return the rounds whose report is to be sent now."""
+        now = self._clock()
+        return [
+            known
+            for known in self._rounds.live.values()
+            if (known.phase is Phase.AGREED or (known.phase is Phase.ABANDONED))
+            and not known.reported
+            and self._paces[known.id].is_due(now)
+        ]
+
+    async def send(self, rounds: Iterable[Round]) -> None:
+        """Report on rounds, one after another.
+
+        Raises:
+            StorageUnavailable
+        """
+        for known in rounds:
+            pace = self._paces[known.id]
+            try:
+                settled = await self._report(known)
+            except PeerUnreachable as error:
+                log.info("the aggregator is not reached", error=type(error).__name__)
+                settled = False
+            if settled:
+                del self._paces[known.id]
+            else:
+                pace.failed(self._clock())
+
+    async def _report(self, known: Round) -> bool:
+        if known.phase is Phase.AGREED:
+            return await self._report_sum(known)
+        own = known.own_document(Abandonment)
+        if own is None:
+            raise ValueError("a round that this node gave up has its own abandonment")
+        reply = await self._post(known, "abandonments", own)
+        # 404 for good: after the deadline the round can no longer be announced there
+        never = reply.status == 404 and self._clock() >= known.spec.body.deadline
+        if reply.status in (200, 201, 409, 410) or never:
+            await self._acknowledged(known)
+            return True
+        return False
+
+    async def _report_sum(self, known: Round) -> bool:
+        own = known.own_document(PartialSum)
+        if own is None:
+            raise ValueError("an agreed round has this node's partial sum")
+        reply = await self._post(known, "partial-sums", own)
+        if reply.status in (200, 201):
+            await self._acknowledged(known)
+            return True
+        if reply.status == 410:
+            return await self._fetch_abandonment(known)
+        if reply.status < 500 and reply.status != 404:
+            log.error("the aggregator refuses the partial sum", round=known.id, status=reply.status)
+        return False
+
+    async def _fetch_abandonment(self, known: Round) -> bool:
+        aggregator = self._aggregator(known)
+        reply = await self._peers.request(aggregator, "GET", f"/v1/rounds/{known.id}/abandonment")
+        if reply.status != 200:
+            return False
+        try:
+            signed = decode(reply.body, Abandonment)
+            check_attestation(known, signed)
+        except ProtocolError as error:
+            log.error("the aggregator's abandonment does not verify", problem=error.code)
+            return False
+        if signed.signer != aggregator.name:
+            return False
+        await self._called_off(signed)
+        return True
+
+    async def _post(self, known: Round, what: str, signed: SignedAttestation) -> Reply:
+        path = f"/v1/rounds/{known.id}/{what}"
+        return await self._peers.request(self._aggregator(known), "POST", path, signed.encode())
+
+    def _aggregator(self, known: Round) -> ServiceParty:
+        """Return where the round's aggregator is now: by the manifest in force, if it lists it."""
+        current = self._book.current.manifest.aggregator
+        of_round = known.consortium.manifest.aggregator
+        return current if current.name == of_round.name else of_round

@@ -1,0 +1,122 @@
+"""What this node knows of a round, held in memory; the store remains the judge of what is true.
+
+It makes no decision and does no I/O.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyroaring import BitMap
+
+from shoal_compute.intake import Intake
+from shoal_compute.store import Kept, SignedAttestation, StoredRound
+from shoal_hosting.party import Party
+from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Vote
+from shoal_protocol.documents import Signed
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.phases import FINISHED, Phase
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import sharing_scheme
+
+
+@dataclass
+class Round:
+    """A round at this node."""
+
+    own: str  # this node's name
+    spec: Signed[RoundSpec]
+    consortium: Consortium
+    intake: Intake
+    phase: Phase
+    reason: str | None
+    reported: bool
+    erased: bool
+    held: BitMap
+    documents: dict[str, SignedAttestation] = field(default_factory=dict)  # by digest
+    holdings: dict[str, BitMap] = field(default_factory=dict)  # by node
+    votes: dict[str, Vote] = field(default_factory=dict)  # by node
+    abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
+    equivocation: bool = False  # somebody signed two different holdings or votes
+
+    @property
+    def id(self) -> str:
+        """Return the round's id."""
+        return self.spec.digest
+
+    @cached_property
+    def peers(self) -> tuple[str, ...]:
+        """Return the names of the other Compute nodes."""
+        return tuple(name for name in self.spec.body.compute_nodes if name != self.own)
+
+    @property
+    def done(self) -> bool:
+        """Tell whether nothing is left to do: ended, reported, and its payloads erased."""
+        return self.phase in FINISHED and self.reported and self.erased
+
+    def learn(self, signed: SignedAttestation, kept: Kept) -> None:
+        """Take note of a document that is now on file."""
+        if kept is Kept.SURPLUS:
+            return
+        self.documents[signed.digest] = signed
+        body = signed.body
+        if kept is Kept.EVIDENCE:
+            self.equivocation |= isinstance(body, Holdings | Vote)
+        elif isinstance(body, Holdings):
+            self.holdings[body.node] = body.held()
+        elif isinstance(body, Vote):
+            self.votes[body.node] = body
+        elif isinstance(body, Abandonment):
+            self.abandonments[body.party] = body
+
+    def served(self) -> list[SignedAttestation]:
+        """Return the documents that anyone may have.
+
+        The partial sum is among them only while it may count: it is never out of a round that
+        was abandoned.
+        """
+        released = self.phase in (Phase.AGREED, Phase.PUBLISHED)
+        return [
+            signed
+            for signed in self.documents.values()
+            if released or not isinstance(signed.body, PartialSum)
+        ]
+
+    def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
+        """Return this node's own document of a kind."""
+        for signed in self.documents.values():
+            if isinstance(signed.body, kind) and signed.signer == self.own:
+                return signed
+        return None
+
+
+def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party: Party) -> Round:
+    """Return the round as it is on file."""
+    spec = stored.spec.body
+    if party.box_private_key is None:
+        raise ValueError("a Compute node needs a box key")
+    intake = Intake(
+        round_id=stored.id,
+        manifest=spec.manifest,
+        node=spec.compute_nodes.index(party.name),
+        nodes=len(spec.compute_nodes),
+        dimension=spec.dimension,
+        population=spec.clients(),
+        roster=consortium.roster,
+        scheme=sharing_scheme(spec.sharing),
+        box_key=bytes(party.box_private_key.public_key),
+        box_private_key=bytes(party.box_private_key),
+    )
+    opened = Round(
+        own=party.name,
+        spec=stored.spec,
+        consortium=consortium,
+        intake=intake,
+        phase=stored.phase,
+        reason=stored.reason,
+        reported=stored.reported,
+        erased=stored.erased,
+        held=held,
+    )
+    for signed in stored.documents:
+        opened.learn(signed, Kept.EVIDENCE if signed.digest in stored.second else Kept.FIRST)
+    return opened

@@ -1,0 +1,72 @@
+"""The tables of a Compute node; it knows their columns and no statement that changes them."""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+VERSION: Final = 1
+
+metadata = MetaData()
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # short name in other tables
+    Column("id", String(64), nullable=False, unique=True),
+    Column("spec", LargeBinary, nullable=False),  # the signed spec as it came
+    Column("phase", String(16), nullable=False, index=True),
+    Column("reason", String(32)),  # why it was abandoned
+    Column("reported", Boolean, nullable=False),  # the aggregator knows this node's last word
+    Column("erased", Boolean, nullable=False),  # no share's payload is left
+)
+
+# What a round may cost each client of its population. A row outlives everything but a round
+# that was abandoned before it held a share.
+charges = Table(
+    "charges",
+    metadata,
+    Column("round", ForeignKey(rounds.c.number), primary_key=True),
+    Column("mu_squared", Double, nullable=False),
+    Column("population", LargeBinary, nullable=False),  # Roaring bitmap
+)
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("round", ForeignKey(rounds.c.number), nullable=False),
+    Column("client", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # of the envelope
+    Column("signature", LargeBinary, nullable=False),  # the client's, over the envelope
+    Column("kind", SmallInteger, nullable=False),
+    Column("payload", LargeBinary),  # NULL once erased
+    PrimaryKeyConstraint("round", "client"),
+)
+
+# `occurrence` 0 is a party's document of its kind for the round, the only one that counts and,
+# for this node's own, the only one it may ever sign. A second, different one is kept as
+# evidence with `occurrence` 1; more would show nothing new.
+documents = Table(
+    "documents",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("round", ForeignKey(rounds.c.number), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("signer", String(63), nullable=False),
+    Column("occurrence", SmallInteger, nullable=False),
+    Column("encoded", LargeBinary, nullable=False),
+    UniqueConstraint("round", "kind", "signer", "occurrence"),
+)

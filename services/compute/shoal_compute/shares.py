@@ -1,0 +1,167 @@
+"""Transactions on the shares that this node holds; they judge no envelope and make no decision.
+
+Every function here runs inside one transaction of the caller, which makes it durable.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from pyroaring import BitMap
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from shoal_compute.schema import rounds, shares
+from shoal_protocol.phases import ROUND, Event, Phase, after
+from shoal_protocol.sharing import Share, ShareKind
+
+# Databases bound the number of values in one statement.
+_MOST_VALUES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedShare:
+    """One client's share that passed every check, with what proves later that it was sent."""
+
+    round_id: str
+    client: int
+    digest: bytes
+    signature: bytes
+    share: Share
+
+
+class Outcome(Enum):
+    """What became of a share."""
+
+    STORED = auto()
+    STORED_BEFORE = auto()  # the same envelope
+    CONFLICTING = auto()  # the client's other envelope is stored, and stays
+    CLOSED = auto()  # the round is frozen, or further
+    ABANDONED = auto()
+    UNKNOWN_ROUND = auto()
+
+
+def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
+    """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
+    return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
+
+
+def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
+    """Store what the rounds still take, and tell each share's outcome, in order.
+
+    The phase is read in the same transaction, so a share is either among the holdings that a
+    freeze attests, or refused.
+    """
+    by_round: dict[str, list[int]] = defaultdict(list)
+    for position, share in enumerate(batch):
+        by_round[share.round_id].append(position)
+    outcomes = [Outcome.UNKNOWN_ROUND] * len(batch)
+    states = select(rounds.c.id, rounds.c.number, rounds.c.phase)
+    locked = states.where(rounds.c.id.in_(by_round)).with_for_update()
+    for round_id, number, phase_name in db.execute(locked).all():
+        positions, phase = by_round[round_id], Phase(phase_name)
+        offered = [batch[position] for position in positions]
+        if (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING:
+            results = _store(db, number, offered)
+            if phase is Phase.ANNOUNCED and Outcome.STORED in results:
+                moved = after(ROUND, phase, Event.SHARE_STORED)
+                db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
+        else:
+            closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
+            stored = _digests(db, number, [share.client for share in offered])
+            results = [
+                Outcome.STORED_BEFORE if stored.get(share.client) == share.digest else closed
+                for share in offered
+            ]
+        for position, outcome in zip(positions, results, strict=True):
+            outcomes[position] = outcome
+    return outcomes
+
+
+def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
+    first: dict[int, AcceptedShare] = {}
+    for share in offered:
+        first.setdefault(share.client, share)
+    rows = [
+        {
+            "round": number,
+            "client": share.client,
+            "digest": share.digest,
+            "signature": share.signature,
+            "kind": int(share.share.kind),
+            "payload": share.share.payload,
+        }
+        for share in first.values()
+    ]
+    insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.client)
+    inserted = set(db.execute(insert, rows).scalars())
+    before = _digests(db, number, [client for client in first if client not in inserted])
+    results = []
+    for share in offered:
+        if share.client in inserted and first[share.client] is share:
+            results.append(Outcome.STORED)
+        else:
+            kept = before.get(share.client, first[share.client].digest)
+            same = kept == share.digest
+            results.append(Outcome.STORED_BEFORE if same else Outcome.CONFLICTING)
+    return results
+
+
+def _digests(db: Connection, number: int, clients: Sequence[int]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for start in range(0, len(clients), _MOST_VALUES):
+        chosen = shares.c.client.in_(clients[start : start + _MOST_VALUES])
+        query = select(shares.c.client, shares.c.digest).where(shares.c.round == number, chosen)
+        found.update((client, digest) for client, digest in db.execute(query))
+    return found
+
+
+def stored_digests(db: Connection, round_id: str, clients: Sequence[int]) -> dict[int, bytes]:
+    """Return the envelope digests that are on file for `clients`."""
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar()
+    return {} if number is None else _digests(db, number, clients)
+
+
+def held_clients(db: Connection, number: int) -> BitMap:
+    """Return the clients whose shares are stored in the round with this number."""
+    return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
+
+
+def read_shares(
+    db: Connection, round_id: str, after_client: int, most: int
+) -> list[tuple[int, Share]]:
+    """Return up to `most` of the round's shares beyond `after_client`, in order of client."""
+    number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
+    query = (
+        select(shares.c.client, shares.c.kind, shares.c.payload)
+        .where(shares.c.round == number, shares.c.client > after_client)
+        .where(shares.c.payload.is_not(None))
+        .order_by(shares.c.client)
+        .limit(most)
+    )
+    return [
+        (client, Share(ShareKind(kind), payload)) for client, kind, payload in db.execute(query)
+    ]
+
+
+def erase_payloads(db: Connection, round_id: str, most: int) -> bool:
+    """Erase up to `most` payloads of a finished round; tell whether none is left.
+
+    Digests and signatures stay: they show what was received, and hold no secret.
+    """
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
+    due = (
+        select(shares.c.client)
+        .where(shares.c.round == number, shares.c.payload.is_not(None))
+        .limit(most)
+    )
+    clients = db.execute(due).scalars().all()
+    if clients:
+        chosen = (shares.c.round == number) & shares.c.client.in_(clients)
+        db.execute(update(shares).where(chosen).values(payload=None))
+    if len(clients) == most:
+        return False
+    db.execute(update(rounds).where(rounds.c.number == number).values(erased=True))
+    return True

@@ -1,0 +1,174 @@
+"""Takes envelopes in: judged in threads, stored in batches, acknowledged once they are durable."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from datetime import datetime
+from typing import Final
+
+from shoal_compute.group_commit import Batches
+from shoal_compute.intake import Upload, judge_all
+from shoal_compute.metrics import Metrics
+from shoal_compute.round_book import RoundBook
+from shoal_compute.rounds import Round
+from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread
+from shoal_protocol.envelope import parse, unframe
+from shoal_protocol.errors import (
+    ConflictingShare,
+    MalformedEnvelope,
+    ProtocolError,
+    RoundAbandoned,
+    TooLate,
+    UnknownRound,
+)
+from shoal_protocol.phases import Phase
+
+MOST_IN_BULK: Final = 10_000
+JUDGING_THREADS: Final = 2
+_JUDGED_AT_ONCE: Final = 64
+_LARGEST_COMMIT: Final = 1_000
+
+_REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
+    Outcome.CONFLICTING: ConflictingShare,
+    Outcome.CLOSED: TooLate,
+    Outcome.ABANDONED: RoundAbandoned,
+    Outcome.UNKNOWN_ROUND: UnknownRound,
+}
+
+
+class Uploads:
+    """The way of an envelope into the store. What it returns for an envelope is its status."""
+
+    def __init__(
+        self,
+        rounds: RoundBook,
+        storage: StorageThread,
+        book: ManifestBook,
+        clock: Callable[[], datetime],
+        executor: Executor,
+        metrics: Metrics,
+        wake: asyncio.Event,
+    ) -> None:
+        self._rounds = rounds
+        self._storage = storage
+        self._book = book
+        self._clock = clock
+        self._executor = executor
+        self._metrics = metrics
+        self._wake = wake
+        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=JUDGING_THREADS)
+        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
+
+    async def take(self, round_id: str, encoded: bytes) -> int:
+        """Store one envelope; return 201, or 200 if its very bytes were stored before.
+
+        Raises:
+            ProtocolError: why it is refused.
+        """
+        known = self._rounds.live.get(round_id)
+        if known is None:
+            parse(encoded)  # what is no envelope at all is told so first
+            known = await self._rounds.find(round_id)
+        if not self._takes_shares(known):
+            [status] = await self._look_up(known, [encoded])
+        else:
+            [status] = await self._store(known, [encoded])
+        if isinstance(status, ProtocolError):
+            raise status
+        return status
+
+    async def take_all(self, round_id: str, body: bytes) -> Sequence[int | ProtocolError]:
+        """Store a bulk body's envelopes, each by itself; return each one's status or refusal.
+
+        Raises:
+            MalformedEnvelope: the body is cut short, or holds too many; nothing is stored.
+            UnknownRound, StorageUnavailable
+        """
+        envelopes = []
+        for envelope in unframe(body):
+            envelopes.append(envelope)
+            if len(envelopes) > MOST_IN_BULK:
+                raise MalformedEnvelope(f"a bulk body may hold {MOST_IN_BULK} envelopes")
+        known = await self._rounds.find(round_id)
+        if not self._takes_shares(known):
+            return await self._look_up(known, envelopes)
+        return await self._store(known, envelopes)
+
+    def _takes_shares(self, known: Round) -> bool:
+        # The deadline counts by the clock, whether or not the freeze has been carried out.
+        open_still = known.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
+        return open_still and self._clock() < known.spec.body.deadline
+
+    async def _store(
+        self, known: Round, envelopes: Sequence[bytes]
+    ) -> Sequence[int | ProtocolError]:
+        roster = self._book.current.roster
+        judged = await asyncio.gather(
+            *(self._judging.submit(Upload(known.intake, roster, encoded)) for encoded in envelopes)
+        )
+        accepted = [share for share in judged if isinstance(share, AcceptedShare)]
+        commits = (self._commits.submit(share) for share in accepted)
+        committed = await asyncio.gather(*commits, return_exceptions=True)
+        statuses = iter([_status(outcome) for outcome in committed])
+        return [share if isinstance(share, ProtocolError) else next(statuses) for share in judged]
+
+    async def _look_up(
+        self, known: Round, envelopes: Sequence[bytes]
+    ) -> Sequence[int | ProtocolError]:
+        """Tell for a round that takes no more shares which ones are stored already."""
+        closed = RoundAbandoned if known.phase is Phase.ABANDONED else TooLate
+        statuses: list[int | ProtocolError] = []
+        digests: list[tuple[int, int, bytes]] = []
+        for position, encoded in enumerate(envelopes):
+            try:
+                envelope = known.intake.parse(encoded)
+            except ProtocolError as error:
+                statuses.append(error)
+            else:
+                statuses.append(closed())
+                digests.append((position, envelope.header.client, envelope.digest))
+        clients = [client for _, client, _ in digests]
+        stored = await self._storage.run(stored_digests, known.id, clients) if clients else {}
+        for position, client, digest in digests:
+            if stored.get(client) == digest:
+                statuses[position] = 200
+        return statuses
+
+    async def _judge(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, judge_all, uploads)
+
+    async def _commit(self, shares: list[AcceptedShare]) -> list[Outcome]:
+        outcomes = await self._storage.run(add_shares, shares)
+        stored = 0
+        for share, outcome in zip(shares, outcomes, strict=True):
+            if outcome is Outcome.STORED:
+                stored += 1
+                self._note(share)
+        self._metrics.batch_size.observe(len(shares))
+        self._metrics.shares_stored.inc(stored)
+        return outcomes
+
+    def _note(self, share: AcceptedShare) -> None:
+        known = self._rounds.live.get(share.round_id)
+        if known is None:
+            return
+        known.held.add(share.client)
+        if known.phase is Phase.ANNOUNCED:
+            self._metrics.moved(known.phase, Phase.COLLECTING)
+            known.phase = Phase.COLLECTING
+        if len(known.held) == known.spec.body.population_size:
+            self._wake.set()
+
+
+def _status(outcome: Outcome | BaseException) -> int | ProtocolError:
+    if isinstance(outcome, ProtocolError):  # not stored: the store was not available
+        return outcome
+    if isinstance(outcome, BaseException):
+        raise outcome
+    refusal = _REFUSALS.get(outcome)
+    if refusal is not None:
+        return refusal()
+    return 201 if outcome is Outcome.STORED else 200
