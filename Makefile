@@ -1,5 +1,6 @@
 # Everything a contributor or CI runs. Needs Python 3.11 or later, and nothing else.
-PYTHON := $(shell command -v python3.11 || command -v python3)
+# Asked to run, for a version manager may leave a python3.11 on the path that does not.
+PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
 

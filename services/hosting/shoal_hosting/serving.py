@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from shoal_hosting.heads import BoundedHeads
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.security import StartupRefused
 
@@ -78,11 +79,12 @@ def server(
         port=port,
         ssl_context_factory=None if tls is None else given_tls,
         loop="uvloop",
-        http="httptools",
+        http=BoundedHeads,
         ws="none",
         lifespan="on",
         interface="asgi3",
         log_config=None,
+        log_level="warning",
         access_log=False,
         proxy_headers=False,  # whoever connects could put any address there
         server_header=False,

@@ -1,0 +1,70 @@
+"""A connection is not held by a request whose head never ends."""
+
+import asyncio
+
+import pytest
+from fastapi import Request
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.application import create_application
+from shoal_hosting.heads import BoundedHeads
+from tests.hosting.loopback import served
+
+
+async def ready() -> None:
+    """Always ready."""
+
+
+async def send(*parts: bytes) -> bytes:
+    """Send `parts` one by one, and return what comes back until the server closes."""
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+
+    @app.post("/body")
+    async def length(request: Request) -> int:
+        return len(await request.body())
+
+    async with asyncio.timeout(60), served(app) as port:  # a failure, where it would be a hang
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        received = b""
+        try:
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+            received = await reader.read()
+        except ConnectionResetError:
+            pass  # closed while we were still sending
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+        return received
+
+
+@pytest.mark.parametrize("start", [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: t\r\nX-Never: "])
+async def test_a_head_that_does_not_end_in_time_ends_the_connection(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedHeads, "head_seconds", 0.05)
+    assert await send(start) == b""
+
+
+async def test_a_second_head_that_does_not_end_in_time_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BoundedHeads, "head_seconds", 0.05)
+    received = await send(b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n", b"GET /healthz HTT")
+    assert received.count(b"HTTP/1.1 200 OK") == 1
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\n" + b"X-Y: z\r\n" * 9_000],
+)
+async def test_a_head_that_is_too_long_ends_the_connection(
+    endless: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedHeads, "head_seconds", 3600.0)
+    assert await send(endless) == b""
+
+
+async def test_a_large_body_is_not_taken_for_a_head() -> None:
+    head = b"POST /body HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 200000\r\n\r\n"
+    assert (await send(head + b"x" * 200_000)).endswith(b"200000")
