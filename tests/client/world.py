@@ -1,4 +1,4 @@
-"""A consortium in memory for the data holder's tests: a real manifest, a scripted trainer and nodes.
+"""A consortium in memory for the client tests: a real manifest, a scripted trainer and nodes.
 
 The fakes check signatures and open boxes with the protocol's own code; what they answer can be
 scripted per request. Nothing here draws privacy noise that a test then trusts.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shoal_client.background import Background
-from shoal_client.peer import TOO_LARGE, Peer, Unavailable, outcomes
+from shoal_client.peer import ACKNOWLEDGED, TOO_LARGE, Peer, Unavailable, outcomes
 from shoal_client.reporting import Report
 from shoal_client.state import State
 from shoal_protocol.envelope import frame
@@ -98,6 +98,14 @@ class Delivery:
             if outcome is not None
         ]
         await self._background.disk(State.settle_envelopes, round_id, node, settled)
+        acknowledged = sum(outcome == ACKNOWLEDGED for _, outcome in settled)
+        self._report(
+            "envelopes settled",
+            round=round_id,
+            node=node,
+            acknowledged=acknowledged,
+            refused=len(settled) - acknowledged,
+        )
 
     async def _send_parts(
         self, round_id: str, node: int, peer: Peer, chunk: Chunk, size: int

@@ -1,0 +1,96 @@
+"""The agent's HTTP routes, for its owner: what it did, what it spent, what it allows.
+
+They change nothing. Only the ledger names clients, so it asks for the owner's token.
+"""
+
+import hmac
+from statistics import median
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from prometheus_client import CollectorRegistry
+
+from shoal_client.holder import DataHolder
+from shoal_client.policy import Policy
+from shoal_client.status import HolderStatus
+from shoal_hosting.application import create_application
+from shoal_hosting.problems import problem
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.privacy import gaussian_epsilon
+
+
+def create_agent_application(
+    holder: DataHolder, *, token: str, registry: CollectorRegistry
+) -> FastAPI:
+    """Return the agent's ASGI application; `token` opens the ledger."""
+
+    async def ready() -> None:
+        await holder.ledger(count=1)
+
+    app = create_application("Shoal agent", ready=ready, registry=registry)
+
+    @app.get("/v1/status")
+    async def show_status() -> HolderStatus:
+        """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
+        return await holder.status()
+
+    @app.get("/v1/policy")
+    async def show_policy() -> Policy:
+        """What this data holder allows."""
+        return holder.policy
+
+    @app.get("/v1/ledger")
+    async def show_ledger(
+        request: Request,
+        after: Annotated[int, Query(ge=0)] = 0,
+        count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """What each round cost each client, from entry `after` on, and what was spent in all."""
+        if not _is_owner(request, token):
+            return problem(
+                code="owner-only",
+                title="The ledger is for the data holder",
+                status=401,
+                detail="The request does not carry the owner's token.",
+                remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        entries = await holder.ledger(after=after, count=count)
+        body = {
+            "spent": _spending(await holder.spent(), holder.policy),
+            "entries": [
+                {
+                    "entry": each.entry,
+                    "job": each.job,
+                    "number": each.number,
+                    "round": each.round_id,
+                    "client": each.client,
+                    "mu": each.mu,
+                }
+                for each in entries
+            ],
+            "next": entries[-1].entry if len(entries) == count else None,
+        }
+        return Response(canonical_json(body), media_type="application/json")
+
+    return app
+
+
+def _is_owner(request: Request, token: str) -> bool:
+    given = request.headers.get("Authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _spending(spent: dict[int, float], policy: Policy) -> dict[str, Any]:
+    """Return how the clients' epsilon so far is distributed, by replacement of one client."""
+    squares = sorted(spent.values()) or [0.0]
+    points = {"least": squares[0], "median": median(squares), "most": squares[-1]}
+    return {
+        "clients": len(spent),
+        "delta": policy.delta,
+        "epsilon": {
+            name: gaussian_epsilon(mu=square**0.5, delta=policy.delta)
+            for name, square in points.items()
+        },
+        "maximum_epsilon": policy.maximum_epsilon,
+    }

@@ -1,0 +1,31 @@
+"""Turns what the library reports into log lines and counters; none is linked to a client."""
+
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+log = structlog.get_logger()
+
+OUTCOMES: Final = ("acknowledged", "refused")
+
+
+class Telemetry:
+    """A `Report` for the agent. The events are the library's own, so their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "shoal_agent_events", "What the agent did or met", ("event",), registry=registry
+        )
+        self._envelopes = Counter(
+            "shoal_agent_envelopes", "Envelopes settled", ("outcome",), registry=registry
+        )
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Log an event and count it."""
+        self._events.labels(event.replace(" ", "_")).inc()
+        for outcome in OUTCOMES:
+            count = facts.get(outcome)
+            if isinstance(count, int):
+                self._envelopes.labels(outcome).inc(count)
+        log.info(event, **facts)
