@@ -142,6 +142,11 @@ TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
     projection=True,
+    radius=None,
+    intercept=0.25,
+    prior_sd=0.5,
+    grid_bits=12,
+    records_per_client=2,
 )
 JOB = JobRequest(
     manifest=CONSORTIUM.digest,
@@ -162,11 +167,11 @@ MOMENTS = SecondMoments(
     ),
     intercept=0.25,
     radius=None,
-    grid_bits=10,
+    grid_bits=12,
     records_per_client=2,
 )
 MATRIX = SecondMomentMatrix(
-    columns=MOMENTS.columns, intercept=0.25, radius=1.5, grid_bits=10, records_per_client=1
+    columns=MOMENTS.columns, intercept=0.25, radius=1.25, grid_bits=12, records_per_client=2
 )
 POPULATION = BitMap(range(12))
 COHORT = BitMap(range(11))

@@ -1,0 +1,414 @@
+"""Writes the golden vectors beside this file: always the same bytes, for keys derive from labels.
+
+python -m tests.vectors.make_vectors
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyroaring import BitMap
+
+from shoal_protocol.documents import Document, Signed, sign
+from shoal_protocol.encoding import canonical_json, encode_clients
+from shoal_protocol.envelope import Header, frame, seal
+from shoal_protocol.jobs import Join
+from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
+from shoal_protocol.roster import Roster
+from shoal_protocol.rounds import Noise
+from shoal_protocol.sharing import Share, ShareKind
+from tests.protocol import examples
+from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
+from tests.strategies import replaced, without
+from tests.vectors.operations import outcome
+
+FOLDER = Path(__file__).parent
+ROSTER = CONSORTIUM.roster.encode()
+TRUST = {"manifest": CONSORTIUM.signed_manifest.encode().hex(), "roster": ROSTER.hex()}
+Case = tuple[str, str, dict[str, Any]]  # name, operation, inputs
+
+
+def json_cases() -> Iterator[Case]:
+    values = {
+        "members in order": {"b": 1, "a": [True, False, None], "": {}},
+        "members by utf-16 code units": {"\ufb33": 1, "\U0001f600": 2, "é": 3},
+        "escapes": '"\\/\b\f\n\r\t\u0000\u001f\u007f\u2028',
+        "integers": [0, -1, 2**53 - 1, -(2**53) + 1],
+        "floats": [0.5, 1.0, 1e-7, 1e-6, 1e20, 1e21, 5e-324, 1.7976931348623157e308, -0.1],
+        "floats that are whole and large": [2.0**53, 2.0**60, 123456789012345680.0],
+    }
+    for name, value in values.items():
+        yield name, "encode_json", {"value": value}
+        yield f"{name}, read", "decode_json", {"bytes": canonical_json(value).hex()}
+    for name, text in {
+        "a space": '{"a": 1}',
+        "a line end": "1\n",
+        "members out of order": '{"b":1,"a":2}',
+        "a member twice": '{"a":1,"a":1}',
+        "a point too many": "1.0",
+        "an exponent too many": "1e2",
+        "minus zero": "-0",
+        "minus zero point zero": "-0.0",
+        "not a number": "NaN",
+        "infinity": "Infinity",
+        "too large for a double": "1e400",
+        "an integer that is no double": "9007199254740993",
+        "a needless escape": r'"\u0041"',
+        "half a surrogate pair": r'"\ud800"',
+        "a control character": '"\t"',
+        "nothing": "",
+        "cut short": '{"a":',
+        "nested too deep": "[" * 2_000 + "]" * 2_000,
+    }.items():
+        yield name, "decode_json", {"bytes": text.encode().hex()}
+    yield "utf-16", "decode_json", {"bytes": '{"a":1}'.encode("utf-16").hex()}
+    yield "not utf-8", "decode_json", {"bytes": b'"\xff"'.hex()}
+
+
+def set_cases() -> Iterator[Case]:
+    sets: dict[str, list[list[int]]] = {
+        "empty": [],
+        "one client": [[7, 7]],
+        "three in a row stay an array": [[0, 2]],
+        "four in a row become a run": [[0, 3]],
+        "runs and single clients": [[1, 9], [12, 12], [14, 30]],
+        "two chunks": [[65_530, 65_540]],
+        "four chunks with runs have offsets": [[0, 3 * 65_536 + 5]],
+        "the largest index": [[0, 0], [2**32 - 1, 2**32 - 1]],
+        "4097 clients apart from each other": [[2 * n, 2 * n] for n in range(4097)],
+    }
+    for name, runs in sets.items():
+        yield name, "encode_set", {"runs": runs}
+        clients = [client for first, last in runs for client in range(first, last + 1)]
+        if len(clients) < 100:
+            yield f"{name}, read", "decode_set", {"base64": encode_clients(clients)}
+    everyone = BitMap()
+    everyone.add_range(0, 10_000_001)
+    everyone.run_optimize()
+    good = encode_clients([1, 2, 5])
+    for name, encoded in {
+        "a run written as an array": as_base64(BitMap([0, 1, 2, 3], optimize=False).serialize()),
+        "more than ten million clients": as_base64(everyone.serialize()),
+        "bytes behind the bitmap": as_base64(base64.b64decode(good) + b"\0"),
+        "a bitmap cut short": as_base64(base64.b64decode(good)[:-1]),
+        "no bytes": "",
+        "not base64": "***",
+        "base64 without padding": good.rstrip("="),
+        "base64 with a line end": good + "\n",
+        "unsorted": as_base64(bytes.fromhex("3a30000001000000000001001000000005000300")),
+    }.items():
+        yield name, "decode_set", {"base64": encoded}
+    for name, cohort in {"a cohort": list(examples.COHORT), "unordered": [9, 1, 256]}.items():
+        yield name, "cohort_digest", {"round": SPEC.digest, "clients": cohort}
+
+
+def as_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def roster_cases() -> Iterator[Case]:
+    keys = [bytes(examples.client_key(client).verify_key).hex() for client in range(3)]
+    yield "nobody", "encode_roster", {"keys": []}
+    yield "three clients", "encode_roster", {"keys": keys}
+    yield "the second revoked", "encode_roster", {"keys": [keys[0], "00" * 32, keys[2]]}
+    good = Roster(bytes.fromhex("".join(keys))).encode()
+    yield "three clients, read", "decode_roster", {"bytes": good.hex()}
+    for name, content in {
+        "cut short": good[:-1],
+        "a byte too many": good + b"\0",
+        "another version": good[:11] + b"\2" + good[12:],
+        "another magic": b"X" + good[1:],
+        "a count that does not fit": good[:12] + b"\2" + good[13:],
+        "a key twice": good[:-32] + good[16:48],
+        "empty": b"",
+    }.items():
+        yield name, "decode_roster", {"bytes": content.hex()}
+
+
+def sharing_cases() -> Iterator[Case]:
+    for name, key in {"zeros": bytes(32), "a seed": seed("a seed")}.items():
+        yield f"{name}, 1 coordinate", "expand_seed", {"seed": key.hex(), "dimension": 1}
+        yield f"{name}, 19 coordinates", "expand_seed", {"seed": key.hex(), "dimension": 19}
+    secret = ["0", "1", "-1", str(2**63 - 1), str(-(2**63)), "123456789"]
+    for client, nodes in ((0, 2), (1, 2), (4, 3), (2**32 - 1, 5)):
+        seeds = [seed(f"{client} {node}").hex() for node in range(nodes - 1)]
+        yield (
+            f"client {client}, {nodes} nodes",
+            "split_secret",
+            {"secret": secret, "client": client, "nodes": nodes, "seeds": seeds},
+        )
+
+
+def query_cases() -> Iterator[Case]:
+    records = {
+        "one record": [[40.0, 120.0]],
+        "two records": [[40.0, 120.0], [77.7, 151.3]],
+        "cut to the bounds": [[-1e9, 1e9]],
+        "in the middle": [[60.0, 130.0]],
+    }
+    queries = {
+        "moments in a box": MOMENTS,
+        "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
+        "matrix in a box": MATRIX.model_copy(update={"radius": None}),
+        "matrix in a ball": MATRIX,
+        "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
+    }
+    for what, query in queries.items():
+        for name, rows in records.items():
+            fields = query.model_dump(mode="json")
+            yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
+
+
+CLIENT = 4
+VECTOR_NODE, SEED_NODE = CLIENT % NODES, (CLIENT + 1) % NODES
+ENVELOPES = examples.envelopes(CLIENT)
+
+
+def sealed(head: Header, node: int, payload: bytes, signer: int, ephemeral: str) -> bytes:
+    return seal(
+        Share(head.kind, payload),
+        head,
+        box_key=examples.box_key(node),
+        key=examples.client_key(signer),
+        random_bytes=lambda size: seed(ephemeral),
+    )
+
+
+def moved(encoded: bytes, head: Header) -> bytes:
+    """Put a sealed box behind another header, signed by the client that the header names."""
+    content = head.encode() + encoded[76:-64]
+    key = examples.client_key(head.client)
+    return content + key.sign(b"shoal/v1/share_envelope\n" + content).signature
+
+
+def envelope_cases() -> Iterator[Case]:
+    for node, name in ((SEED_NODE, "a seed"), (VECTOR_NODE, "a vector")):
+        head = examples.header(CLIENT, node)
+        yield (
+            f"{name} is sealed",
+            "seal_share",
+            {
+                "kind": head.kind.name.lower(),
+                "node": node,
+                "client": CLIENT,
+                "manifest": head.manifest,
+                "round": head.round_id,
+                "payload": (seed("s") if head.kind is ShareKind.SEED else bytes(range(48))).hex(),
+                "box_key": examples.box_key(node).hex(),
+                "signing_seed": bytes(examples.client_key(CLIENT)).hex(),
+                "ephemeral_private_key": seed("ephemeral").hex(),
+            },
+        )
+        yield f"{name} arrives", "accept_envelope", arriving(ENVELOPES[node], node)
+    head, good = examples.header(CLIENT, SEED_NODE), ENVELOPES[SEED_NODE]
+    vector = ENVELOPES[VECTOR_NODE]
+    long = examples.header(CLIENT, VECTOR_NODE)
+    for name, encoded in {
+        "moved to another client": moved(good, replace(head, client=CLIENT + NODES)),
+        "moved to another node": moved(good, replace(head, node=VECTOR_NODE)),
+        "moved to another round": moved(good, replace(head, round_id=seed("other").hex())),
+        "moved to another manifest": moved(good, replace(head, manifest=seed("other").hex())),
+        "said to be of the other kind": moved(good, replace(head, kind=ShareKind.VECTOR)),
+        "signed by another client": sealed(head, SEED_NODE, seed("s"), CLIENT + 1, "e"),
+        "of a revoked client": sealed(
+            replace(head, client=examples.REVOKED), SEED_NODE, seed("s"), examples.REVOKED, "e"
+        ),
+        "of an unknown client": sealed(replace(head, client=999), SEED_NODE, seed("s"), 999, "e"),
+        "sealed to another node": sealed(head, VECTOR_NODE, seed("s"), CLIENT, "e"),
+        "a bit of the box flipped": flipped(good, 120),
+        "a bit of the header flipped": flipped(good, 50),
+        "a bit of the signature flipped": flipped(good, len(good) - 1),
+        "another version": good[:5] + b"\2" + good[6:],
+        "another magic": b"X" + good[1:],
+        "an unknown kind": good[:6] + b"\2" + good[7:],
+        "cut inside the header": good[:70],
+        "cut by one byte": good[:-1],
+        "a byte too many": good + b"\0",
+        "empty": b"",
+        "a seed of 31 bytes": sealed(head, SEED_NODE, bytes(31), CLIENT, "e"),
+        "a vector where a seed is due": sealed(
+            replace(head, kind=ShareKind.VECTOR), SEED_NODE, bytes(48), CLIENT, "e"
+        ),
+    }.items():
+        yield name, "accept_envelope", arriving(encoded, SEED_NODE)
+    short = sealed(long, VECTOR_NODE, bytes(40), CLIENT, "e")
+    yield "a vector cut short", "accept_envelope", arriving(short, VECTOR_NODE)
+    yield "two envelopes in bulk", "pack_envelopes", {"envelopes": [good.hex(), vector.hex()]}
+    body = frame([good, vector])
+    for name, content in {
+        "two envelopes out of bulk": body,
+        "an empty bulk body": b"",
+        "a bulk body cut short": body[:-1],
+        "a bulk body with half a length": body + b"\0\0",
+        "a length beyond the end": b"\xff\xff\xff\xff" + body,
+    }.items():
+        yield name, "unpack_envelopes", {"bytes": content.hex()}
+
+
+def arriving(encoded: bytes, node: int) -> dict[str, Any]:
+    return {
+        "envelope": encoded.hex(),
+        "roster": ROSTER.hex(),
+        "node": node,
+        "nodes": NODES,
+        "dimension": examples.DIMENSION,
+        "box_private_key": examples.box_private_key(node).hex(),
+        "box_key": examples.box_key(node).hex(),
+    }
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+def document_cases() -> Iterator[Case]:
+    for kind, signed in sorted(DOCUMENTS.items()):
+        key = examples.client_key(3) if kind == "join" else examples.signing_key(signed.signer)
+        inputs = {
+            "body": signed.body.model_dump(mode="json"),
+            "signer": signed.signer,
+            "signing_seed": bytes(key).hex(),
+        }
+        yield f"{kind} is signed", "sign_document", inputs
+        if kind != "manifest":
+            yield f"{kind} arrives", "accept_document", read(kind, signed.encode())
+    vote = DOCUMENTS["vote"]
+    wire = vote.to_json()
+    for name, value in {
+        "a signature over something else": replaced(
+            wire, ("signature",), DOCUMENTS["holdings"].signature
+        ),
+        "a signature in capitals": replaced(wire, ("signature",), vote.signature.upper()),
+        "another version": replaced(wire, ("body", "version"), 2),
+        "a version that is true": replaced(wire, ("body", "version"), True),
+        "an unknown field": replaced(wire, ("body", "extra"), 1),
+        "an unknown field outside the body": replaced(wire, ("extra",), 1),
+        "a missing field": without(wire, ("body", "cohort_size")),
+        "a number in quotes": replaced(wire, ("body", "cohort_size"), "11"),
+        "true for a number": replaced(wire, ("body", "cohort_size"), True),
+        "another kind": DOCUMENTS["holdings"].to_json(),
+        "a list": [],
+    }.items():
+        yield name, "accept_document", read("vote", canonical_json(value))
+    loose = json.dumps(wire)
+    yield "not canonical", "accept_document", read("vote", loose.encode())
+    yield "cut short", "accept_document", read("vote", vote.encode()[:-1])
+    twice = vote.encode().replace(b'"version":1', b'"version":1,"version":1')
+    yield "a field twice", "accept_document", read("vote", twice)
+    body = vote.body
+    for name, signed in {
+        "a changed field": Signed(
+            body.model_copy(update={"cohort_size": 10}), vote.signer, vote.signature
+        ),
+        "another manifest": as_party("compute-1", body, manifest=seed("other").hex()),
+        "an unknown signer": as_party("stranger", body),
+        "a party that may not sign this": as_party("trainer", body),
+        "a node that speaks for another": as_party("compute-0", body),
+        "a node that uses another's name": sign(
+            body, "compute-1", examples.signing_key("compute-0")
+        ),
+    }.items():
+        yield name, "accept_document", read("vote", signed.encode())
+    for name, client in (("a revoked client joins", 19), ("an unknown client joins", 999)):
+        join = Join(manifest=CONSORTIUM.digest, job=examples.JOB.digest, client=client)
+        signed_join = sign(join, "client", examples.client_key(client))
+        yield name, "accept_document", read("join", signed_join.encode())
+    loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "client"), 3.5)
+    yield "half a client joins", "accept_document", read("join", canonical_json(loose_join))
+    yield from spec_cases()
+
+
+def as_party(party: str, body: Document, **changes: Any) -> Signed[Any]:
+    return sign(body.model_copy(update=changes), party, examples.signing_key(party))
+
+
+def read(kind: str, document: bytes) -> dict[str, Any]:
+    return {"kind": kind, "document": document.hex(), **TRUST}
+
+
+def spec_cases() -> Iterator[Case]:
+    def announced(now: str = "2026-03-01T12:00:00.000Z", **changes: Any) -> dict[str, Any]:
+        return {"document": as_party("trainer", SPEC, **changes).encode().hex(), "now": now} | TRUST
+
+    yield "a spec is accepted", "accept_spec", announced()
+    yield "an expired spec", "accept_spec", announced(now="2026-03-01T12:01:00.000Z")
+    for name, changes in {
+        "too little noise for its price": {"noise": Noise(scale=SPEC.noise.scale / 2)},
+        "a price that is not the noise's": {"mu": SPEC.mu / 2},
+        "a floor below the policy's": {"dropouts": 5, "minimum_cohort": 7},
+        "a floor that dropouts contradict": {"minimum_cohort": 9},
+        "a revoked client": {"population": encode_clients([*range(11), 19])},
+        "a size that the population contradicts": {"population_size": 13},
+        "a foreign node": {"compute_nodes": ("compute-0", "compute-1", "foreign")},
+        "nodes in another order": {"compute_nodes": ("compute-1", "compute-0", "compute-2")},
+        "a dimension that the query contradicts": {"dimension": 5},
+        "a round that never closes": {"give_up_at": SPEC.deadline},
+        "a population that is no bitmap": {"population": as_base64(b"nonsense")},
+    }.items():
+        yield name, "accept_spec", announced(**changes)
+
+
+def manifest_cases() -> Iterator[Case]:
+    first = CONSORTIUM.signed_manifest
+
+    def pin(document: bytes, digest: str, roster: bytes = ROSTER) -> dict[str, Any]:
+        return {"document": document.hex(), "roster": roster.hex(), "pin": digest}
+
+    yield "the pinned manifest", "pin_manifest", pin(first.encode(), CONSORTIUM.digest)
+    yield "another pin", "pin_manifest", pin(first.encode(), seed("other").hex())
+    short = Roster(b"").encode()
+    yield "another roster", "pin_manifest", pin(first.encode(), CONSORTIUM.digest, short)
+    forged = sign(first.body, AUTHORITY_NAME, examples.signing_key("foreign authority"))
+    yield "a foreign authority", "pin_manifest", pin(forged.encode(), CONSORTIUM.digest)
+    named = sign(first.body, "trainer", examples.signing_key(AUTHORITY_NAME))
+    yield "not in the authority's name", "pin_manifest", pin(named.encode(), CONSORTIUM.digest)
+
+    grown = CONSORTIUM.roster.with_enrolled([examples.signing_key("newcomer").verify_key])
+    keys = bytearray(ROSTER[16:])
+    keys[:32] = bytes(examples.signing_key("usurper").verify_key)
+    usurped = Roster(bytes(keys))
+
+    def follow(roster: Roster = grown, key: str = AUTHORITY_NAME, **changes: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"sequence": 2, "previous": CONSORTIUM.digest} | changes
+        body: Manifest = examples.manifest(of=roster, **fields)
+        signed = sign(body, AUTHORITY_NAME, examples.signing_key(key))
+        files = {"document": signed.encode().hex(), "next_roster": roster.encode().hex()}
+        return files | TRUST
+
+    yield "the next version", "follow_manifest", follow()
+    yield "a version left out", "follow_manifest", follow(sequence=3)
+    yield "another predecessor", "follow_manifest", follow(previous=seed("other").hex())
+    yield "another consortium", "follow_manifest", follow(consortium="another")
+    yield "a foreign key", "follow_manifest", follow(key="foreign authority")
+    yield "a reassigned index", "follow_manifest", follow(usurped)
+
+
+FILES = {
+    "canonical_json": json_cases,
+    "sets": set_cases,
+    "rosters": roster_cases,
+    "sharing": sharing_cases,
+    "queries": query_cases,
+    "envelopes": envelope_cases,
+    "documents": document_cases,
+    "manifests": manifest_cases,
+}
+
+
+def contents(file: str) -> str:
+    """Return what stands in the vector file of that name."""
+    lines = (
+        json.dumps(
+            {"name": name, "operation": operation, "inputs": inputs, **outcome(operation, inputs)}
+        )
+        for name, operation, inputs in FILES[file]()
+    )
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+if __name__ == "__main__":
+    for each in FILES:
+        (FOLDER / f"{each}.json").write_text(contents(each))

@@ -1,0 +1,216 @@
+"""What a vector asks for, by name: each operation takes the inputs and returns bytes or refuses."""
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from nacl.signing import SigningKey
+from pydantic import TypeAdapter
+
+from shoal_protocol import attestations, jobs, manifest, rounds
+from shoal_protocol.documents import Document, decode, sign
+from shoal_protocol.encoding import (
+    canonical_json,
+    decode_clients,
+    encode_clients,
+    parse_canonical_json,
+)
+from shoal_protocol.envelope import Header, frame, parse, seal, unframe
+from shoal_protocol.errors import ProtocolError
+from shoal_protocol.manifest import Consortium, Manifest
+from shoal_protocol.queries import Query
+from shoal_protocol.roster import Roster
+from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_protocol.sharing import AdditiveSharing, Share, ShareKind, expand
+
+KINDS: Mapping[str, type[Document]] = {
+    str(document.model_fields["kind"].default): document
+    for document in (
+        manifest.Manifest,
+        jobs.JobRequest,
+        jobs.Join,
+        jobs.PosteriorReport,
+        rounds.RoundSpec,
+        attestations.Holdings,
+        attestations.Vote,
+        attestations.PartialSum,
+        attestations.Result,
+        attestations.Abandonment,
+    )
+}
+SHARING = AdditiveSharing()
+Inputs = Mapping[str, Any]
+Output = dict[str, Any]
+
+
+def encode_json(given: Inputs) -> Output:
+    return {"bytes": canonical_json(given["value"]).hex()}
+
+
+def decode_json(given: Inputs) -> Output:
+    value = parse_canonical_json(bytes.fromhex(given["bytes"]))
+    return {"bytes": canonical_json(value).hex()}
+
+
+def encode_set(given: Inputs) -> Output:
+    clients = [client for first, last in given["runs"] for client in range(first, last + 1)]
+    return {"bytes": base64.b64decode(encode_clients(clients)).hex()}
+
+
+def decode_set(given: Inputs) -> Output:
+    return {"clients": list(decode_clients(given["base64"]))}
+
+
+def cohort_digest(given: Inputs) -> Output:
+    return {"digest": attestations.cohort_digest(given["round"], given["clients"])}
+
+
+def encode_roster(given: Inputs) -> Output:
+    roster = Roster(bytes.fromhex("".join(given["keys"])))
+    return {"bytes": roster.encode().hex(), "digest": roster.digest}
+
+
+def decode_roster(given: Inputs) -> Output:
+    return {"digest": Roster.decode(bytes.fromhex(given["bytes"])).digest}
+
+
+def expand_seed(given: Inputs) -> Output:
+    return {"bytes": expand(bytes.fromhex(given["seed"]), given["dimension"]).tobytes().hex()}
+
+
+def split_secret(given: Inputs) -> Output:
+    seeds = iter(given["seeds"])
+    shares = SHARING.split(
+        np.array([int(value) for value in given["secret"]], np.int64).view(np.uint64),
+        client=given["client"],
+        nodes=given["nodes"],
+        random_bytes=lambda size: bytes.fromhex(next(seeds)),
+    )
+    return {
+        "kinds": [share.kind.name.lower() for share in shares],
+        "bytes": [share.payload.hex() for share in shares],
+    }
+
+
+def encode_query(given: Inputs) -> Output:
+    query = TypeAdapter[Query](Query).validate_python(given["query"])
+    vector = query.encode(np.array(given["records"], np.float64))
+    return {"bytes": vector.astype("<i8").tobytes().hex(), "values": vector.tolist()}
+
+
+def seal_share(given: Inputs) -> Output:
+    kind = ShareKind[given["kind"].upper()]
+    encoded = seal(
+        Share(kind, bytes.fromhex(given["payload"])),
+        Header(kind, given["node"], given["client"], given["manifest"], given["round"]),
+        box_key=bytes.fromhex(given["box_key"]),
+        key=SigningKey(bytes.fromhex(given["signing_seed"])),
+        random_bytes=lambda size: bytes.fromhex(given["ephemeral_private_key"]),
+    )
+    return {"bytes": encoded.hex(), "digest": parse(encoded).digest.hex()}
+
+
+def accept_envelope(given: Inputs) -> Output:
+    """Take an envelope in as a Compute node that has the round's roster and its own box key."""
+    envelope = parse(bytes.fromhex(given["envelope"]))
+    roster = Roster.decode(bytes.fromhex(given["roster"]))
+    envelope.verify(roster.verify_key_bytes(envelope.header.client))
+    share = envelope.open(bytes.fromhex(given["box_private_key"]), bytes.fromhex(given["box_key"]))
+    SHARING.check(
+        share,
+        client=envelope.header.client,
+        node=given["node"],
+        nodes=given["nodes"],
+        dimension=given["dimension"],
+    )
+    return {"bytes": share.payload.hex()}
+
+
+def pack_envelopes(given: Inputs) -> Output:
+    return {"bytes": frame(bytes.fromhex(each) for each in given["envelopes"]).hex()}
+
+
+def unpack_envelopes(given: Inputs) -> Output:
+    return {"bytes": [each.hex() for each in unframe(bytes.fromhex(given["bytes"]))]}
+
+
+def sign_document(given: Inputs) -> Output:
+    body = KINDS[given["body"]["kind"]].model_validate(given["body"])
+    signed = sign(body, given["signer"], SigningKey(bytes.fromhex(given["signing_seed"])))
+    return {
+        "bytes": signed.encode().hex(),
+        "digest": signed.digest,
+        "signature": signed.signature,
+    }
+
+
+def _consortium(given: Inputs) -> Consortium:
+    encoded = bytes.fromhex(given["manifest"])
+    digest = decode(encoded, Manifest).digest
+    return Consortium.pinned(encoded, bytes.fromhex(given["roster"]), digest=digest)
+
+
+def accept_document(given: Inputs) -> Output:
+    """Decode and verify a document of the kind that is due, under a manifest."""
+    signed = decode(bytes.fromhex(given["document"]), KINDS[given["kind"]])
+    _consortium(given).verify(signed)
+    return {"digest": signed.digest}
+
+
+def accept_spec(given: Inputs) -> Output:
+    """Decode, verify and check a round spec."""
+    consortium = _consortium(given)
+    signed = decode(bytes.fromhex(given["document"]), RoundSpec)
+    consortium.verify(signed)
+    check_spec(signed.body, consortium, now=datetime.fromisoformat(given["now"]))
+    return {"digest": signed.digest}
+
+
+def pin_manifest(given: Inputs) -> Output:
+    opened = Consortium.pinned(
+        bytes.fromhex(given["document"]), bytes.fromhex(given["roster"]), digest=given["pin"]
+    )
+    return {"digest": opened.digest}
+
+
+def follow_manifest(given: Inputs) -> Output:
+    follows = _consortium(given).successor(
+        bytes.fromhex(given["document"]), bytes.fromhex(given["next_roster"])
+    )
+    return {"digest": follows.digest}
+
+
+OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
+    operation.__name__: operation
+    for operation in (
+        encode_json,
+        decode_json,
+        encode_set,
+        decode_set,
+        cohort_digest,
+        encode_roster,
+        decode_roster,
+        expand_seed,
+        split_secret,
+        encode_query,
+        seal_share,
+        accept_envelope,
+        pack_envelopes,
+        unpack_envelopes,
+        sign_document,
+        accept_document,
+        accept_spec,
+        pin_manifest,
+        follow_manifest,
+    )
+}
+
+
+def outcome(operation: str, given: Inputs) -> Output:
+    """Run one operation and say how it ended, as a vector records it."""
+    try:
+        return {"success": True, **OPERATIONS[operation](given)}
+    except ProtocolError as error:
+        return {"success": False, "error": error.code}
