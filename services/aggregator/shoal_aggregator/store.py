@@ -228,7 +228,9 @@ def _milliseconds(moment: datetime) -> int:
 
 def _insert_new(db: Connection, table: Table, **values: object) -> bool:
     insert = postgresql.insert if db.dialect.name == "postgresql" else sqlite.insert
-    return db.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount == 1
+    statement = insert(table).values(**values).on_conflict_do_nothing()
+    # a row comes back if it is new; the row count of an insertion is not always known
+    return db.execute(statement.returning(*table.primary_key)).first() is not None
 
 
 def _lock(db: Connection, round_id: str) -> Phase:

@@ -78,18 +78,16 @@ def answers(db: Connection) -> None:
 def add_job(db: Connection, signed: Signed[JobRequest]) -> bool:
     """Store a job request that was checked; False if it is known."""
     insert = postgresql.insert if db.dialect.name == "postgresql" else sqlite.insert
-    added = db.execute(
-        insert(schema.jobs)
-        .values(
-            id=signed.digest,
-            request=signed.encode(),
-            phase=JobPhase.ENROLLING.value,
-            mu=signed.body.privacy.mu,
-            joined=0,
-        )
-        .on_conflict_do_nothing()
+    statement = insert(schema.jobs).values(
+        id=signed.digest,
+        request=signed.encode(),
+        phase=JobPhase.ENROLLING.value,
+        mu=signed.body.privacy.mu,
+        joined=0,
     )
-    return added.rowcount == 1
+    # a row comes back if it is new; the row count of an insertion is not always known
+    new = statement.on_conflict_do_nothing().returning(schema.jobs.c.id)
+    return db.execute(new).first() is not None
 
 
 def find_job(db: Connection, job: str) -> JobRecord:

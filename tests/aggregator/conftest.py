@@ -1,0 +1,48 @@
+"""One aggregator of the example consortium, on either database."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal_aggregator.assembly import Service, assemble
+from tests.databases import database_url, postgresql
+from tests.service_parties import HandMovedClock, book, party
+
+__all__ = ["aggregator", "assembled", "clock", "database_url", "postgresql"]
+
+Assemble = Callable[[], Service]
+
+
+@pytest.fixture
+def clock() -> HandMovedClock:
+    return HandMovedClock()
+
+
+@pytest.fixture
+async def assembled(
+    database_url: str, tmp_path: Path, clock: HandMovedClock
+) -> AsyncIterator[Assemble]:
+    """Assembles aggregators over one database: a second one is what comes back after a crash."""
+    services: list[Service] = []
+
+    def once_more() -> Service:
+        services.append(
+            assemble(
+                party=party("aggregator"),
+                book=book(tmp_path),
+                data_directory=tmp_path,
+                database_url=database_url,
+                clock=clock,
+            )
+        )
+        return services[-1]
+
+    yield once_more
+    for service in services:
+        await service.close()
+
+
+@pytest.fixture
+def aggregator(assembled: Assemble) -> Service:
+    return assembled()

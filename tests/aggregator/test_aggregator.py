@@ -1,0 +1,339 @@
+"""What the aggregator accepts, publishes, refuses and remembers, over HTTP."""
+
+import asyncio
+import itertools
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from shoal_aggregator.assembly import Service
+from shoal_protocol.attestations import Abandonment, AbandonmentReason, Result
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import decode_uint64, encode_uint64, parse_canonical_json
+from shoal_protocol.ring import from_ring
+from tests.aggregator.conftest import Assemble
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, client_of, problem_code, signed_by
+
+ROUND = examples.SPEC.digest
+ROUND_PATH = f"/v1/rounds/{ROUND}"
+SPEC = signed_by("trainer", examples.SPEC)
+SUMS = [signed_by(f"compute-{n}", examples.partial_sum(n)) for n in range(examples.NODES)]
+
+
+def give_up(node: int, code: str = "holdings_missing") -> bytes:
+    body = Abandonment(
+        manifest=examples.CONSORTIUM.digest,
+        round=ROUND,
+        party=f"compute-{node}",
+        reason=AbandonmentReason.model_validate({"code": code}),
+    )
+    return signed_by(f"compute-{node}", body)
+
+
+def changed_sum(node: int, **changes: object) -> bytes:
+    body = examples.partial_sum(node).model_copy(update=changes)
+    return signed_by(body.node, body)
+
+
+async def post(service: Service, path: str, body: bytes) -> object:
+    """Return the status, or the problem's code."""
+    async with client_of(service.app) as http:
+        response = await http.post(path, content=body)
+    return response.status_code if response.status_code < 400 else problem_code(response)
+
+
+async def send_sum(service: Service, body: bytes) -> object:
+    return await post(service, f"{ROUND_PATH}/partial-sums", body)
+
+
+async def get(service: Service, ending: str, **headers: str) -> tuple[object, bytes]:
+    async with client_of(service.app) as http:
+        response = await http.get(ROUND_PATH + ending, headers=headers)
+    if response.status_code >= 400:
+        return problem_code(response), response.content
+    return response.status_code, response.content
+
+
+async def announced(service: Service) -> Service:
+    assert await post(service, "/v1/rounds", SPEC) == 201
+    return service
+
+
+async def test_all_partial_sums_together_give_the_signed_sum(aggregator: Service) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        assert await send_sum(aggregator, encoded) == 201
+    await aggregator.step()
+    status, encoded = await get(aggregator, "/result")
+    signed = decode(encoded, Result)
+    examples.CONSORTIUM.verify(signed)
+    assert status == 200
+    assert signed.body == examples.RESULT
+    assert np.array_equal(from_ring(decode_uint64(signed.body.values)), examples.TOTAL)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(examples.NODES))))
+async def test_the_result_is_the_same_bytes_in_whatever_order_the_sums_come(
+    aggregator: Service, order: tuple[int, ...]
+) -> None:
+    await announced(aggregator)
+    for node in order:
+        await send_sum(aggregator, SUMS[node])
+        await aggregator.step()
+    assert await get(aggregator, "/result") == (200, signed_by("aggregator", examples.RESULT))
+
+
+async def test_nothing_is_released_while_a_partial_sum_is_missing(aggregator: Service) -> None:
+    await announced(aggregator)
+    for encoded in SUMS[:-1]:
+        await send_sum(aggregator, encoded)
+    await aggregator.step()
+    for ending in ("/result", "/partial-sums"):
+        status, body = await get(aggregator, ending)
+        assert status == 202
+        assert b'"partial_sums":2' in body
+        assert b'"values"' not in body
+
+
+async def test_partial_sums_are_served_once_the_round_is_published(aggregator: Service) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+    await aggregator.step()
+    status, body = await get(aggregator, "/partial-sums")
+    assert status == 200
+    assert parse_canonical_json(body) == {"documents": [parse_canonical_json(s) for s in SUMS]}
+
+
+async def test_a_result_that_the_asker_has_is_not_sent_again(aggregator: Service) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+    await aggregator.step()
+    async with client_of(aggregator.app) as http:
+        tag = (await http.get(f"{ROUND_PATH}/result")).headers["etag"]
+    assert tag == f'"{examples.RESULT.digest}"'
+    assert await get(aggregator, "/result", **{"if-none-match": tag}) == (304, b"")
+
+
+async def test_announcing_again_changes_nothing_even_after_the_deadline(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    await announced(aggregator)
+    clock.advance(61)
+    assert await post(aggregator, "/v1/rounds", SPEC) == 200
+
+
+@pytest.mark.parametrize(
+    ("signer", "changes", "code"),
+    [
+        ("compute-0", {}, "wrong-signer"),
+        ("nobody", {}, "unknown-signer"),
+        ("trainer", {"manifest": "0" * 64}, "wrong-manifest"),
+        ("trainer", {"minimum_cohort": 9}, "refused-spec"),
+        ("trainer", {"mu": 1e-3}, "refused-spec"),
+        ("trainer", {"deadline": examples.OPENED_AT}, "refused-spec"),
+    ],
+)
+async def test_a_spec_that_no_party_may_follow_is_refused(
+    aggregator: Service, signer: str, changes: dict[str, object], code: str
+) -> None:
+    body = examples.SPEC.model_copy(update=changes)
+    assert await post(aggregator, "/v1/rounds", signed_by(signer, body)) == code
+
+
+async def test_a_spec_with_somebody_elses_signature_is_refused(aggregator: Service) -> None:
+    forged = SPEC.replace(decode(SPEC, type(examples.SPEC)).signature[:8].encode(), b"0badc0de")
+    assert await post(aggregator, "/v1/rounds", forged) == "bad-signature"
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1,2]", SPEC + b" ", b"\xff", SUMS[0]])
+async def test_bytes_that_are_no_spec_are_refused_and_not_repeated(
+    aggregator: Service, body: bytes
+) -> None:
+    async with client_of(aggregator.app) as http:
+        response = await http.post("/v1/rounds", content=body)
+    assert problem_code(response) == "malformed-document"
+    assert not body or body not in response.content
+
+
+@pytest.mark.parametrize(
+    ("encoded", "code"),
+    [
+        (changed_sum(0, manifest="0" * 64), "wrong-manifest"),
+        (changed_sum(0, round="0" * 64), "wrong-round"),
+        (changed_sum(0, cohort_size=9), "wrong-cohort"),
+        (changed_sum(0, cohort_size=13), "wrong-cohort"),
+        (changed_sum(0, values=encode_uint64(np.zeros(2, np.uint64))), "wrong-length"),
+        (changed_sum(0, values="AAAA"), "malformed-document"),
+        (signed_by("compute-1", examples.partial_sum(0)), "wrong-signer"),
+        (signed_by("aggregator", examples.partial_sum(0)), "wrong-signer"),
+        (signed_by("nobody", examples.partial_sum(0)), "unknown-signer"),
+        (give_up(0), "malformed-document"),
+    ],
+)
+async def test_a_partial_sum_that_cannot_belong_to_the_round_is_refused(
+    aggregator: Service, encoded: bytes, code: str
+) -> None:
+    await announced(aggregator)
+    assert await send_sum(aggregator, encoded) == code
+    assert (await aggregator.aggregator.find(ROUND)).partial_sums == 0
+
+
+@pytest.mark.parametrize("round_id", ["0" * 64, "x", "0" * 63, "%00" * 64, "A" * 64])
+async def test_a_round_that_was_never_announced_is_not_found(
+    aggregator: Service, round_id: str
+) -> None:
+    async with client_of(aggregator.app) as http:
+        for ending in ("", "/result", "/partial-sums", "/abandonment"):
+            response = await http.get(f"/v1/rounds/{round_id}{ending}")
+            assert problem_code(response) == "unknown-round"
+        response = await http.post(f"/v1/rounds/{round_id}/partial-sums", content=SUMS[0])
+        assert problem_code(response) == "unknown-round"
+
+
+async def test_a_retry_with_the_same_bytes_counts_once(aggregator: Service) -> None:
+    await announced(aggregator)
+    assert [await send_sum(aggregator, SUMS[0]) for _ in range(3)] == [201, 200, 200]
+    await asyncio.gather(*(send_sum(aggregator, SUMS[1]) for _ in range(5)))
+    assert (await aggregator.aggregator.find(ROUND)).partial_sums == 2
+
+
+async def test_a_second_different_sum_is_refused_and_kept_as_evidence(aggregator: Service) -> None:
+    await announced(aggregator)
+    other = changed_sum(0, values=encode_uint64(np.ones(examples.DIMENSION, np.uint64)))
+    assert await send_sum(aggregator, SUMS[0]) == 201
+    assert await send_sum(aggregator, other) == "conflicting-document"
+    assert await send_sum(aggregator, other) == "conflicting-document"
+    assert (await aggregator.aggregator.find(ROUND)).evidence == 1
+    for encoded in SUMS[1:]:
+        await send_sum(aggregator, encoded)
+    await aggregator.step()
+    assert await get(aggregator, "/result") == (200, signed_by("aggregator", examples.RESULT))
+
+
+async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    await announced(aggregator)
+    assert await send_sum(aggregator, SUMS[0]) == 201
+    assert await send_sum(aggregator, changed_sum(1, cohort="1" * 64)) == "wrong-cohort"
+    assert await send_sum(aggregator, changed_sum(1, cohort_size=12)) == "wrong-cohort"
+    assert (await aggregator.aggregator.find(ROUND)).evidence == 2
+    clock.advance(91)
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+
+
+async def test_one_nodes_abandonment_ends_the_round_for_all(aggregator: Service) -> None:
+    await announced(aggregator)
+    await send_sum(aggregator, SUMS[0])
+    assert await post(aggregator, f"{ROUND_PATH}/abandonments", give_up(1)) == 201
+    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+    assert (await get(aggregator, "/partial-sums"))[0] == "round-abandoned"
+    assert await send_sum(aggregator, SUMS[2]) == "round-abandoned"
+    assert await send_sum(aggregator, SUMS[0]) == "round-abandoned"
+    status, encoded = await get(aggregator, "/abandonment")
+    signed = decode(encoded, Abandonment)
+    examples.CONSORTIUM.verify(signed)
+    assert (status, signed.signer) == (200, "aggregator")
+    assert signed.body.reason.code == "called_off_by_node"
+
+
+async def test_every_nodes_abandonment_is_acknowledged(aggregator: Service) -> None:
+    await announced(aggregator)
+    path = f"{ROUND_PATH}/abandonments"
+    statuses = [await post(aggregator, path, give_up(node)) for node in (0, 1, 2, 1)]
+    assert statuses == [201, 201, 201, 200]
+
+
+async def test_a_node_that_published_its_sum_can_abandon_no_more(aggregator: Service) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+    path = f"{ROUND_PATH}/abandonments"
+    assert await post(aggregator, path, give_up(0)) == "conflicting-document"
+    await aggregator.step()
+    assert await post(aggregator, path, give_up(1)) == "conflicting-document"
+    assert (await get(aggregator, "/result"))[0] == 200
+    assert (await get(aggregator, "/abandonment"))[0] == "not-abandoned"
+
+
+@pytest.mark.parametrize("signer", ["aggregator", "trainer", "nobody"])
+async def test_only_compute_nodes_may_call_a_round_off(aggregator: Service, signer: str) -> None:
+    await announced(aggregator)
+    body = decode(give_up(0), Abandonment).body.model_copy(update={"party": signer})
+    refused = await post(aggregator, f"{ROUND_PATH}/abandonments", signed_by(signer, body))
+    assert refused in {"wrong-signer", "unknown-signer"}
+    assert (await get(aggregator, "/result"))[0] == 202
+
+
+async def test_a_round_is_given_up_when_its_time_is_over_and_not_before(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    await announced(aggregator)
+    await send_sum(aggregator, SUMS[0])
+    clock.now = examples.SPEC.give_up_at - timedelta(milliseconds=1)
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == 202
+    clock.now = examples.SPEC.give_up_at
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+    _, encoded = await get(aggregator, "/abandonment")
+    assert decode(encoded, Abandonment).body.reason.code == "partial_sums_missing"
+
+
+async def test_a_round_with_all_its_sums_is_published_however_late(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+    clock.advance(10_000)
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == 200
+
+
+@pytest.mark.parametrize("crashes_after", range(5))
+async def test_a_crash_at_any_point_changes_nothing(
+    assembled: Assemble, crashes_after: int
+) -> None:
+    service = assembled()
+    messages = [("/v1/rounds", SPEC), *((f"{ROUND_PATH}/partial-sums", each) for each in SUMS)]
+    for number, (path, body) in enumerate(messages):
+        if number == crashes_after:
+            service = assembled()
+        assert await post(service, path, body) == 201
+    if crashes_after == len(messages):
+        service = assembled()
+    await service.step()
+    assert await get(service, "/result") == (200, signed_by("aggregator", examples.RESULT))
+    assert await get(assembled(), "/result") == await get(service, "/result")
+
+
+async def test_who_waits_for_a_result_gets_it_as_soon_as_it_is_there(aggregator: Service) -> None:
+    await announced(aggregator)
+    waiting = asyncio.create_task(get(aggregator, "/result?wait=30"))
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+        assert not waiting.done()
+    await aggregator.step()
+    assert await waiting == (200, signed_by("aggregator", examples.RESULT))
+
+
+async def test_who_waits_for_a_result_learns_at_once_that_there_will_be_none(
+    aggregator: Service,
+) -> None:
+    await announced(aggregator)
+    waiting = asyncio.create_task(get(aggregator, "/result?wait=30"))
+    await asyncio.sleep(0)
+    await post(aggregator, f"{ROUND_PATH}/abandonments", give_up(0))
+    assert (await waiting)[0] == "round-abandoned"
+
+
+@pytest.mark.parametrize("wait", ["31", "-1", "nan", "inf", "soon"])
+async def test_a_wait_out_of_bounds_is_refused(aggregator: Service, wait: str) -> None:
+    await announced(aggregator)
+    assert (await get(aggregator, f"/result?wait={wait}"))[0] == "invalid-request"
