@@ -36,7 +36,8 @@ class Budget:
 
     def add(self, charge: Charge) -> None:
         """Count a charge."""
-        self._charged[self._indices(charge.population)] += charge.mu_squared
+        indices = self._indices(charge.population)  # which may put a longer array in place
+        self._charged[indices] += charge.mu_squared
 
     def give_back(self, charge: Charge) -> None:
         """Count a charge no more, for its round ended before it held a share."""
