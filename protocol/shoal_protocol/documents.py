@@ -8,7 +8,7 @@ names protocol version and kind, then the canonical JSON of the body.
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import pydantic
@@ -171,22 +171,37 @@ def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
     try:
         document = kind.model_validate(body)
     except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error)) from None
+        raise MalformedDocument(describe(error, kind)) from None
     if document.canonical() != canonical_json(body):
         raise MalformedDocument(f"a {_kind_of(kind)} is not written in its canonical form")
     return document
 
 
-def describe(error: pydantic.ValidationError) -> str:
-    """Say which fields are wrong and why, without the values and without unknown fields' names."""
+def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:
+    """Say which fields are wrong and why, without the values.
+
+    With `sent`, the model that a peer's message was to be, names that are not the model's own are
+    left out too: an unknown field or a key is input like any other.
+    """
+    names = None if sent is None else _published_names(sent)
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     texts = []
     for fault in faults[:_LARGEST_FAULT_LIST]:
-        where, what = [str(part) for part in fault["loc"]], fault["msg"]
-        if fault["type"] == "extra_forbidden":
-            where[-1] = "(unknown field)"
-        elif fault["type"] == "union_tag_invalid":  # pydantic's own text quotes the tag
+        what = fault["msg"]
+        if fault["type"] == "union_tag_invalid":  # pydantic's own text quotes the tag
             what = "not one of the known names"
-        texts.append(f"{'.'.join(where) or 'document'}: {what}")
+        where = ".".join(
+            str(part) if names is None or isinstance(part, int) or part in names else "*"
+            for part in fault["loc"]
+        )
+        texts.append(f"{where or 'document'}: {what}")
     more = len(faults) - len(texts)
     return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+@cache
+def _published_names(model: type[pydantic.BaseModel]) -> frozenset[str]:
+    """Return the field names in a model and in the models inside it."""
+    schema = model.model_json_schema()
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return frozenset(name for part in parts for name in part.get("properties", ()))

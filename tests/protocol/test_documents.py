@@ -4,13 +4,14 @@ import json
 import traceback
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
 from shoal_protocol import attestations, jobs, manifest, rounds
-from shoal_protocol.documents import Document, Signed, decode, sign
+from shoal_protocol.documents import Document, Signed, decode, describe, sign
 from shoal_protocol.encoding import canonical_json, sha256
 from shoal_protocol.errors import (
     BadSignature,
@@ -247,3 +248,29 @@ def test_an_error_lists_few_faults_however_many_there_are() -> None:
 def test_the_example_keys_are_all_different() -> None:
     labels = ["signing key of compute-0", "box key of compute-0", "signing key of client 0"]
     assert len({seed(label) for label in labels}) == len(labels)
+
+
+class Inner(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    depth: int
+
+
+class Outer(pydantic.BaseModel):
+    inner: Inner
+    table: dict[str, Inner]
+
+
+def test_names_that_a_peer_made_up_are_not_told_but_our_own_are() -> None:
+    with pytest.raises(pydantic.ValidationError) as refusal:
+        Outer.model_validate(
+            {
+                "inner": {"depth": "deep", MARKER: 1},
+                "table": {MARKER: {"depth": "deep", MARKER: 1}},
+            }
+        )
+    told = describe(refusal.value, Outer)
+    assert MARKER not in told
+    assert "inner.depth: " in told
+    assert "inner.*: Extra inputs are not permitted" in told
+    assert "table.*.depth: " in told
+    assert f"inner.{MARKER}: " in describe(refusal.value)  # for a file of one's own

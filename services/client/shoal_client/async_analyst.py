@@ -145,7 +145,7 @@ class AsyncAnalyst:
         try:
             return JobState.model_validate(answer.json())
         except pydantic.ValidationError as error:
-            raise MalformedDocument(describe(error)) from None
+            raise MalformedDocument(describe(error, JobState)) from None
 
     async def report(self, job: str, *, wait_seconds: int) -> Signed[PosteriorReport] | None:
         """Return the trainer's signed report, verified; None if there is none yet.

@@ -189,4 +189,4 @@ def _parse(encoded: bytes, model: type[pydantic.BaseModel]) -> Any:
     try:
         return model.model_validate(parse_canonical_json(encoded))
     except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error)) from None
+        raise MalformedDocument(describe(error, model)) from None
