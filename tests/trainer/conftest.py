@@ -1,0 +1,55 @@
+"""One trainer of the example consortium, on either database, with the other services played."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal_trainer.assembly import Service, assemble
+from tests.databases import database_url, postgresql
+from tests.service_parties import HandMovedClock, book, party
+from tests.trainer.federation import CONSORTIUM, Federation
+
+__all__ = ["assembled", "clock", "database_url", "federation", "postgresql", "trainer"]
+
+Assemble = Callable[[], Service]
+
+
+@pytest.fixture
+def clock() -> HandMovedClock:
+    return HandMovedClock()
+
+
+@pytest.fixture
+def federation() -> Federation:
+    return Federation()
+
+
+@pytest.fixture
+async def assembled(
+    database_url: str, tmp_path: Path, clock: HandMovedClock, federation: Federation
+) -> AsyncIterator[Assemble]:
+    """Assembles trainers over one database: a second one is what comes back after a crash."""
+    services: list[Service] = []
+
+    def once_more() -> Service:
+        services.append(
+            assemble(
+                party=party("trainer", CONSORTIUM),
+                book=book(tmp_path, CONSORTIUM),
+                data_directory=tmp_path,
+                database_url=database_url,
+                clock=clock,
+                transport=federation,
+            )
+        )
+        return services[-1]
+
+    yield once_more
+    for service in services:
+        await service.close()
+
+
+@pytest.fixture
+def trainer(assembled: Assemble) -> Service:
+    return assembled()

@@ -1,0 +1,150 @@
+"""The services around a trainer, played by a transport: they take rounds and add plain records."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    PartialSumReference,
+    Result,
+    cohort_digest,
+)
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.encoding import encode_uint64
+from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.manifest import ComputeParty, ServiceParty
+from shoal_protocol.ring import to_ring
+from shoal_protocol.rounds import RoundSpec
+from tests.hosting.certificates import make_identity
+from tests.protocol import examples
+
+CERTIFICATE = make_identity().pem
+
+
+def service(name: str) -> dict[str, str]:
+    return examples.service(name) | {"certificate": CERTIFICATE}
+
+
+PARTIES: dict[str, Any] = {
+    "compute_nodes": tuple(
+        ComputeParty(**service(f"compute-{node}"), box_key=examples.box_key(node).hex())
+        for node in range(examples.NODES)
+    ),
+    "aggregator": ServiceParty(**service("aggregator")),
+    "trainer": ServiceParty(**service("trainer")),
+}
+CONSORTIUM = examples.consortium(**PARTIES)
+SERVICES = ("aggregator", *(f"compute-{node}" for node in range(examples.NODES)))
+
+
+def job(**changes: Any) -> JobRequest:
+    """Return a job request that may run; `privacy` and the rest as in the examples."""
+    fields = examples.JOB.model_dump() | {
+        "manifest": CONSORTIUM.digest,
+        "join_deadline": examples.OPENED_AT.replace(hour=13),
+        "maximum_population": 18,
+    }
+    return JobRequest.model_validate(fields | changes)
+
+
+def signed_job(request: JobRequest, analyst: str = "analyst") -> bytes:
+    return sign(request, analyst, examples.signing_key(analyst)).encode()
+
+
+def join(job_id: str, client: int, **changes: Any) -> bytes:
+    body = Join(**({"manifest": CONSORTIUM.digest, "job": job_id, "client": client} | changes))
+    return sign(body, "client", examples.client_key(client)).encode()
+
+
+def records_of(clients: int) -> np.ndarray:
+    """Return made-up records, shape (clients, 2): pressure rises by half a unit a year."""
+    ages = np.linspace(20.0, 90.0, clients)
+    return np.column_stack([ages, 100.0 + 0.5 * ages])
+
+
+Change = Callable[[Any], Any]
+
+
+class Federation(httpx.AsyncBaseTransport):
+    """Routes by host. `down` do not answer, `refusals` answer with a problem of that code."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.refusals: dict[str, tuple[int, str]] = {}
+        self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
+        self.decided = True
+        self.abandoned = False
+        self.requests: list[tuple[str, str, str]] = []
+        self.tamper: Change = lambda result: result
+        self.signer = "aggregator"
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        name = request.url.host.split(".")[0]
+        self.requests.append((name, request.method, request.url.path))
+        if name in self.down:
+            raise httpx.ConnectError("down", request=request)
+        if name in self.refusals:
+            status, code = self.refusals[name]
+            problem = {
+                "type": f"urn:shoal:problem:{code}",
+                "detail": "for a reason",
+                "status": status,
+            }
+            return httpx.Response(status, json=problem, request=request)
+        return self._answer(name, request)
+
+    def _answer(self, name: str, request: httpx.Request) -> httpx.Response:
+        path = request.url.path.split("/")[2:]
+        match request.method, path:
+            case "POST", ["rounds"]:
+                signed = decode(request.content, RoundSpec)
+                CONSORTIUM.verify(signed)
+                is_new = signed.digest not in self.rounds[name]
+                self.rounds[name][signed.digest] = signed.body
+                return httpx.Response(201 if is_new else 200, request=request)
+            case "GET", ["rounds", round_id, "result"] if name == "aggregator":
+                return self._result(self.rounds[name][round_id], request)
+            case "GET", ["rounds", round_id, "abandonment"] if name == "aggregator":
+                return httpx.Response(200, content=self.abandonment(round_id), request=request)
+        return httpx.Response(
+            404, json={"type": "urn:shoal:problem:unknown-round"}, request=request
+        )
+
+    def _result(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:
+        if self.abandoned:
+            return httpx.Response(410, json={}, request=request)
+        if not self.decided:
+            return httpx.Response(202, json={}, request=request)
+        body = self.tamper(plain_result(spec))
+        signed = sign(body, self.signer, examples.signing_key(self.signer))
+        return httpx.Response(200, content=signed.encode(), request=request)
+
+    def abandonment(self, round_id: str) -> bytes:
+        body = Abandonment(
+            manifest=CONSORTIUM.digest,
+            round=round_id,
+            party=self.signer,
+            reason=AbandonmentReason(code="cohort_too_small"),
+        )
+        return sign(body, self.signer, examples.signing_key(self.signer)).encode()
+
+
+def plain_result(spec: RoundSpec) -> Result:
+    """Return the result of a round in which all take part and nobody adds noise."""
+    cohort = spec.clients()
+    total = sum(spec.query.encode(row[np.newaxis]) for row in records_of(len(cohort)))
+    return Result(
+        manifest=spec.manifest,
+        round=spec.digest,
+        cohort=cohort_digest(spec.digest, cohort),
+        cohort_size=len(cohort),
+        values=encode_uint64(to_ring(np.asarray(total))),
+        partial_sums=tuple(
+            PartialSumReference(node=node, digest="0" * 64) for node in spec.compute_nodes
+        ),
+    )

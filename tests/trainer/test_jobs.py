@@ -1,0 +1,438 @@
+"""Jobs from submission to report, over HTTP, with the other services played."""
+
+import asyncio
+import math
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal_protocol.attestations import PartialSumReference
+from shoal_protocol.documents import decode, from_json
+from shoal_protocol.encoding import encode_uint64, parse_canonical_json
+from shoal_protocol.jobs import JobRequest, PosteriorReport
+from shoal_protocol.privacy import compose, gaussian_epsilon
+from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_trainer.assembly import Service
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, client_of, problem_code
+from tests.trainer.conftest import Assemble
+from tests.trainer.federation import CONSORTIUM, SERVICES, Federation, job, join, signed_job
+
+JOB = job()
+
+
+async def post(service: Service, path: str, body: bytes) -> Any:
+    """Return the status, or the problem's code."""
+    async with client_of(service.app) as http:
+        response = await http.post(path, content=body)
+    return response.status_code if response.status_code < 400 else problem_code(response)
+
+
+async def get(service: Service, path: str, **headers: str) -> tuple[Any, bytes]:
+    async with client_of(service.app) as http:
+        response = await http.get(path, headers=headers)
+    if response.status_code >= 400:
+        return problem_code(response), response.content
+    return response.status_code, response.content
+
+
+async def state(service: Service, request: JobRequest = JOB) -> Any:
+    async with client_of(service.app) as http:
+        return (await http.get(f"/v1/jobs/{request.digest}")).json()
+
+
+async def joined(service: Service, request: JobRequest = JOB, clients: int = 14) -> None:
+    """Submit a job and let the first `clients` join."""
+    assert await post(service, "/v1/jobs", signed_job(request)) == 201
+    documents = b",".join(join(request.digest, client) for client in range(clients))
+    body = b'{"documents":[' + documents + b"]}"
+    assert await post(service, f"/v1/jobs/{request.digest}/joins", body) == 200
+
+
+async def running(
+    service: Service, clock: HandMovedClock, request: JobRequest = JOB, clients: int = 14
+) -> None:
+    await joined(service, request, clients)
+    clock.now = max(clock.now, request.join_deadline)
+    await service.step()
+
+
+async def report_of(service: Service, request: JobRequest = JOB) -> PosteriorReport:
+    status, encoded = await get(service, f"/v1/jobs/{request.digest}/result")
+    assert status == 200
+    signed = decode(encoded, PosteriorReport)
+    CONSORTIUM.verify(signed)
+    return signed.body
+
+
+async def test_a_job_runs_its_rounds_and_ends_in_a_signed_posterior(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    await running(trainer, clock)
+    report = await report_of(trainer)
+    specs = list(federation.rounds["aggregator"].values())
+    assert report.job == JOB.digest
+    assert report.rounds == tuple(spec.digest for spec in specs)
+    assert [spec.query.name for spec in specs] == ["second_moments", "second_moment_matrix"]
+    assert (report.population_size, report.cohort_sizes) == (14, (14, 14))
+    assert report.posterior.names == ("intercept", "age")
+    shown = await state(trainer)
+    assert (shown["phase"], shown["reason"]) == ("finished", None)
+    assert [each["phase"] for each in shown["rounds"]] == ["published", "published"]
+
+
+async def test_a_job_costs_what_its_rounds_cost_and_not_more_than_was_asked(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    await running(trainer, clock)
+    privacy = (await report_of(trainer)).privacy
+    mus = [spec.mu for spec in federation.rounds["aggregator"].values()]
+    assert privacy.mu == compose(mus)
+    assert math.isclose(privacy.mu, JOB.privacy.mu, rel_tol=1e-9)
+    assert privacy.epsilon == gaussian_epsilon(mu=compose(mus), delta=JOB.privacy.delta)
+    assert privacy.epsilon <= JOB.privacy.epsilon + 1e-6
+    assert np.isclose(mus[0] ** 2 / privacy.mu**2, 0.2)
+
+
+async def test_every_spec_holds_against_the_manifest_and_the_job(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    await running(trainer, clock)
+    for number, spec in enumerate(federation.rounds["aggregator"].values()):
+        check_spec(spec, CONSORTIUM, now=clock())
+        assert (spec.job, spec.number) == (JOB.digest, number)
+        assert (spec.dropouts, spec.colluders) == (2, 3)
+        assert spec.deadline - spec.opened_at == timedelta(seconds=JOB.round_seconds)
+        assert spec.give_up_at - spec.deadline == timedelta(seconds=JOB.grace_seconds)
+        assert list(spec.clients()) == list(range(14))
+
+
+async def test_a_round_is_on_the_ledger_when_it_is_announced(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    (entry,) = (await ledger(trainer))["entries"]
+    (spec,) = federation.rounds["compute-0"].values()
+    assert (entry["job"], entry["round"], entry["mu"]) == (JOB.digest, spec.digest, spec.mu)
+    assert entry["population_size"] == 14
+    assert entry["cumulative_epsilon"] == gaussian_epsilon(mu=spec.mu, delta=entry["delta"])
+    federation.decided = True
+    await trainer.step()
+    first, second = (await ledger(trainer))["entries"]
+    assert first == entry
+    assert np.isclose(second["cumulative_mu"], compose([first["mu"], second["mu"]]))
+
+
+async def ledger(service: Service) -> Any:
+    async with client_of(service.app) as http:
+        return (await http.get("/v1/ledger")).json()
+
+
+async def test_clients_see_a_round_only_when_every_service_has_accepted_it(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided, federation.down = False, {"compute-2"}
+    await running(trainer, clock)
+    path = f"/v1/jobs/{JOB.digest}/rounds/0"
+    assert (await get(trainer, path))[0] == 202
+    federation.down = set()
+    await trainer.step()
+    status, encoded = await get(trainer, path)
+    signed = decode(encoded, RoundSpec)
+    CONSORTIUM.verify(signed)
+    assert status == 200
+    assert [list(federation.rounds[name]) for name in SERVICES] == [[signed.digest]] * 4
+
+
+async def test_a_service_that_accepted_is_not_asked_again(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided, federation.down = False, {"compute-2"}
+    await running(trainer, clock)
+    await trainer.step()
+    announcements = [name for name, method, _ in federation.requests if method == "POST"]
+    assert announcements.count("aggregator") == announcements.count("compute-0") == 1
+    assert announcements.count("compute-2") == 2
+
+
+async def test_a_refusal_fails_the_job_and_is_passed_on(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.refusals = {"compute-1": (403, "budget-exceeded")}
+    await running(trainer, clock)
+    shown = await state(trainer)
+    assert shown["phase"] == "failed"
+    assert shown["reason"] == "compute-1 refused the round: budget-exceeded (for a reason)"
+    assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
+    code, body = await get(trainer, f"/v1/jobs/{JOB.digest}/result")
+    assert code == "job-failed"
+    assert b"budget-exceeded" in body
+    assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-failed"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_service_that_asks_for_patience_gets_it(
+    trainer: Service, clock: HandMovedClock, federation: Federation, status: int
+) -> None:
+    federation.refusals = {"compute-1": (status, "not-ready")}
+    await running(trainer, clock)
+    assert (await state(trainer))["phase"] == "running"
+    federation.refusals = {}
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "finished"
+
+
+async def test_a_node_that_stays_away_fails_the_job_while_clients_could_not_upload_any_more(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.down = {"compute-1"}
+    await running(trainer, clock)
+    clock.advance(JOB.round_seconds * 0.75 - 0.001)
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "running"
+    clock.advance(0.001)
+    federation.down = set()
+    await trainer.step()
+    assert (await state(trainer))["reason"] == "round 0 was not accepted in time by compute-1"
+
+
+async def test_a_node_that_lacks_the_manifest_is_handed_it(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.refusals = {"compute-1": (409, "wrong-manifest")}
+    await running(trainer, clock)
+    assert ("compute-1", "PUT", "/v1/manifest") in federation.requests
+    assert "compute-1 refused the round: wrong-manifest" in (await state(trainer))["reason"]
+
+
+async def test_an_abandoned_round_fails_the_job_with_the_aggregators_reason(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.abandoned = True
+    await running(trainer, clock)
+    shown = await state(trainer)
+    assert shown["phase"] == "failed"
+    assert shown["reason"] == "round 0 was abandoned: cohort_too_small"
+    assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
+
+
+@pytest.mark.parametrize("signer", ["compute-0", "trainer"])
+async def test_nobody_but_the_aggregator_can_end_a_round(
+    trainer: Service, clock: HandMovedClock, federation: Federation, signer: str
+) -> None:
+    federation.abandoned, federation.signer = True, signer
+    await running(trainer, clock)
+    assert (await state(trainer))["reason"].endswith("is not valid: wrong-signer")
+
+
+REFERENCES = tuple(
+    PartialSumReference(node=f"compute-{node}", digest="0" * 64) for node in range(examples.NODES)
+)
+TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
+    "bound to another manifest": ({"manifest": "0" * 64}, "wrong-manifest"),
+    "of another round": ({"round": "0" * 64}, "wrong-round"),
+    "over too few clients": ({"cohort_size": 11}, "wrong-cohort"),
+    "over more clients than joined": ({"cohort_size": 15}, "wrong-cohort"),
+    "of no node": ({"partial_sums": ()}, "wrong-cohort"),
+    "lacking a node": ({"partial_sums": REFERENCES[:-1]}, "wrong-cohort"),
+    "of one node thrice": ({"partial_sums": REFERENCES[:1] * 3}, "wrong-cohort"),
+    "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-length"),
+    "not of whole numbers": ({"values": "AAAA"}, "malformed-document"),
+}
+
+
+@pytest.mark.parametrize(("changes", "code"), TAMPERED.values(), ids=TAMPERED.keys())
+async def test_a_result_that_does_not_fit_the_round_is_never_used(
+    trainer: Service,
+    clock: HandMovedClock,
+    federation: Federation,
+    changes: dict[str, Any],
+    code: str,
+) -> None:
+    federation.tamper = lambda result: result.model_copy(update=changes)
+    await running(trainer, clock)
+    shown = await state(trainer)
+    assert shown["reason"] == f"the aggregator's word on round 0 is not valid: {code}"
+    assert shown["rounds"][0]["phase"] != "published"
+
+
+async def test_a_result_that_another_party_signed_is_never_used(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.signer = "compute-0"
+    await running(trainer, clock)
+    assert (await state(trainer))["reason"].endswith("is not valid: wrong-signer")
+
+
+async def test_an_aggregator_that_is_away_costs_time_but_not_the_round(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    federation.down, federation.decided = {"aggregator"}, True
+    clock.advance(JOB.round_seconds + JOB.grace_seconds + 600)
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "running"
+    federation.down = set()
+    await trainer.step()
+    assert (await state(trainer))["rounds"][0]["phase"] == "published"
+
+
+async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    federation.down = {"aggregator"}
+    clock.advance(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
+    await trainer.step()
+    expected = "the aggregator does not say what became of round 0"
+    assert (await state(trainer))["reason"] == expected
+
+
+async def test_crashes_between_all_steps_change_not_one_byte_of_the_report(
+    assembled: Assemble, clock: HandMovedClock, federation: Federation
+) -> None:
+    service = assembled()
+    await joined(service)
+    service = assembled()
+    clock.now = JOB.join_deadline
+    federation.down = {"compute-2"}
+    await service.step()  # the round is on file and two nodes know of it
+    service = assembled()
+    federation.down, federation.decided = set(), False
+    await service.step()  # all know of it
+    service = assembled()
+    federation.decided, federation.down = True, {"compute-0"}
+    await service.step()  # the first result is on file, the second round is not yet accepted
+    service = assembled()
+    federation.down = set()
+    await service.step()
+    _, crashed = await get(assembled(), f"/v1/jobs/{JOB.digest}/result")
+    assert decode(crashed, PosteriorReport).body == await report_of(service)
+    assert len((await ledger(service))["entries"]) == 2
+    assert [len(federation.rounds[name]) for name in SERVICES] == [2, 2, 2, 2]
+
+
+async def test_who_waits_for_a_round_gets_it_as_soon_as_it_is_accepted(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await joined(trainer)
+    path = f"/v1/jobs/{JOB.digest}/rounds/0?wait=30"
+    waiting = asyncio.create_task(get(trainer, path))
+    await trainer.step()
+    assert not waiting.done()
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    assert (await waiting)[0] == 200
+
+
+async def test_who_waits_for_the_report_gets_it_as_soon_as_it_is_there(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await joined(trainer)
+    waiting = asyncio.create_task(get(trainer, f"/v1/jobs/{JOB.digest}/result?wait=30"))
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    assert (await waiting)[0] == 200
+
+
+async def test_a_finished_job_still_shows_its_rounds_and_has_no_further_ones(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    path = f"/v1/jobs/{JOB.digest}/rounds"
+    assert [(await get(trainer, f"{path}/{number}"))[0] for number in (0, 1)] == [200, 200]
+    assert (await get(trainer, f"{path}/2"))[0] == "job-finished"
+
+
+async def test_the_request_is_served_as_its_analyst_signed_it(trainer: Service) -> None:
+    await joined(trainer)
+    assert await get(trainer, f"/v1/jobs/{JOB.digest}/request") == (200, signed_job(JOB))
+
+
+async def test_a_report_that_the_asker_has_is_not_sent_again(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await running(trainer, clock)
+    path = f"/v1/jobs/{JOB.digest}/result"
+    async with client_of(trainer.app) as http:
+        tag = (await http.get(path)).headers["etag"]
+    assert await get(trainer, path, **{"if-none-match": tag}) == (304, b"")
+
+
+async def test_a_job_that_joins_closed_without_enough_clients_fails_and_says_so(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    await running(trainer, clock, clients=11)
+    shown = await state(trainer)
+    assert (shown["phase"], shown["reason"]) == ("failed", "11 clients joined, 12 are needed")
+    assert federation.requests == []
+    assert (await ledger(trainer))["entries"] == []
+
+
+async def test_a_full_job_begins_before_its_deadline(
+    trainer: Service, federation: Federation
+) -> None:
+    await joined(trainer, clients=18)
+    assert trainer.wake.is_set()
+    await trainer.step()
+    assert (await state(trainer))["population_size"] == 18
+
+
+async def test_two_jobs_run_side_by_side_and_one_may_fail(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    other = job(nonce="1" * 32, minimum_population=15)
+    await joined(trainer, other)
+    await running(trainer, clock)
+    assert (await state(trainer))["phase"] == "finished"
+    assert (await state(trainer, other))["phase"] == "failed"
+
+
+async def test_jobs_are_listed_by_phase_and_the_listing_can_be_waited_for(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    waiting = asyncio.create_task(get(trainer, "/v1/jobs?phase=enrolling&wait=30"))
+    await asyncio.sleep(0)
+    await joined(trainer)
+    status, body = await waiting
+    assert status == 200
+    assert parse_canonical_json(body) == {"jobs": [{"job": JOB.digest, "phase": "enrolling"}]}
+    async with client_of(trainer.app) as http:
+        tag = (await http.get("/v1/jobs?phase=enrolling")).headers["etag"]
+    fresh = asyncio.create_task(
+        get(trainer, "/v1/jobs?phase=enrolling&wait=30", **{"if-none-match": tag})
+    )
+    await asyncio.sleep(0)
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    assert await fresh == (200, b'{"jobs":[]}')
+    assert (await get(trainer, "/v1/jobs?phase=finished"))[0] == 200
+    assert (await get(trainer, "/v1/jobs?phase=no-such"))[0] == "invalid-request"
+
+
+async def test_a_list_that_has_not_changed_is_not_sent_again(trainer: Service) -> None:
+    await joined(trainer)
+    async with client_of(trainer.app) as http:
+        tag = (await http.get("/v1/jobs")).headers["etag"]
+    assert (await get(trainer, "/v1/jobs", **{"if-none-match": tag}))[0] == 304
+
+
+@pytest.mark.parametrize("ending", ["", "/request", "/result", "/rounds/0"])
+@pytest.mark.parametrize("job_id", ["0" * 64, "x", "%00" * 64])
+async def test_a_job_that_was_never_submitted_is_not_found(
+    trainer: Service, job_id: str, ending: str
+) -> None:
+    assert (await get(trainer, f"/v1/jobs/{job_id}{ending}"))[0] == "unknown-job"
+    assert await post(trainer, f"/v1/jobs/{job_id}/joins", join("0" * 64, 1)) == "unknown-job"
+
+
+def test_a_signed_request_survives_the_wire() -> None:
+    value = parse_canonical_json(signed_job(JOB))
+    assert from_json(value, JobRequest).body == JOB
+    assert JOB.join_deadline > examples.OPENED_AT
