@@ -56,6 +56,11 @@ class Process:
         """End it with SIGKILL, as a power cut would."""
         self._end(signal.SIGKILL)
 
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM if it runs."""
+        if self._running is not None:
+            self._running.terminate()
+
     def stop(self) -> None:
         """Ask it to end; insist if it does not."""
         try:
@@ -88,7 +93,9 @@ class Federation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for process in reversed(self.processes.values()):
+        for process in self.processes.values():
+            process.ask_to_stop()  # all at once: one after another would take as long as their sum
+        for process in self.processes.values():
             process.stop()
 
     def start(self, *processes: Process) -> None:

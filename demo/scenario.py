@@ -1,0 +1,183 @@
+"""The demo's story: hospitals, a clinic that drops out, a Compute node that is killed mid-round."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from demo.diabetes import DELTA, EPSILON, TASK, Diabetes
+from demo.federation import Federation, Process
+from demo.watching import free_ports, held_shares, wait_until
+from shoal_client import Analyst, Job
+from shoal_protocol.jobs import PosteriorReport
+
+HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
+CLINIC: Final = "clinic"
+CLINIC_PATIENTS: Final = 4
+COMPUTE_NODES: Final = 3
+DROPOUTS, COLLUDERS = 12, 12
+JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 120, 20, 120
+VICTIM: Final = "compute-1"
+DOWN_SECONDS: Final = 1.5
+
+POLICY: Final = f"""\
+analysts = ["analyst"]
+tasks = ["linear_regression"]
+queries = ["second_moments", "second_moment_matrix"]
+columns = {json.dumps([column.name for column in TASK.columns])}
+maximum_epsilon = {EPSILON}
+delta = {DELTA}
+minimum_population = 400
+minimum_colluders = {COLLUDERS}
+"""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the story ended with."""
+
+    report: PosteriorReport
+    timings: dict[str, float]
+
+
+class Scenario:
+    """One run of the story in `directory`; `say` is told each turn of it."""
+
+    def __init__(self, directory: Path, data: Diabetes, say: Say) -> None:
+        """Lay down the hospitals' files; nothing runs yet."""
+        self._directory = directory
+        self._say = say
+        self._sites = _patients(data.training)
+        for site, rows in self._sites.items():
+            _write_records(directory / f"{site}.csv", data.names, rows)
+        (directory / "policy.toml").write_text(POLICY)
+
+    @property
+    def clients(self) -> int:
+        """Return the number of patients, each a client."""
+        return sum(len(rows) for rows in self._sites.values())
+
+    def run(self, federation: Federation) -> Outcome:
+        """Play it.
+
+        Raises:
+            RuntimeError: a process did not start, or the job did not end well.
+        """
+        begun = time.monotonic()
+        services = self._prepare()
+        federation.start(*services)
+        self._say(f"{len(services)} services run, each in a process of its own, TLS on every link")
+        started = time.monotonic()
+        job = self._submit()
+        self._say(f"the analyst submitted a job: ε = {EPSILON:g}, δ = {DELTA:g} for each patient")
+        self._join(federation, job)
+        joined = time.monotonic()
+        self._kill_in_the_middle(federation, job)
+        report = job.wait()
+        ended = time.monotonic()
+        timings = {
+            "starting the services": started - begun,
+            "joining": joined - started,
+            "the round, with a node killed": ended - joined,
+        }
+        return Outcome(report, timings)
+
+    def _prepare(self) -> list[Process]:
+        home = self._directory / "federation"
+        sites = [f"--clients={site}={len(rows)}" for site, rows in self._sites.items()]
+        command = [
+            *(sys.executable, "-m", "shoal_client", "quickstart", str(home), "--json"),
+            *(
+                "--compute",
+                str(COMPUTE_NODES),
+                "--first-port",
+                str(free_ports(COMPUTE_NODES + 2 + len(self._sites))),
+            ),
+            *("--minimum-cohort", "300", "--maximum-epsilon", str(EPSILON), "--delta", str(DELTA)),
+            *sites,
+        ]
+        made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        self._agent_port = 1 + max(int(each["environment"]["SHOAL_PORT"]) for each in _all(made))
+        return [self._process(**each) for each in _all(made)]
+
+    def _process(
+        self, *, name: str, module: str, environment: dict[str, str], **_: object
+    ) -> Process:
+        return Process(name, module, environment, self._directory / f"{name}.log")
+
+    def _agent(self, site: str) -> Process:
+        home = self._directory / "federation"
+        environment = {
+            "SHOAL_PARTY": str(home / "clients" / site),
+            "SHOAL_CONSORTIUM": str(home / "consortium"),
+            "SHOAL_DATA": str(home / "data" / site),
+            "SHOAL_HOST": "127.0.0.1",
+            "SHOAL_PORT": str(self._agent_port + list(self._sites).index(site)),
+            "SHOAL_AGENT_KEYS": str(home / "clients" / site / "clients.key"),
+            "SHOAL_AGENT_RECORDS": str(self._directory / f"{site}.csv"),
+            "SHOAL_AGENT_POLICY": str(self._directory / "policy.toml"),
+        }
+        return self._process(name=site, module="shoal_client.agent", environment=environment)
+
+    def _submit(self) -> Job:
+        home = self._directory / "federation"
+        self._analyst = Analyst.open(home / "parties" / "analyst", home / "consortium")
+        return self._analyst.submit(
+            TASK,
+            epsilon=EPSILON,
+            delta=DELTA,
+            dropouts=DROPOUTS,
+            colluders=COLLUDERS,
+            minimum_population=self.clients,
+            maximum_population=self.clients,
+            join_seconds=JOIN_SECONDS,
+            round_seconds=ROUND_SECONDS,
+            grace_seconds=GRACE_SECONDS,
+        )
+
+    def _join(self, federation: Federation, job: Job) -> None:
+        federation.start(self._agent(CLINIC))
+        wait_until(lambda: job.state().joined == CLINIC_PATIENTS, "the clinic to join")
+        federation[CLINIC].kill()
+        self._say(f"the {CLINIC_PATIENTS} patients of {CLINIC} joined; their agent was killed")
+        federation.start(*(self._agent(site) for site in HOSPITALS))
+        wait_until(lambda: job.state().joined == self.clients, "the hospitals to join")
+        self._say(f"{self.clients} clients joined through {len(HOSPITALS) + 1} agents")
+
+    def _kill_in_the_middle(self, federation: Federation, job: Job) -> None:
+        victim = federation[VICTIM]
+        wait_until(lambda: bool(job.state().rounds), "the first round")
+        round_id = job.state().rounds[0].round
+        held = wait_until(lambda: held_shares(victim, round_id), f"shares at {VICTIM}")
+        victim.kill()
+        self._say(f"{VICTIM} killed with SIGKILL in the middle of the round, {held} shares held")
+        time.sleep(DOWN_SECONDS)
+        federation.start(victim)
+        self._say(f"{VICTIM} is back and holds {held_shares(victim, round_id)} shares")
+
+
+def _all(made: dict[str, Any]) -> list[dict[str, Any]]:
+    processes: list[dict[str, Any]] = made["processes"]
+    return processes
+
+
+def _patients(training: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    sites = np.array_split(training[CLINIC_PATIENTS:], len(HOSPITALS))
+    return {CLINIC: training[:CLINIC_PATIENTS], **dict(zip(HOSPITALS, sites, strict=True))}
+
+
+def _write_records(path: Path, names: tuple[str, ...], rows: NDArray[np.float64]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows.tolist())
