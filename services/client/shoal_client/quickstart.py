@@ -6,6 +6,7 @@ card. Here one process makes all keys, so whoever holds the directory can play e
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from shoal_client.party_files import (
     write_pin,
     write_tls,
 )
-from shoal_client.private_files import PRIVATE_DIRECTORY
+from shoal_client.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_protocol.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.roster import Roster
 
@@ -81,6 +82,8 @@ class Plan:
 
     def url(self, name: str, position: int) -> str:
         """Return the URL of the party or agent at that position."""
+        if "{port}" in self.url_template and self.first_port + position > 65_535:
+            raise ValueError("there are not enough ports above the first one")
         return self.url_template.replace("{name}", name).replace(
             "{port}", str(self.first_port + position)
         )
@@ -97,8 +100,8 @@ class Process:
 
     def command(self) -> str:
         """Return the shell command, with the Python that runs now."""
-        variables = " ".join(f"{name}={value}" for name, value in self.environment.items())
-        return f"{variables} {sys.executable} -m {self.module}"
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, shlex.quote(sys.executable), "-m", self.module])
 
 
 def exists(directory: Path) -> bool:
@@ -171,6 +174,7 @@ def _make_all(
         hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
         write_tls(home, self_signed(site, hosts, now=now, valid_days=plan.valid_days))
         write_pin(home, consortium.digest, replace_other=False)
+        write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
         _make_data_directory(directory, site)
     return consortium
 
@@ -200,7 +204,7 @@ def _make_data_directory(directory: Path, name: str) -> None:
     (directory / "data" / name).mkdir(mode=PRIVATE_DIRECTORY)
 
 
-def processes(directory: Path, consortium: Consortium) -> list[Process]:
+def services(directory: Path, consortium: Consortium) -> list[Process]:
     """Return how to start each service of the federation in `directory`."""
     manifest = consortium.manifest
     parties: list[tuple[PartyRole, ServiceParty]] = [
@@ -212,17 +216,35 @@ def processes(directory: Path, consortium: Consortium) -> list[Process]:
             party.name,
             party.url,
             MODULES[role],
-            _environment(directory, party.name, party.url),
+            _environment(directory, directory / "parties" / party.name, party.url),
         )
         for role, party in parties
     ]
 
 
-def _environment(directory: Path, name: str, url: str) -> dict[str, str]:
+def agents(directory: Path) -> list[Process]:
+    """Return how to start each site's agent, once its owner has put two files in its directory.
+
+    They are `records.csv`, the records in the order of the keys, and `policy.toml`, what the
+    data holder allows.
+    """
+    found = []
+    for home in sorted((directory / "clients").iterdir()):
+        url = (home / "url").read_text().strip()
+        environment = _environment(directory, home, url) | {
+            "SHOAL_AGENT_KEYS": os.fspath(home / "clients.key"),
+            "SHOAL_AGENT_RECORDS": os.fspath(home / "records.csv"),
+            "SHOAL_AGENT_POLICY": os.fspath(home / "policy.toml"),
+        }
+        found.append(Process(home.name, url, "shoal_client.agent", environment))
+    return found
+
+
+def _environment(directory: Path, home: Path, url: str) -> dict[str, str]:
     return {
-        "SHOAL_PARTY": os.fspath(directory / "parties" / name),
+        "SHOAL_PARTY": os.fspath(home),
         "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
-        "SHOAL_DATA": os.fspath(directory / "data" / name),
+        "SHOAL_DATA": os.fspath(directory / "data" / home.name),
         "SHOAL_HOST": host_of(url),
         "SHOAL_PORT": str(port_of(url)),
     }

@@ -1,12 +1,13 @@
 """The `shoal` command: it reads arguments and prints; the work is done by the modules beside it.
 
 Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
-refused; 4 a service could not be reached; 5 the job ended without a posterior.
+refused; 4 a service could not be reached; 5 the job ended without a posterior; 6 the job has no
+posterior yet.
 """
 
 import typer
 
-from shoal_client.command import clients, consortium, party, quickstart, records
+from shoal_client.command import agent, clients, consortium, job, ledger, party, quickstart, records
 from shoal_client.command.terminal import OneLineErrors
 
 app = typer.Typer(
@@ -18,12 +19,15 @@ app = typer.Typer(
     epilog=(
         "Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; "
         "3 a service refused; 4 a service could not be reached; 5 the job ended without a "
-        "posterior."
+        "posterior; 6 the job has no posterior yet."
     ),
 )
 app.add_typer(party.app, name="party")
 app.add_typer(consortium.app, name="consortium")
 app.add_typer(clients.app, name="clients")
+app.add_typer(job.app, name="job")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(agent.app, name="agent")
 app.add_typer(records.app, name="records")
 app.command("quickstart")(quickstart.quickstart)
 

@@ -21,6 +21,7 @@ from shoal_client.command.terminal import (
     AsJson,
     ExitStatus,
     fail,
+    plain,
     say,
     say_json,
     show,
@@ -111,7 +112,7 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     )
     for role, party in _parties(consortium):
         address = party["url"] or "-"
-        parties.add_row(party["name"], role, party["operator"], address)
+        parties.add_row(party["name"], role, plain(party["operator"]), plain(address))
     show(parties)
     rules = manifest.policy
     enrolled = len(consortium.roster.enrolled())
@@ -179,7 +180,7 @@ def publish(directory: Directory, as_json: AsJson = False) -> None:
     else:
         table = Table("service", "accepted", "detail", title=f"Version {len(chain)}")
         for outcome in outcomes:
-            table.add_row(outcome.name, "yes" if outcome.accepted else "no", outcome.detail)
+            table.add_row(outcome.name, "yes" if outcome.accepted else "no", plain(outcome.detail))
         show(table)
     missing = [outcome for outcome in outcomes if not outcome.accepted]
     if missing:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from shoal_client.command.connection import json_of
+from shoal_client.command.terminal import Refused
 from shoal_hosting.connections import pinned_client
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.manifest import Consortium, ServiceParty
@@ -54,9 +56,11 @@ async def _publish(
         except httpx.TransportError as error:
             detail = str(error) or type(error).__name__
             return Outcome(service.name, False, detail, unreachable=True)
-    if response.is_success:
-        return Outcome(service.name, True, f"version {len(chain)} is in force")
-    return Outcome(service.name, False, _problem(response))
+    try:
+        json_of(response)
+    except Refused as refusal:
+        return Outcome(service.name, False, str(refusal))
+    return Outcome(service.name, True, f"version {len(chain)} is in force")
 
 
 async def _put(client: httpx.AsyncClient, version: Consortium) -> httpx.Response:
@@ -64,11 +68,3 @@ async def _put(client: httpx.AsyncClient, version: Consortium) -> httpx.Response
     body = canonical_json({"manifest": version.signed_manifest.to_json(), "roster": roster})
     headers = {"Content-Type": "application/json"}
     return await client.put("/v1/manifest", content=body, headers=headers, timeout=_TIMEOUT_SECONDS)
-
-
-def _problem(response: httpx.Response) -> str:
-    try:
-        problem = response.json()
-        return f"{response.status_code}: {problem.get('detail') or problem['title']}"
-    except (ValueError, KeyError, AttributeError):
-        return f"status {response.status_code}"

@@ -1,6 +1,7 @@
 """`shoal quickstart`: a federation on one machine; it makes files and prints how to start them."""
 
 import secrets
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from shoal_client import consortium_files
 from shoal_client.command.party import VALID_DAYS
 from shoal_client.command.policy import Delta, MaximumEpsilon, MaximumRoundSeconds, policy
 from shoal_client.command.terminal import AsJson, now, say, say_json, warn
-from shoal_client.quickstart import Plan, Process, exists, make, processes
+from shoal_client.quickstart import Plan, Process, agents, exists, make, services
 
 _WARNING = (
     "for trying out only: this machine holds every key. In production every organisation makes "
@@ -69,22 +70,32 @@ def quickstart(
         )
         make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
     consortium = consortium_files.open_chain(directory / "consortium")[-1]
-    found = processes(directory.resolve(), consortium)
+    home = directory.resolve()
+    started, later = services(home, consortium), agents(home)
     if as_json:
         say_json(
-            {"manifest": consortium.digest, "processes": [_as_json(process) for process in found]}
+            {
+                "manifest": consortium.digest,
+                "processes": [_as_json(process) for process in started],
+                "agents": [_as_json(process) for process in later],
+            }
         )
         return
     warn(_WARNING)
     say(f"Federation in {directory}, manifest {consortium.digest}.")
     say("Start each of these in a terminal of its own:\n")
-    for process in found:
-        say(f"# {process.name} at {process.url}\n{process.command()}\n")
-    analyst = directory.resolve() / "parties" / "analyst"
+    _say_commands(started)
+    say("Put records.csv and policy.toml into each site's directory, then start its agent:\n")
+    _say_commands(later)
     say("Then submit a job:\n")
-    say(
-        f"shoal job submit --party {analyst} --consortium {directory.resolve() / 'consortium'} TASK"
-    )
+    analyst = shlex.quote(str(home / "parties" / "analyst"))
+    public = shlex.quote(str(home / "consortium"))
+    say(f"shoal job submit --wait --party {analyst} --consortium {public} TASK.toml")
+
+
+def _say_commands(processes: list[Process]) -> None:
+    for process in processes:
+        say(f"# {process.name} at {process.url}\n{process.command()}\n")
 
 
 def _as_json(process: Process) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from shoal_client.command.terminal import AsJson, say, say_json, show
+from shoal_client.command.terminal import AsJson, plain, say, say_json, show
 from shoal_client.records import Records
 from shoal_client.task_files import read_task_file
 
@@ -57,8 +57,8 @@ def check(
             }
         )
         return
-    table = Table("column", "values", "outside bounds", title=str(file))
+    table = Table("column", "values", "outside bounds", title=plain(str(file)))
     for name in found.columns:
-        table.add_row(name, f"{len(found.values):,}", str(outside.get(name, "-")))
+        table.add_row(plain(name), f"{len(found.values):,}", str(outside.get(name, "-")))
     show(table)
     say(f"{len(found):,} clients with {len(found.values):,} records: every value is a number.")

@@ -1,7 +1,8 @@
 """What the command has of the outside world: console, clock, exit status; it knows no subject.
 
 Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
-refused; 4 a service could not be reached; 5 the job ended without a posterior.
+refused; 4 a service could not be reached; 5 the job ended without a posterior; 6 the job has no
+posterior yet.
 """
 
 import json
@@ -18,9 +19,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shoal_client.async_analyst import JobFailed, JobRefused
+from shoal_client.peer import Unavailable
+from shoal_hosting.security import StartupRefused
 from shoal_protocol.errors import ProtocolError
 
 Result = TypeVar("Result")
+
+
+class Refused(Exception):
+    """A service refused; the message says why, in its own words."""
 
 
 class ExitStatus(IntEnum):
@@ -32,6 +40,7 @@ class ExitStatus(IntEnum):
     REFUSED = 3
     UNREACHABLE = 4
     NO_POSTERIOR = 5
+    NOT_YET = 6
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -48,20 +57,32 @@ def output() -> Console:
     return Console(highlight=False)
 
 
+def plain(text: str) -> Text:
+    """Return text that a terminal shows as it is: no markup, no control characters."""
+    return Text(
+        "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    )
+
+
 def say(message: str) -> None:
     """Print a line of plain text: nothing in it is taken for markup."""
-    output().print(Text(message), soft_wrap=True)
+    output().print(plain(message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    line = Text.assemble(("Warning: ", "yellow"), message)
+    line = Text.assemble(("Warning: ", "yellow"), plain(message))
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
     """Print a JSON value, exactly one, to standard output."""
     typer.echo(json.dumps(value, indent=2))
+
+
+def say_json_line(value: Any) -> None:
+    """Print a JSON value on one line, one of several."""
+    typer.echo(json.dumps(value))
 
 
 def show(table: Table) -> None:
@@ -74,7 +95,7 @@ def show(table: Table) -> None:
 
 def fail(message: str, status: ExitStatus) -> NoReturn:
     """End the command with one line on standard error."""
-    line = Text.assemble(("Error: ", "bold red"), " ".join(message.split()))
+    line = Text.assemble(("Error: ", "bold red"), plain(" ".join(message.split())))
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
     raise typer.Exit(status)
 
@@ -85,12 +106,16 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
         return work()
     except ProtocolError as error:
         fail(f"{error}. {error.remedy}", ExitStatus.REFUSED)
-    except (httpx.TransportError, TimeoutError, ConnectionError) as error:
+    except (JobRefused, Refused) as error:
+        fail(f"refused: {error}", ExitStatus.REFUSED)
+    except JobFailed as error:
+        fail(f"the job has no posterior: {error}", ExitStatus.NO_POSTERIOR)
+    except (Unavailable, httpx.TransportError, TimeoutError, ConnectionError) as error:
         detail = str(error) or type(error).__name__
         fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)
     except OSError as error:
         fail(_of_file(error), ExitStatus.MISTAKE)
-    except ValueError as error:
+    except (ValueError, StartupRefused) as error:
         fail(str(error), ExitStatus.MISTAKE)
 
 

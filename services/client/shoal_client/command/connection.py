@@ -1,0 +1,118 @@
+"""The directories that say who is asking and whom to trust, and one question to a service."""
+
+import asyncio
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from shoal_client.analyst import Analyst
+from shoal_client.command.terminal import Refused
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import read_pin
+from shoal_protocol.documents import from_json
+from shoal_protocol.errors import UnknownJob
+from shoal_protocol.jobs import JobRequest
+
+PartyDirectory = Annotated[
+    Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")
+]
+ConsortiumDirectory = Annotated[
+    Path, typer.Option("--consortium", envvar="SHOAL_CONSORTIUM", help="The consortium directory.")
+]
+JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
+
+_ASK_WITHIN_SECONDS = 30.0
+
+
+def open_analyst(party: Path, consortium: Path) -> Analyst:
+    """Return the analyst whose directory this is."""
+    return Analyst.open(party, consortium)
+
+
+def open_book(party: Path, consortium: Path) -> ManifestBook:
+    """Return the manifest versions that the party trusts."""
+    return ManifestBook.open(consortium, read_pin(party), party)
+
+
+def checked_id(job: str) -> str:
+    """Return a job's id.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", job):
+        raise ValueError("a job's id is 64 hexadecimal digits; see `shoal job list`")
+    return job
+
+
+def ask(
+    certificate: str, url: str, path: str, *, token: str | None = None, **query: str | int
+) -> Any:
+    """Return what a service answers to a GET, as a JSON value.
+
+    Raises:
+        Refused: the service answered with a problem.
+        httpx.TransportError: it did not answer.
+    """
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    async def answer() -> httpx.Response:
+        async with pinned_client(
+            certificate, base_url=url, read_timeout_seconds=_ASK_WITHIN_SECONDS
+        ) as client:
+            return await client.get(path, params=query, headers=headers)
+
+    return json_of(asyncio.run(answer()))
+
+
+def ask_trainer(book: ManifestBook, path: str) -> Any:
+    """Return what the trainer answers to a GET, as a JSON value.
+
+    Raises:
+        Refused, httpx.TransportError: as `ask`.
+    """
+    trainer = book.current.manifest.trainer
+    return ask(trainer.certificate, trainer.url, path)
+
+
+def json_of(response: httpx.Response) -> Any:
+    """Return the JSON value of an answer.
+
+    Raises:
+        Refused: the answer is a problem, or no JSON.
+    """
+    try:
+        value = response.json()
+    except ValueError:
+        raise Refused(f"status {response.status_code}") from None
+    if response.is_success:
+        return value
+    raise Refused(problem_text(response.status_code, value))
+
+
+def problem_text(status: int, problem: object) -> str:
+    """Word a problem document in one line."""
+    if not isinstance(problem, dict):
+        return f"status {status}"
+    said = str(problem.get("detail") or problem.get("title") or "without a reason")
+    return f"{status}: {said}"
+
+
+def join_deadline(book: ManifestBook, job: str) -> datetime:
+    """Return until when clients may join a job, as its analyst signed it.
+
+    Raises:
+        Refused, httpx.TransportError: as `ask`.
+        ProtocolError: the trainer shows no request that an analyst signed for this job.
+    """
+    answer = ask_trainer(book, f"/v1/jobs/{job}/request")
+    signed = from_json(answer, JobRequest)
+    book.get(signed.body.manifest).verify(signed)
+    if signed.digest != job:
+        raise UnknownJob("the request is of another job")
+    return signed.body.join_deadline

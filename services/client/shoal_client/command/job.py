@@ -1,0 +1,167 @@
+"""`shoal job`: submits a job and shows how it goes and what was learned; it trains nothing."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from shoal_client.analyst import Job
+from shoal_client.async_analyst import JobState
+from shoal_client.command import job_views
+from shoal_client.command.connection import (
+    ConsortiumDirectory,
+    JobId,
+    PartyDirectory,
+    ask_trainer,
+    checked_id,
+    join_deadline,
+    open_analyst,
+    open_book,
+)
+from shoal_client.command.terminal import (
+    AsJson,
+    ExitStatus,
+    fail,
+    now,
+    output,
+    plain,
+    say,
+    say_json,
+    say_json_line,
+    show,
+)
+from shoal_client.private_files import write_new
+from shoal_client.task_files import read_task_file
+from shoal_protocol.jobs import PosteriorReport
+
+app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
+
+
+@app.command()
+def submit(
+    task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the posterior.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a job and hand it to the trainer; clients may join from now on.
+
+    A task file has the tables task, features, target, privacy, population and deadlines; bounds
+    of features and target are public and must come from general knowledge, never from the data.
+    """
+    file = read_task_file(task)
+    job = open_analyst(party, consortium).submit(
+        file.task,
+        epsilon=file.privacy.epsilon,
+        delta=file.privacy.delta,
+        dropouts=file.privacy.dropouts,
+        colluders=file.privacy.colluders,
+        minimum_population=file.population.minimum,
+        maximum_population=file.population.maximum,
+        join_seconds=file.deadlines.join,
+        round_seconds=file.deadlines.round,
+        grace_seconds=file.deadlines.grace,
+    )
+    if not wait:
+        if as_json:
+            say_json({"job": job.id})
+        else:
+            say(job.id)
+        return
+    if as_json:
+        _print(job.wait(), as_json=True)
+        return
+    say(f"Submitted job {job.id}")
+    _print(_watched(job, join_deadline(open_book(party, consortium), job.id)), as_json=False)
+
+
+@app.command()
+def watch(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show a job's progress until it ends, then its posterior.
+
+    With --json, each new state is one line of JSON and the report the last one.
+    """
+    handle = open_analyst(party, consortium).job(checked_id(job))
+    if as_json:
+        report = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
+        say_json_line(report.model_dump(mode="json"))
+        return
+    _print(_watched(handle, join_deadline(open_book(party, consortium), job)), as_json=False)
+
+
+@app.command()
+def result(
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="New file for the signed report, which anyone can check offline."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
+    handle = open_analyst(party, consortium).job(checked_id(job))
+    report = handle.result()
+    if report is None:
+        fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
+    if certificate is not None:
+        signed = handle.certificate()
+        if signed is None:
+            fail("the trainer no longer shows the report", ExitStatus.REFUSED)
+        write_new(certificate, signed, private=False)
+    _print(report, as_json=as_json)
+
+
+@app.command("list")
+def list_jobs(
+    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """List the trainer's jobs, of all analysts."""
+    jobs = ask_trainer(open_book(party, consortium), "/v1/jobs")["jobs"]
+    if as_json:
+        say_json({"jobs": jobs})
+        return
+    table = Table("job", "phase")
+    for each in jobs:
+        table.add_row(plain(str(each["job"])), plain(str(each["phase"])))
+    show(table)
+
+
+class _Progress:
+    """The newest state of a job, drawn anew several times a second for its countdown."""
+
+    def __init__(self, deadline: datetime) -> None:
+        self._join_deadline = deadline
+        self._state: JobState | None = None
+
+    def __rich__(self) -> RenderableType:
+        if self._state is None:
+            return plain("Asking the trainer ...")
+        return job_views.progress(self._state, join_deadline=self._join_deadline, now=now())
+
+    def update(self, state: JobState) -> None:
+        self._state = state
+
+
+def _watched(job: Job, deadline: datetime) -> PosteriorReport:
+    console = output()
+    if not console.is_terminal:
+        return job.wait(lambda state: say(job_views.one_line(state)))
+    progress = _Progress(deadline)
+    with Live(progress, console=console, refresh_per_second=4):
+        return job.wait(progress.update)
+
+
+def _print(report: PosteriorReport, *, as_json: bool) -> None:
+    if as_json:
+        say_json(report.model_dump(mode="json"))
+    else:
+        output().print(job_views.posterior(report))

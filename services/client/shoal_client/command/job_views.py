@@ -1,0 +1,89 @@
+"""How a job's progress and its posterior look on a terminal; it asks nobody and reads no clock."""
+
+from datetime import datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shoal_client.async_analyst import JobState
+from shoal_client.command.terminal import plain
+from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.phases import JobPhase
+
+INTERVAL_LEVEL = 0.95
+_COLOURS = {"finished": "green", "published": "green", "failed": "red", "abandoned": "red"}
+
+
+def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> RenderableType:
+    """Show a job's state: phase, joined clients, rounds with the time left to each deadline."""
+    head = Table.grid(padding=(0, 2))
+    head.add_row("Job", plain(state.job))
+    head.add_row("Phase", _phase(state.phase))
+    head.add_row("Joined", f"{state.joined:,} clients")
+    if state.population_size is not None:
+        head.add_row("Population", f"{state.population_size:,} clients")
+    if state.phase is JobPhase.ENROLLING:
+        head.add_row("Joining closes", _until(join_deadline, now))
+    if state.reason is not None:
+        head.add_row("Reason", plain(state.reason))
+    if not state.rounds:
+        return head
+    rounds = Table("round", "phase", "uploads close")
+    for each in state.rounds:
+        closes = "-" if each.deadline is None else _until(each.deadline, now)
+        rounds.add_row(str(each.number), _phase(each.phase), closes)
+    return Group(head, rounds)
+
+
+def one_line(state: JobState) -> str:
+    """Say a job's state in one line, for output that is no terminal."""
+    rounds = ", ".join(f"round {each.number} {each.phase}" for each in state.rounds)
+    return f"{state.phase}: {state.joined:,} joined" + (f"; {rounds}" if rounds else "")
+
+
+def posterior(report: PosteriorReport) -> RenderableType:
+    """Show a posterior: each coefficient with its interval, then the cohort and the price."""
+    found = report.posterior
+    table = Table(
+        "coefficient",
+        "mean",
+        "sd",
+        f"{INTERVAL_LEVEL:.0%} interval",
+        title=plain(f"Posterior for {found.target}"),
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    intervals = found.interval(INTERVAL_LEVEL)
+    for name, mean, sd, (low, high) in zip(
+        found.names, found.mean, found.sd, intervals, strict=True
+    ):
+        table.add_row(plain(name), f"{mean:.5g}", f"{sd:.3g}", Text(f"[{low:.5g}, {high:.5g}]"))
+    spent = report.privacy
+    cohorts = ", ".join(f"{size:,}" for size in report.cohort_sizes)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
+    facts.add_row("Records", f"{found.records:,}")
+    facts.add_row("Cohorts", f"{cohorts} of {report.population_size:,} clients")
+    facts.add_row(
+        "Privacy spent",
+        f"epsilon {spent.epsilon:.4g} at delta {spent.delta:.3g} for each client "
+        f"(mu {spent.mu:.4g}; replacement of one client)",
+    )
+    return Group(table, facts)
+
+
+def _phase(phase: str) -> Text:
+    return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
+
+
+def _until(deadline: datetime, now: datetime) -> str:
+    left = deadline - now
+    if left <= timedelta(0):
+        return "closed"
+    seconds = int(left.total_seconds())
+    if seconds >= 86_400:
+        return f"in {seconds // 86_400} d {seconds % 86_400 // 3600} h"
+    if seconds >= 3600:
+        return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
+    return f"in {seconds // 60} min {seconds % 60} s"
