@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
@@ -39,6 +39,7 @@ class RoundState(pydantic.BaseModel):
     round: str
     number: int
     phase: str
+    deadline: datetime | None = None
 
 
 class JobState(pydantic.BaseModel):
