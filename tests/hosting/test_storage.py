@@ -1,0 +1,185 @@
+"""The SQL plumbing of all services, on both databases."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column, Connection, Engine, ForeignKey, Integer, MetaData, Table, exc, select
+
+from shoal_hosting.security import StartupRefused
+from shoal_hosting.storage import (
+    StorageThread,
+    check_schema,
+    open_engine,
+    sqlite_url,
+    translating_storage_errors,
+)
+from shoal_protocol.errors import StorageUnavailable
+from tests.databases import database_url, postgresql
+
+__all__ = ["database_url", "postgresql"]
+
+METADATA = MetaData()
+ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))
+LINKS = Table("links", METADATA, Column("value", Integer, ForeignKey("rows.value")))
+OTHER = MetaData()
+Table("other", OTHER, Column("value", Integer, primary_key=True))
+
+
+def add(connection: Connection, value: int) -> None:
+    connection.execute(ROWS.insert().values(value=value))
+
+
+def values(connection: Connection) -> list[int]:
+    return list(connection.execute(select(ROWS.c.value).order_by(ROWS.c.value)).scalars())
+
+
+@pytest.fixture
+def engine(database_url: str) -> Engine:
+    engine = open_engine(database_url)
+    check_schema(engine, METADATA, 1)
+    return engine
+
+
+async def test_what_was_run_is_there_after_reopening(engine: Engine, database_url: str) -> None:
+    thread = StorageThread(engine)
+    await thread.run(add, 1)
+    await thread.run(add, 2)
+    await thread.close()
+    again = StorageThread(open_engine(database_url))
+    assert await again.run(values) == [1, 2]
+    await again.close()
+
+
+async def test_a_transaction_that_fails_leaves_nothing(engine: Engine) -> None:
+    thread = StorageThread(engine)
+
+    def half(connection: Connection) -> None:
+        add(connection, 1)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await thread.run(half)
+    assert await thread.run(values) == []
+    await thread.close()
+
+
+async def test_what_was_begun_is_finished_though_nobody_waits_for_it(engine: Engine) -> None:
+    thread = StorageThread(engine)
+    task = asyncio.create_task(thread.run(add, 1))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await thread.run(values) == [1]
+    await thread.close()
+
+
+async def test_a_violated_constraint_is_our_fault_and_not_the_storages(engine: Engine) -> None:
+    thread = StorageThread(engine)
+    await thread.run(add, 1)
+    with pytest.raises(exc.IntegrityError):
+        await thread.run(add, 1)
+    with pytest.raises(exc.IntegrityError):
+        await thread.run(lambda db: db.execute(LINKS.insert().values(value=7)))
+    await thread.close()
+
+
+def test_an_opened_schema_is_accepted_again(engine: Engine, database_url: str) -> None:
+    with engine.begin() as connection:
+        add(connection, 1)
+    engine.dispose()
+    again = open_engine(database_url)
+    check_schema(again, METADATA, 1)
+    with again.begin() as connection:
+        assert values(connection) == [1]
+    again.dispose()
+
+
+def test_a_schema_of_another_version_is_refused(engine: Engine) -> None:
+    with pytest.raises(StartupRefused, match="schema version 1, this program needs 2"):
+        check_schema(engine, METADATA, 2)
+    engine.dispose()
+
+
+def test_another_services_database_is_refused(engine: Engine) -> None:
+    with pytest.raises(StartupRefused, match="lacks other"):
+        check_schema(engine, OTHER, 1)
+    engine.dispose()
+
+
+def test_tables_without_a_version_are_refused(database_url: str) -> None:
+    engine = open_engine(database_url)
+    METADATA.create_all(engine)
+    with pytest.raises(StartupRefused, match="without a schema version"):
+        check_schema(engine, METADATA, 1)
+    engine.dispose()
+
+
+def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    missing = open_engine(sqlite_url(tmp_path / "no such directory" / "file.sqlite"))
+    nobody = open_engine(f"postgresql+psycopg://shoal@/postgres?host={tmp_path}")
+    for engine in (missing, nobody):
+        with pytest.raises(StorageUnavailable):
+            check_schema(engine, METADATA, 1)
+        engine.dispose()
+
+
+def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+    path = tmp_path / "file.sqlite"
+    path.write_bytes(b"not a database, and long enough to be read as one" * 100)
+    engine = open_engine(sqlite_url(path))
+    with pytest.raises(StorageUnavailable):
+        check_schema(engine, METADATA, 1)
+    engine.dispose()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Engine:
+    engine = open_engine(sqlite_url(tmp_path / "file.sqlite"))
+    check_schema(engine, METADATA, 1)
+    return engine
+
+
+async def test_a_full_disk_refuses_and_goes_on_when_there_is_room_again(sqlite: Engine) -> None:
+    thread = StorageThread(sqlite)
+    blobs = "CREATE TABLE blobs (content BLOB)"
+    await thread.run(lambda db: db.exec_driver_sql(blobs))
+    insertion = "INSERT INTO blobs VALUES (zeroblob(1000000))"
+    await thread.run(lambda db: db.exec_driver_sql("PRAGMA max_page_count=20"))
+    with pytest.raises(StorageUnavailable):
+        await thread.run(lambda db: db.exec_driver_sql(insertion))
+    await thread.run(lambda db: db.exec_driver_sql("PRAGMA max_page_count=100000"))
+    await thread.run(lambda db: db.exec_driver_sql(insertion))
+    counted = await thread.run(
+        lambda db: db.exec_driver_sql("SELECT count(*) FROM blobs").scalar_one()
+    )
+    assert counted == 1
+    await thread.close()
+
+
+def test_a_locked_database_refuses_after_a_while(sqlite: Engine, tmp_path: Path) -> None:
+    other = open_engine(sqlite_url(tmp_path / "file.sqlite"))
+    with sqlite.begin() as holder:
+        add(holder, 1)
+        with pytest.raises(StorageUnavailable), translating_storage_errors():
+            _try_to_add(other)
+    sqlite.dispose()
+    other.dispose()
+
+
+def _try_to_add(engine: Engine) -> None:
+    with engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        raw.execute("PRAGMA busy_timeout=1")
+        add(connection, 2)
+
+
+def test_sqlite_is_set_to_lose_nothing_and_to_overwrite_what_is_erased(sqlite: Engine) -> None:
+    with sqlite.connect() as connection:
+        found = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "secure_delete")
+        }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1}
+    sqlite.dispose()

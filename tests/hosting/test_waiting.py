@@ -1,0 +1,93 @@
+"""Long polls: who waits is woken by a change, and by nothing else."""
+
+import asyncio
+
+from shoal_hosting.waiting import Changes
+
+
+class Place:
+    """Something that can be looked at; it counts the looks."""
+
+    def __init__(self) -> None:
+        self.content: str | None = None
+        self.looks = 0
+
+    async def look(self) -> str | None:
+        self.looks += 1
+        await asyncio.sleep(0)
+        return self.content
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_without_a_wait_it_looks_once() -> None:
+    place = Place()
+    assert await Changes().until_found("key", place.look, 0) is None
+    assert place.looks == 1
+
+
+async def test_what_is_there_is_found_at_once() -> None:
+    place = Place()
+    place.content = "found"
+    assert await Changes().until_found("key", place.look, 30) == "found"
+    assert place.looks == 1
+
+
+async def test_everyone_who_waits_is_woken_and_nobody_looks_without_a_change() -> None:
+    changes, place = Changes(), Place()
+    waiting = [asyncio.create_task(changes.until_found("key", place.look, 30)) for _ in range(3)]
+    await settle()
+    assert place.looks == 3
+    changes.tell("other key")
+    await settle()
+    assert place.looks == 3
+    place.content = "found"
+    changes.tell("key")
+    assert await asyncio.gather(*waiting) == ["found"] * 3
+    assert place.looks == 6
+
+
+async def test_a_change_without_a_find_is_waited_through() -> None:
+    changes, place = Changes(), Place()
+    waiting = asyncio.create_task(changes.until_found("key", place.look, 30))
+    await settle()
+    changes.tell("key")
+    await settle()
+    assert (waiting.done(), place.looks) == (False, 2)
+    place.content = "found"
+    changes.tell("key")
+    assert await waiting == "found"
+
+
+async def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
+    changes, place = Changes(), Place()
+
+    async def look() -> str | None:
+        before = place.content
+        place.content = "found"
+        changes.tell("key")  # while the first look is under way
+        return before
+
+    assert await changes.until_found("key", look, 30) == "found"
+
+
+async def test_a_wait_ends_when_its_time_is_over() -> None:
+    assert await Changes().until_found("key", Place().look, 0.01) is None
+
+
+async def test_when_the_service_stops_nobody_waits_any_more() -> None:
+    changes, place = Changes(), Place()
+    waiting = asyncio.create_task(changes.until_found("key", place.look, 30))
+    await settle()
+    changes.close()
+    assert await waiting is None
+    assert await changes.until_found("key", place.look, 30) is None
+
+
+async def test_nothing_is_kept_of_those_who_waited() -> None:
+    changes = Changes()
+    await changes.until_found("key", Place().look, 0)
+    assert len(changes._events) == 0

@@ -1,0 +1,342 @@
+"""Who may submit, who may join, and what budgets allow, over HTTP."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.documents import sign
+from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.jobs import JobRequest, PrivacyDemand
+from shoal_protocol.manifest import AUTHORITY_NAME, Analyst, RosterReference
+from shoal_trainer import store
+from shoal_trainer.assembly import Service, assemble
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, client_of, party, problem_code
+from tests.trainer.conftest import Assemble
+from tests.trainer.federation import CONSORTIUM, PARTIES, Federation, job, join, signed_job
+from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+
+JOINS = f"/v1/jobs/{JOB.digest}/joins"
+
+
+def bulk(*documents: bytes) -> bytes:
+    return b'{"documents":[' + b",".join(documents) + b"]}"
+
+
+async def join_all(service: Service, *documents: bytes, request: JobRequest = JOB) -> list[Any]:
+    """Return the outcome of each: its status, or its problem's code."""
+    async with client_of(service.app) as http:
+        path = f"/v1/jobs/{request.digest}/joins"
+        response = await http.post(path, content=bulk(*documents))
+    assert response.status_code == 200
+    return [
+        each["problem"]["type"].removeprefix("urn:shoal:problem:")
+        if "problem" in each
+        else each["status"]
+        for each in response.json()["outcomes"]
+    ]
+
+
+async def test_submitting_again_changes_nothing_even_when_joining_is_over(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
+    clock.now = JOB.join_deadline
+    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 200
+
+
+def demand(**changes: Any) -> dict[str, Any]:
+    return examples.JOB.privacy.model_dump() | changes
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "for another manifest": ({"manifest": "0" * 64}, "wrong-manifest"),
+    "when it is too late to join": ({"join_deadline": examples.OPENED_AT}, "refused-job"),
+    "for more privacy than the policy allows": ({"privacy": demand(epsilon=4.1)}, "refused-job"),
+    "at a larger delta than the policy's": (
+        {"privacy": demand(epsilon=4, delta=1e-5)},
+        "refused-job",
+    ),
+    "with too small a cohort": (
+        {"minimum_population": 10, "privacy": demand(dropouts=3)},
+        "refused-job",
+    ),
+    "with rounds that last too long": ({"round_seconds": 3571}, "refused-job"),
+    "for more clients than there are": (
+        {"minimum_population": 20, "maximum_population": 20},
+        "refused-job",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "code"), REFUSED.values(), ids=REFUSED.keys())
+async def test_a_job_is_refused(trainer: Service, changes: dict[str, Any], code: str) -> None:
+    assert await post(trainer, "/v1/jobs", signed_job(job(**changes))) == code
+    assert await get(trainer, "/v1/jobs") == (200, b'{"jobs":[]}')
+
+
+@pytest.mark.parametrize(
+    ("signer", "code"),
+    [("nobody", "unknown-signer"), ("trainer", "wrong-signer"), ("compute-0", "wrong-signer")],
+)
+async def test_only_an_analyst_of_the_manifest_may_submit(
+    trainer: Service, signer: str, code: str
+) -> None:
+    assert await post(trainer, "/v1/jobs", signed_job(job(analyst=signer), signer)) == code
+
+
+async def test_an_analyst_cannot_speak_for_another(
+    database_url: str, tmp_path: Path, clock: HandMovedClock
+) -> None:
+    analysts = tuple(
+        Analyst(
+            name=name,
+            operator="Operator",
+            verify_key=bytes(examples.signing_key(name).verify_key).hex(),
+        )
+        for name in ("analyst", "rival")
+    )
+    consortium = examples.consortium(**(PARTIES | {"analysts": analysts}))
+    service = assemble(
+        party=party("trainer", consortium),
+        book=ManifestBook(consortium, tmp_path),
+        data_directory=tmp_path,
+        database_url=database_url,
+        clock=clock,
+    )
+    request = job(manifest=consortium.digest)
+    assert await post(service, "/v1/jobs", signed_job(request, "rival")) == "wrong-signer"
+    assert await post(service, "/v1/jobs", signed_job(request)) == 201
+    await service.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"documents":[]}',
+        signed_job(JOB)[:-1],
+        signed_job(JOB).replace(b'"signature"', b'"Signature"'),
+        join("0" * 64, 1),
+    ],
+)
+async def test_bytes_that_are_no_signed_request_are_refused_and_not_repeated(
+    trainer: Service, body: bytes
+) -> None:
+    async with client_of(trainer.app) as http:
+        response = await http.post("/v1/jobs", content=body)
+    assert problem_code(response) == "malformed-document"
+    assert not body or body not in response.content
+
+
+async def test_a_single_join_is_acknowledged_once_it_is_on_disk(assembled: Assemble) -> None:
+    service = assembled()
+    await post(service, "/v1/jobs", signed_job(JOB))
+    assert await post(service, JOINS, join(JOB.digest, 3)) == 201
+    assert await post(assembled(), JOINS, join(JOB.digest, 3)) == 200
+    assert (await state(service))["joined"] == 1
+
+
+async def test_each_join_of_many_is_judged_by_itself(trainer: Service) -> None:
+    await post(trainer, "/v1/jobs", signed_job(JOB))
+    forged = join(JOB.digest, 5).replace(b'"client":5', b'"client":6')
+    outcomes = await join_all(
+        trainer,
+        join(JOB.digest, 0),
+        join("0" * 64, 1),
+        join(JOB.digest, 2, manifest="0" * 64),
+        forged,
+        join(JOB.digest, examples.REVOKED),
+        join(JOB.digest, examples.CLIENTS),
+        b'{"body":{},"signature":"","signer":"client"}',
+        b"7",
+        signed_job(JOB),
+        join(JOB.digest, 0),
+        join(JOB.digest, 4),
+    )
+    assert outcomes == [
+        201,
+        "wrong-job",
+        "wrong-manifest",
+        "bad-signature",
+        "revoked-client",
+        "unknown-client",
+        "malformed-document",
+        "malformed-document",
+        "malformed-document",
+        200,
+        201,
+    ]
+    assert (await state(trainer))["joined"] == 2
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"documents":7}', b'{"documents": []}'])
+async def test_a_body_that_cannot_be_read_stores_nothing(trainer: Service, body: bytes) -> None:
+    await post(trainer, "/v1/jobs", signed_job(JOB))
+    assert await post(trainer, JOINS, body) == "malformed-document"
+
+
+async def test_nobody_joins_a_full_job_but_those_who_did_are_told_so(trainer: Service) -> None:
+    await joined(trainer, clients=17)
+    assert await join_all(trainer, *(join(JOB.digest, c) for c in (16, 17, 18))) == [
+        200,
+        201,
+        "wrong-phase",
+    ]
+
+
+async def test_nobody_joins_after_the_deadline_but_those_who_did_are_told_so(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    await joined(trainer)
+    clock.now = JOB.join_deadline
+    asked = (join(JOB.digest, 0), join(JOB.digest, 15))
+    assert await join_all(trainer, *asked) == [200, "wrong-phase"]
+    await trainer.step()
+    assert await join_all(trainer, *asked) == [200, "wrong-phase"]
+
+
+async def test_joins_at_the_same_time_are_counted_once_each(trainer: Service) -> None:
+    await post(trainer, "/v1/jobs", signed_job(JOB))
+    outcomes = await asyncio.gather(
+        *(join_all(trainer, *(join(JOB.digest, c) for c in range(12))) for _ in range(4))
+    )
+    assert sorted(each for batch in outcomes for each in batch) == [200] * 36 + [201] * 12
+    assert (await state(trainer))["joined"] == 12
+
+
+async def test_joins_that_the_disk_cannot_take_are_not_acknowledged_and_not_counted(
+    trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await post(trainer, "/v1/jobs", signed_job(JOB))
+
+    def full(*_: object) -> None:
+        raise StorageUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "add_joins", full)
+        assert await post(trainer, JOINS, join(JOB.digest, 3)) == "storage-unavailable"
+    assert (await state(trainer))["joined"] == 0
+    assert await post(trainer, JOINS, join(JOB.digest, 3)) == 201
+
+
+def cheap(nonce: int, clock: HandMovedClock, **changes: Any) -> JobRequest:
+    """Return a job at a quarter of the policy's mu^2 that anyone may join today."""
+    fields = {
+        "nonce": f"{nonce:032x}",
+        "join_deadline": clock.now.replace(hour=23, minute=nonce),
+        "privacy": PrivacyDemand(epsilon=1.8, delta=1e-6, dropouts=2, colluders=3),
+    }
+    return job(**(fields | changes))
+
+
+async def test_jobs_add_up_until_the_policys_budget_is_spent(
+    assembled: Assemble, clock: HandMovedClock
+) -> None:
+    service = assembled()
+    limit = CONSORTIUM.manifest.policy.maximum_mu**2
+    finished = 0
+    while True:
+        request = cheap(finished, clock)
+        submitted = await post(service, "/v1/jobs", signed_job(request))
+        if submitted == "budget-exceeded":
+            break
+        assert submitted == 201
+        body = bulk(*(join(request.digest, client) for client in range(14)))
+        await post(service, f"/v1/jobs/{request.digest}/joins", body)
+        clock.now = request.join_deadline
+        await service.step()
+        clock.now = clock.now.replace(hour=12)
+        finished += 1
+        service = assembled()  # what was spent is known after a crash
+    assert finished > 2
+    assert finished == int(limit / cheap(0, clock).privacy.mu ** 2)
+    entries = (await ledger(service))["entries"]
+    assert len(entries) == 2 * finished
+    assert max(entry["cumulative_epsilon"] for entry in entries) <= 4.0 + 1e-6
+    assert [e["cumulative_mu"] for e in entries] == sorted(e["cumulative_mu"] for e in entries)
+
+
+async def test_a_client_that_is_committed_elsewhere_cannot_join_but_others_can(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    limit = CONSORTIUM.manifest.policy.maximum_mu**2
+    jobs = [cheap(n, clock) for n in range(int(limit / cheap(0, clock).privacy.mu ** 2) + 1)]
+    for request in jobs:
+        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
+    for request in jobs[:-1]:
+        assert await join_all(trainer, join(request.digest, 3), request=request) == [201]
+    last = jobs[-1]
+    asked = (join(last.digest, 3), join(last.digest, 4))
+    assert await join_all(trainer, *asked, request=last) == ["budget-exceeded", 201]
+
+
+async def test_a_job_that_fails_before_its_first_round_gives_the_budget_back(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    for number in range(8):
+        request = cheap(number, clock)
+        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
+        assert await join_all(trainer, join(request.digest, 3), request=request) == [201]
+        clock.now = request.join_deadline
+        await trainer.step()
+        clock.now = clock.now.replace(hour=12)
+        assert (await state(trainer, request))["phase"] == "failed"
+
+
+async def test_a_failed_round_stays_charged(
+    assembled: Assemble, clock: HandMovedClock, federation: Federation
+) -> None:
+    service = assembled()
+    federation.abandoned = True
+    await running(service, clock)
+    (entry,) = (await ledger(service))["entries"]
+    for trainer in (service, assembled()):
+        accounts = trainer.resources.accounts
+        left = CONSORTIUM.manifest.policy.maximum_mu**2 - entry["mu"] ** 2
+        assert accounts.affords(3, mu=left**0.5, budget_mu=CONSORTIUM.manifest.policy.maximum_mu)
+        assert not accounts.affords(
+            3, mu=left**0.5 * 1.001, budget_mu=CONSORTIUM.manifest.policy.maximum_mu
+        )
+
+
+async def test_a_client_revoked_after_joining_is_left_out(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await joined(trainer)
+    roster = examples.roster().with_revoked((3,))
+    body = CONSORTIUM.manifest.model_dump() | {
+        "sequence": 2,
+        "previous": CONSORTIUM.digest,
+        "roster": RosterReference(digest=roster.digest, clients=len(roster)),
+    }
+    following = type(CONSORTIUM.manifest).model_validate(body)
+    signed = sign(following, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    trainer.resources.book.accept(signed.encode(), roster.encode())
+    federation.down = {"aggregator", "compute-0", "compute-1", "compute-2"}
+    clock.now = JOB.join_deadline
+    await trainer.step()
+    assert (await state(trainer))["population_size"] == 13
+    assert await join_all(trainer, join(JOB.digest, 3)) == ["revoked-client"]
+
+
+async def test_no_log_line_is_linked_to_a_client(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    with capture_logs() as lines:
+        await running(trainer, clock)
+        await join_all(trainer, join(JOB.digest, 17))
+    assert lines
+    for line in lines:
+        assert line.keys() <= {
+            *("event", "log_level", "job", "round", "number", "size", "method", "route"),
+            *("status", "seconds", "problem"),
+        }
+    assert logging.getLogger("sqlalchemy.engine").isEnabledFor(logging.INFO) is False
