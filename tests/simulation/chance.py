@@ -1,0 +1,37 @@
+"""Randomness that is the same in every run: bytes and noise from a label; it protects nothing."""
+
+import hashlib
+from collections.abc import Callable
+from statistics import NormalDist
+
+import numpy as np
+
+from shoal_protocol.encoding import Int64Vector
+
+_STANDARD = NormalDist()
+
+
+def fixed_bytes(label: str) -> Callable[[int], bytes]:
+    """Return a source of bytes that never repeats; the same label gives the same bytes."""
+    draws = iter(range(2**62))
+
+    def draw(size: int) -> bytes:
+        return hashlib.shake_256(f"{label}/{next(draws)}".encode()).digest(size)
+
+    return draw
+
+
+class FixedNoise:
+    """A Gaussian rounded to integers, from a label; it keeps what was drawn, for comparison."""
+
+    def __init__(self, label: str) -> None:
+        self._bytes = fixed_bytes(label)
+        self.drawn: list[tuple[int, ...]] = []
+
+    def __call__(self, scale: float, count: int) -> Int64Vector:
+        words = np.frombuffer(self._bytes(8 * count), "<u8") >> np.uint64(11)
+        uniform = (words.astype(np.float64) + 0.5) / 2.0**53
+        normal = np.array([_STANDARD.inv_cdf(each) for each in uniform])
+        block = np.rint(scale * normal).astype(np.int64)
+        self.drawn.append(tuple(block.tolist()))
+        return block

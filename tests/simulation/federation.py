@@ -1,0 +1,284 @@
+"""All parties in one process: the services and data holders as they are, on a made-up network.
+
+Time stands still until it is moved. A party that crashes is dropped as it is and assembled again
+over its files. The same labels and faults give the same messages in the same order.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from starlette.types import ASGIApp
+
+from shoal_aggregator import assembly as aggregator
+from shoal_client.async_analyst import AsyncAnalyst
+from shoal_client.holder import DataHolder
+from shoal_client.noise import NoiseSampler
+from shoal_compute import assembly as compute
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import load_party, read_pin
+from shoal_protocol.documents import Signed
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
+from shoal_trainer import assembly as trainer
+from tests.simulation.chance import FixedNoise, fixed_bytes
+from tests.simulation.lives import Life, keep_track_of_tasks
+from tests.simulation.one_thread import one_thread
+from tests.simulation.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
+from tests.simulation.wire import Wire
+
+PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
+JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
+
+
+@dataclass
+class Clock:
+    """A clock that is moved by hand, and what each party's own clock makes of it."""
+
+    now: datetime = NOW
+    skew_seconds: dict[str, float] = field(default_factory=dict)
+
+    def of(self, party: str) -> Callable[[], datetime]:
+        return lambda: self.now + timedelta(seconds=self.skew_seconds.get(party, 0.0))
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class Running:
+    """A party that is up."""
+
+    life: Life
+    step: Callable[[], Awaitable[None]]
+    release: Callable[[], Awaitable[None]]  # of file handles, as the system does for the dead
+    party: Any
+
+
+class Federation:
+    """A consortium at work. `noise` None is a rounded Gaussian that is the same every time."""
+
+    def __init__(
+        self,
+        trust: Trust,
+        directory: Path,
+        *,
+        noise: NoiseSampler | None = None,
+        holder_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.trust = trust
+        self.clock = Clock()
+        self.wire = Wire(trust.party_of)
+        self.noise = {site: noise or FixedNoise(f"noise of {site}") for site in SITES}
+        self.absent: set[str] = set()
+        """Parties that are not started again by `step`."""
+        self._directory = directory
+        self._holder_arguments = holder_arguments or {}
+        self._up: dict[str, Running] = {}
+        self._starts: dict[str, int] = {}
+        self._stack = AsyncExitStack()
+        manifest = trust.consortium.manifest
+        self.nodes = [node.name for node in manifest.compute_nodes]
+        self.services = [*self.nodes, "aggregator", "trainer"]
+        self.names = [*SITES, "trainer", *self.nodes, "aggregator"]  # in the order of their steps
+
+    async def __aenter__(self) -> Self:
+        keep_track_of_tasks()
+        self._stack.enter_context(one_thread())
+        for name in self.names:
+            self._start(name)
+        home = self.trust.directory / "parties" / "analyst"
+        self.analyst = AsyncAnalyst(
+            name="analyst",
+            key=load_party(home).signing_key,
+            book=self._book("analyst"),
+            clock=self.clock.of("analyst"),
+            random_bytes=fixed_bytes("analyst"),
+            transport=self.wire.of(Life("analyst")),
+        )
+        self._stack.push_async_callback(self.analyst.close)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in list(self._up):
+            await self.crash(name)
+        await self._stack.aclose()
+
+    def _data(self, name: str) -> Path:
+        directory = self._directory / name
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory
+
+    def _book(self, name: str) -> ManifestBook:
+        home = "clients" if name in SITES else "parties"
+        pin = read_pin(self.trust.directory / home / name)
+        return ManifestBook.open(self.trust.directory / "consortium", pin, self._data(name))
+
+    def _start(self, name: str) -> None:
+        life = Life(name)
+        start = self._holder if name in SITES else self._service
+        self._up[name] = start(name, life)
+        self.wire.lives[name] = life
+
+    def _holder(self, name: str, life: Life) -> Running:
+        self._starts[name] = self._starts.get(name, 0) + 1
+        arguments: dict[str, Any] = {
+            "keys": self.trust.keys(name),
+            "records": self.trust.records(name),
+            "policy": HOLDER_POLICY,
+            "book": self._book(name),
+            "data_directory": self._data(name),
+            "clock": self.clock.of(name),
+            # other bytes after each start: nothing that is sent again may be made again
+            "random_bytes": fixed_bytes(f"{name} started {self._starts[name]} times"),
+            "noise": self.noise[name],
+            "transport": self.wire.of(life),
+        }
+        holder = DataHolder(**(arguments | dict(self._holder_arguments)))
+        return Running(life, holder.step, holder.close, holder)
+
+    def _service(self, name: str, life: Life) -> Running:
+        arguments: dict[str, Any] = {
+            "party": load_party(self.trust.directory / "parties" / name),
+            "book": self._book(name),
+            "data_directory": self._data(name),
+            "database_url": None,
+            "clock": self.clock.of(name),
+            "transport": self.wire.of(life),
+        }
+        if name == "aggregator":
+            collecting = aggregator.assemble(**arguments)
+            running = Running(life, collecting.step, collecting.storage.close, collecting)
+        elif name == "trainer":
+            learning = trainer.assemble(**arguments)
+            running = Running(life, learning.step, learning.resources.storage.close, learning)
+        else:
+            node = compute.assemble(**arguments)
+            running = Running(life, node.step, node._storage.close, node)
+        self.wire.apps[name] = running.party.app
+        return running
+
+    def app(self, name: str) -> ASGIApp:
+        """Return a service's application."""
+        return self.wire.apps[name]
+
+    def holder(self, name: str) -> DataHolder:
+        """Return a data holder that is up."""
+        holder = self._up[name].party
+        assert isinstance(holder, DataHolder)
+        return holder
+
+    def book(self, name: str) -> ManifestBook:
+        """Return a service's or data holder's manifests, as it has them on file."""
+        return self._book(name)
+
+    async def crash(self, name: str) -> None:
+        """Kill a party where it stands; nothing of it is closed or finished."""
+        running = self._up.pop(name)
+        running.life.kill()
+        await running.life.buried()
+        await running.release()
+
+    async def start_the_dead(self) -> None:
+        """Start every party that is down again, over its files."""
+        for name in self.names:
+            if name in self._up and self._up[name].life.ended:
+                await self.crash(name)
+            if name not in self._up and name not in self.absent:
+                self._start(name)
+
+    async def step(self, names: Sequence[str] | None = None) -> None:
+        """Start the dead, deliver what is late and let each party do what is due now, in turn."""
+        await self.start_the_dead()
+        await self.wire.deliver_late()
+        for name in self.names if names is None else names:
+            running = self._up.get(name)
+            if running is not None and not running.life.ended:
+                await self._step(running)
+
+    async def _step(self, running: Running) -> None:
+        await running.life.outcome(running.life.spawn(_of(running.step())))
+
+    async def until(
+        self, holds: Callable[[], Awaitable[Any]], *, seconds: float = 300, tick: float = 1.0
+    ) -> None:
+        """Step and move the clock until something holds."""
+        latest = self.clock.now + timedelta(seconds=seconds)
+        while not await holds():
+            assert self.clock.now < latest, "it never came about"
+            await self.step()
+            self.clock.move(tick)
+
+    async def ask(
+        self, name: str, path: str, *, method: str = "GET", content: bytes | None = None
+    ) -> httpx.Response:
+        """Speak to a service directly, past the wire and its faults."""
+        await self.start_the_dead()
+        transport = httpx.ASGITransport(self.app(name))
+        async with httpx.AsyncClient(transport=transport, base_url="https://direct") as client:
+            return await client.request(method, path, content=content)
+
+    def request(self, **changes: Any) -> Signed[JobRequest]:
+        """Return a new job request of the analyst's."""
+        arguments: dict[str, Any] = {
+            "privacy": PRIVACY,
+            "minimum_population": 10,
+            "maximum_population": sum(SITES.values()),
+            "join_seconds": JOIN_SECONDS,
+            "round_seconds": ROUND_SECONDS,
+            "grace_seconds": GRACE_SECONDS,
+        }
+        arguments |= changes
+        return self.analyst.request(arguments.pop("task", TASK), **arguments)
+
+    async def submit(self, **changes: Any) -> str:
+        """Hand in a new job and return its id."""
+        return await self.analyst.submit(self.request(**changes))
+
+    async def state(self, job: str) -> dict[str, Any]:
+        """Return what the trainer says of a job."""
+        return dict((await self.ask("trainer", f"/v1/jobs/{job}")).json())
+
+    async def is_over(self, job: str) -> bool:
+        return (await self.state(job))["phase"] in ("finished", "failed")
+
+    async def finish(self, job: str, **limits: float) -> dict[str, Any]:
+        """Step until a job is over, and until every party has done with it; return its state."""
+        await self.until(lambda: self.is_over(job), **limits)
+        self.wire.rules.clear()
+        for _ in range(3):
+            await self.step()
+            self.clock.move(30.0)
+        return await self.state(job)
+
+    async def report(self, job: str) -> PosteriorReport:
+        """Return a finished job's report, verified by the analyst."""
+        signed = await self.analyst.report(job, wait_seconds=0)
+        assert signed is not None
+        return signed.body
+
+    async def result(self, round_id: str) -> dict[str, Any] | None:
+        """Return the body of a round's result, None if there is none."""
+        answer = await self.ask("aggregator", f"/v1/rounds/{round_id}/result")
+        return dict(json.loads(answer.content)["body"]) if answer.status_code == 200 else None
+
+    async def learn(self, **changes: Any) -> PosteriorReport:
+        """Run a job that must succeed."""
+        job = await self.submit(**changes)
+        state = await self.finish(job)
+        assert state["phase"] == "finished", state
+        return await self.report(job)
+
+
+async def _of(work: Awaitable[None]) -> None:
+    await work

@@ -1,0 +1,95 @@
+"""The keys, certificates and manifest of a whole consortium, made once for many simulations."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import numpy as np
+from nacl.signing import SigningKey
+
+from shoal_client import quickstart
+from shoal_client.keys import read_client_keys
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest import Policy as ConsortiumPolicy
+from tests.simulation.chance import fixed_bytes
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SITES = {"clinic-a": 7, "clinic-b": 7}
+COLUMNS = ("age", "pressure")
+TASK = LinearRegressionTask(
+    features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
+    target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
+    projection=False,
+)
+TASK_WITH_PROJECTION = TASK.model_copy(update={"projection": True})
+HOLDER_POLICY = Policy(
+    analysts=("analyst",),
+    tasks=("linear_regression",),
+    queries=("second_moments", "second_moment_matrix"),
+    columns=COLUMNS,
+    maximum_epsilon=4.0,
+    delta=1e-6,
+    minimum_population=10,
+    minimum_colluders=2,
+)
+CONSORTIUM_POLICY = ConsortiumPolicy(
+    minimum_cohort=8,
+    maximum_epsilon=4.0,
+    delta=1e-6,
+    mechanisms=("discrete_gaussian",),
+    queries=("second_moments", "second_moment_matrix"),
+    maximum_round_seconds=3600,
+)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A quickstart federation's directory, its first manifest and who has which URL."""
+
+    directory: Path
+    consortium: Consortium
+
+    def keys(self, site: str) -> list[SigningKey]:
+        return read_client_keys(self.directory / "clients" / site / "clients.key")
+
+    def records(self, site: str) -> Records:
+        """Return made-up records of which every client's is another one."""
+        count = len(self.keys(site))
+        first = list(SITES).index(site) * 100
+        age = 30.0 + (np.arange(count) * 37 + first) % 50
+        pressure = 90.0 + 0.5 * age + (np.arange(count) * 13) % 9
+        return Records(COLUMNS, np.column_stack([age, pressure]), np.arange(count + 1))
+
+    def party_of(self, url: httpx.URL) -> str:
+        """Return the name of the service at a URL."""
+        address = f"{url.scheme}://{url.netloc.decode()}"
+        manifest = self.consortium.manifest
+        services = (*manifest.compute_nodes, manifest.aggregator, manifest.trainer)
+        return next(party.name for party in services if party.url == address)
+
+
+def make_trust(
+    directory: Path,
+    *,
+    nodes: int = 3,
+    url_template: str = "https://{name}.example:{port}",
+    first_port: int = 8440,
+    now: datetime = NOW,
+) -> Trust:
+    """Make a consortium; its signing and box keys are the same every time."""
+    plan = quickstart.Plan(
+        consortium="simulated",
+        compute_nodes=nodes,
+        clients=SITES,
+        url_template=url_template,
+        first_port=first_port,
+        extra_hosts=[],
+        policy=CONSORTIUM_POLICY,
+        valid_days=30,
+    )
+    consortium = quickstart.make(directory, plan, now=now, random_bytes=fixed_bytes("trust"))
+    return Trust(directory, consortium)
