@@ -30,7 +30,7 @@ class Noise(Model):
     """Each client's noise: `scale` is its parameter on a coordinate of relative scale 1."""
 
     mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
-    scale: float = Field(gt=0, le=2.0**62)  # beyond that no sum fits the modulus
+    scale: float = Field(gt=0, le=2.0**56)  # 64-bit samplers saturate 128 scales away
 
 
 class RoundSpec(BoundDocument):
