@@ -20,6 +20,7 @@ from shoal_hosting.security import StartupRefused
 
 KEEP_ALIVE_SECONDS: Final = 75
 STOP_WITHIN_SECONDS: Final = 10
+DROP_IDLE_SECONDS: Final = 0.2
 
 log = structlog.get_logger()
 
@@ -27,8 +28,11 @@ log = structlog.get_logger()
 class Server(uvicorn.Server):
     """A uvicorn server that stops in bounded time and then returns, so that stopping is success.
 
-    A second signal ends requests in progress at once.
+    `on_stop` is called first, so that long polls can be answered at once. A second signal ends
+    requests in progress at once.
     """
+
+    on_stop: Callable[[], None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -47,11 +51,27 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish requests in progress, then the application; each has its bounded time."""
         bound = self.config.timeout_graceful_shutdown or STOP_WITHIN_SECONDS
+        if self.on_stop is not None:
+            self.on_stop()
+        dropping = asyncio.create_task(self._drop_idle_connections())
         try:
             async with asyncio.timeout(2 * bound + 1):
                 await super().shutdown(sockets)
         except TimeoutError:
             log.error("the application did not stop in time and is ended")
+        finally:
+            dropping.cancel()
+
+    async def _drop_idle_connections(self) -> None:
+        """Cut connections on which no request is in progress.
+
+        A peer that pools connections answers no TLS closure until it uses them again.
+        """
+        while True:
+            await asyncio.sleep(DROP_IDLE_SECONDS)
+            if not self.server_state.tasks:
+                for connection in list(self.server_state.connections):
+                    connection.transport.abort()
 
 
 def server(
@@ -102,10 +122,13 @@ def serve(
     port: int,
     tls: ssl.SSLContext | None,
     work: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    on_stop: Callable[[], None] | None = None,
     stop_within_seconds: int = STOP_WITHIN_SECONDS,
     most_connections: int | None = None,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then stop within about twice `stop_within_seconds`.
+
+    `on_stop` is called as soon as it is told to stop, to let go of requests that wait.
 
     `work` runs beside the application, is cancelled once the last request was answered, and may
     then tidy up. Should it end by itself, the service stops: half of it is no service.
@@ -122,6 +145,7 @@ def serve(
         stop_within_seconds=stop_within_seconds,
         most_connections=most_connections,
     )
+    running.on_stop = on_stop
     listener = _listen(host, port)
     log.info("listening", port=listener.getsockname()[1], tls=tls is not None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
