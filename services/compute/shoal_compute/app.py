@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry
+from starlette.routing import Route
 
 from shoal_compute.announcing import Announcements
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
@@ -112,12 +113,14 @@ def create_app(
 
     # Uploads are by far the most requests: these two routes do without FastAPI's machinery.
     async def upload(request: Request) -> Response:
+        request.scope["route"] = one
         round_id = _checked(request.path_params["round_id"])
         with allowance.reading() as take:
             status = await uploads.take(round_id, await _body(request, take))
         return Response(b'{"status":%d}' % status, status, media_type=_JSON)
 
     async def upload_in_bulk(request: Request) -> Response:
+        request.scope["route"] = many
         round_id = _checked(request.path_params["round_id"])
         with allowance.reading() as take:
             statuses = await uploads.take_all(round_id, await _body(request, take))
@@ -125,8 +128,9 @@ def create_app(
         body = json.dumps({"outcomes": outcomes}, separators=(",", ":"))
         return Response(body, media_type=_JSON)
 
-    app.add_route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
-    app.add_route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
+    one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
+    many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
+    app.router.routes[:0] = [one, many]  # and come first
     return app
 
 

@@ -21,6 +21,7 @@ from shoal_compute.node import Node
 from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import VERSION, metadata
+from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
@@ -83,7 +84,8 @@ def assemble(
     peers = Peers(transport)
     rounds = RoundBook(storage, book, party, metrics)
     announcements = Announcements(rounds, storage, book, clock, judging, metrics)
-    uploads = Uploads(rounds, storage, book, clock, judging, metrics, wake)
+    tallies = Tallies(adding)
+    uploads = Uploads(rounds, storage, book, clock, judging, tallies, metrics, wake)
     gossip = Gossip(rounds, storage, book, peers, clock, judging, metrics, wake)
     node = Node(
         rounds=rounds,
@@ -95,7 +97,7 @@ def assemble(
         peers=peers,
         key=party.signing_key,
         clock=clock,
-        summing=adding,
+        tallies=tallies,
         metrics=metrics,
         wake=wake,
     )

@@ -6,7 +6,6 @@ All steps of a round are taken here, one after another, and each is durable befo
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from datetime import datetime
 from typing import Any, Final
 
@@ -27,7 +26,8 @@ from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, LostRace, SignedAttestation
-from shoal_compute.summing import SharesMissing, sum_shares
+from shoal_compute.summing import SharesMissing
+from shoal_compute.tally import Tallies
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
@@ -57,7 +57,7 @@ class Node:
         peers: Peers,
         key: SigningKey,
         clock: Callable[[], datetime],
-        summing: Executor,
+        tallies: Tallies,
         metrics: Metrics,
         wake: asyncio.Event,
     ) -> None:
@@ -69,7 +69,7 @@ class Node:
         self._engine = engine
         self._key = key
         self._clock = clock
-        self._summing = summing
+        self._tallies = tallies
         self._metrics = metrics
         self._reports = Reports(
             rounds,
@@ -173,19 +173,15 @@ class Node:
     def _moved(self, known: Round, new: Phase) -> None:
         self._metrics.moved(known.phase, new)
         known.phase = new
+        if new in (Phase.AGREED, Phase.ABANDONED):
+            self._tallies.drop(known.id)
 
     async def _sum_up(self, known: Round, cohort: BitMap) -> None:
-        async def read(after_client: int, most: int) -> list[tuple[int, Share]]:
-            return await self._storage.run(shares.read_shares, known.id, after_client, most)
+        async def read(clients: list[int]) -> list[Share]:
+            return await self._storage.run(shares.read_shares, known.id, clients)
 
         try:
-            total = await sum_shares(
-                read,
-                cohort,
-                dimension=known.spec.body.dimension,
-                scheme=known.intake.scheme,
-                executor=self._summing,
-            )
+            total = await self._tallies.total(known, cohort, read)
             signed = attesting.attest_sum(known, cohort, total, self._key)
             await self._storage.run(store.agree, known.id, signed)
         except SharesMissing:

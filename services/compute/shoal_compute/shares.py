@@ -129,21 +129,15 @@ def held_clients(db: Connection, number: int) -> BitMap:
     return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
 
 
-def read_shares(
-    db: Connection, round_id: str, after_client: int, most: int
-) -> list[tuple[int, Share]]:
-    """Return up to `most` of the round's shares beyond `after_client`, in order of client."""
+def read_shares(db: Connection, round_id: str, clients: Sequence[int]) -> list[Share]:
+    """Return the shares of `clients`, of those whose payload is stored, in any order."""
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
-        select(shares.c.client, shares.c.kind, shares.c.payload)
-        .where(shares.c.round == number, shares.c.client > after_client)
+        select(shares.c.kind, shares.c.payload)
+        .where(shares.c.round == number, shares.c.client.in_(clients))
         .where(shares.c.payload.is_not(None))
-        .order_by(shares.c.client)
-        .limit(most)
     )
-    return [
-        (client, Share(ShareKind(kind), payload)) for client, kind, payload in db.execute(query)
-    ]
+    return [Share(ShareKind(kind), payload) for kind, payload in db.execute(query)]
 
 
 def erase_payloads(db: Connection, round_id: str, most: int) -> bool:

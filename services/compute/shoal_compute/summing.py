@@ -5,7 +5,7 @@ are in memory at once, whatever the number of clients and the length of their ve
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final
 
@@ -15,8 +15,8 @@ from pyroaring import BitMap
 from shoal_protocol.encoding import Uint64Vector
 from shoal_protocol.sharing import AdditiveSharing, Share
 
-# Reads up to `most` shares beyond `after_client`, in order of client.
-ReadShares = Callable[[int, int], Awaitable[list[tuple[int, Share]]]]
+# Reads the shares of these clients, of those among them whose payload is stored.
+ReadShares = Callable[[list[int]], Awaitable[list[Share]]]
 
 _BATCH_BYTES: Final = 4 << 20
 _LARGEST_BATCH: Final = 2_000
@@ -28,13 +28,13 @@ class SharesMissing(Exception):
 
 async def sum_shares(
     read: ReadShares,
-    cohort: BitMap,
+    clients: BitMap,
     *,
     dimension: int,
     scheme: AdditiveSharing,
     executor: Executor,
 ) -> Uint64Vector:
-    """Return the sum, shape (dimension,), of the shares of exactly the clients in `cohort`.
+    """Return the sum, shape (dimension,), of the shares of exactly these clients.
 
     Raises:
         SharesMissing: not all of them are stored.
@@ -42,23 +42,20 @@ async def sum_shares(
     """
     loop = asyncio.get_running_loop()
     total = np.zeros(dimension, np.uint64)
-    added = 0
     under_way: asyncio.Future[Uint64Vector] | None = None
-    async for shares in _batches(read, cohort, dimension):
+    for batch in _batches(clients, dimension):
+        shares = await read(batch)
+        if len(shares) != len(batch):
+            raise SharesMissing
         if under_way is not None:
             total += await under_way
         under_way = loop.run_in_executor(executor, scheme.add, shares, dimension)
-        added += len(shares)
     if under_way is not None:
         total += await under_way
-    if added != len(cohort):
-        raise SharesMissing
     return total
 
 
-async def _batches(read: ReadShares, cohort: BitMap, dimension: int) -> AsyncIterator[list[Share]]:
-    most = max(1, min(_LARGEST_BATCH, _BATCH_BYTES // (8 * dimension)))
-    after_client = -1
-    while rows := await read(after_client, most):
-        after_client = rows[-1][0]
-        yield [share for client, share in rows if client in cohort]
+def _batches(clients: BitMap, dimension: int) -> Iterator[list[int]]:
+    size = max(1, min(_LARGEST_BATCH, _BATCH_BYTES // (8 * dimension)))
+    for start in range(0, len(clients), size):
+        yield list(clients[start : start + size])

@@ -1,6 +1,7 @@
 """Takes envelopes in: judged in threads, stored in batches, acknowledged once they are durable."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
@@ -12,6 +13,7 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
+from shoal_compute.tally import Tallies
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.envelope import parse, unframe
@@ -48,6 +50,7 @@ class Uploads:
         book: ManifestBook,
         clock: Callable[[], datetime],
         executor: Executor,
+        tallies: Tallies,
         metrics: Metrics,
         wake: asyncio.Event,
     ) -> None:
@@ -56,6 +59,7 @@ class Uploads:
         self._book = book
         self._clock = clock
         self._executor = executor
+        self._tallies = tallies
         self._metrics = metrics
         self._wake = wake
         self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=JUDGING_THREADS)
@@ -142,23 +146,25 @@ class Uploads:
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[Outcome]:
         outcomes = await self._storage.run(add_shares, shares)
-        stored = 0
+        stored: dict[str, list[AcceptedShare]] = defaultdict(list)
         for share, outcome in zip(shares, outcomes, strict=True):
             if outcome is Outcome.STORED:
-                stored += 1
-                self._note(share)
+                stored[share.round_id].append(share)
+        for round_id, fresh in stored.items():
+            known = self._rounds.live.get(round_id)
+            if known is not None:
+                self._note(known, fresh)
         self._metrics.batch_size.observe(len(shares))
-        self._metrics.shares_stored.inc(stored)
+        self._metrics.shares_stored.inc(sum(map(len, stored.values())))
         return outcomes
 
-    def _note(self, share: AcceptedShare) -> None:
-        known = self._rounds.live.get(share.round_id)
-        if known is None:
-            return
-        known.held.add(share.client)
+    def _note(self, known: Round, fresh: list[AcceptedShare]) -> None:
+        known.held.update(share.client for share in fresh)
         if known.phase is Phase.ANNOUNCED:
             self._metrics.moved(known.phase, Phase.COLLECTING)
             known.phase = Phase.COLLECTING
+        if known.phase is Phase.COLLECTING:
+            self._tallies.count(known, fresh)
         if len(known.held) == known.spec.body.population_size:
             self._wake.set()
 

@@ -1,0 +1,109 @@
+"""Running sums of the shares that are stored, so that little is left to add when a cohort is known.
+
+A tally says exactly which clients it counts, so it need not be complete, or survive a restart:
+what the cohort has beyond it is read from the store and added, what it has beyond the cohort is
+read and subtracted.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import structlog
+from pyroaring import BitMap
+
+from shoal_compute.rounds import Round
+from shoal_compute.shares import AcceptedShare
+from shoal_compute.summing import ReadShares, sum_shares
+from shoal_hosting.logs import describe_exception
+from shoal_protocol.encoding import Uint64Vector
+from shoal_protocol.sharing import Share
+
+# Shares that wait to be counted are in memory: beyond this they are left to the end.
+_WAITING_BYTES: Final = 16 << 20
+
+log = structlog.get_logger()
+
+
+@dataclass
+class _Tally:
+    total: Uint64Vector
+    counted: BitMap = field(default_factory=BitMap)
+    under_way: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+class Tallies:
+    """One running sum for each round that has shares. For one event loop."""
+
+    def __init__(self, executor: Executor) -> None:
+        """Add up on `executor`."""
+        self._executor = executor
+        self._tallies: dict[str, _Tally] = {}
+        self._waiting_bytes = 0
+
+    def count(self, known: Round, stored: Sequence[AcceptedShare]) -> None:
+        """Begin to add shares, each of which was just stored, to the round's running sum."""
+        size = sum(len(share.share.payload) for share in stored)
+        if self._waiting_bytes + size > _WAITING_BYTES:
+            return
+        tally = self._tallies.get(known.id)
+        if tally is None:
+            tally = _Tally(np.zeros(known.spec.body.dimension, np.uint64))
+            self._tallies[known.id] = tally
+        self._waiting_bytes += size
+        task = asyncio.get_running_loop().create_task(self._count(known, tally, stored, size))
+        tally.under_way.add(task)
+        task.add_done_callback(tally.under_way.discard)
+
+    async def _count(
+        self, known: Round, tally: _Tally, stored: Sequence[AcceptedShare], size: int
+    ) -> None:
+        shares = [share.share for share in stored]
+        try:
+            added = await self._add(known, shares)
+        except Exception as error:  # noqa: BLE001 -- what is not counted is read from the store
+            log.error("shares were not counted as they came", **describe_exception(error))
+        else:
+            tally.total += added
+            tally.counted.update(share.client for share in stored)
+        finally:
+            self._waiting_bytes -= size
+
+    async def _add(self, known: Round, shares: list[Share]) -> Uint64Vector:
+        loop = asyncio.get_running_loop()
+        dimension = known.spec.body.dimension
+        return await loop.run_in_executor(
+            self._executor, known.intake.scheme.add, shares, dimension
+        )
+
+    async def total(self, known: Round, cohort: BitMap, read: ReadShares) -> Uint64Vector:
+        """Return the sum, shape (d,), of the shares of exactly the clients in `cohort`.
+
+        Raises:
+            SharesMissing: not all of them are stored.
+            StorageUnavailable: try again later.
+        """
+        tally = self._tallies.get(known.id)
+        if tally is not None and tally.under_way:
+            await asyncio.wait(tally.under_way)
+
+        async def over(clients: BitMap) -> Uint64Vector:
+            return await sum_shares(
+                read,
+                clients,
+                dimension=known.spec.body.dimension,
+                scheme=known.intake.scheme,
+                executor=self._executor,
+            )
+
+        if tally is None or len(tally.counted ^ cohort) >= len(cohort):
+            return await over(cohort)
+        counted, total = tally.counted, tally.total.copy()
+        return total + await over(cohort - counted) - await over(counted - cohort)
+
+    def drop(self, round_id: str) -> None:
+        """Forget the running sum of a round that needs it no more."""
+        self._tallies.pop(round_id, None)

@@ -1,0 +1,321 @@
+"""Compute nodes in one process, on a made-up network with a clock that is moved by hand."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from nacl.public import PrivateKey
+from pyroaring import BitMap
+from starlette.types import ASGIApp
+
+from shoal_compute.assembly import Service, assemble
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import Card, Party
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Holdings,
+    PartialSum,
+    Vote,
+    cohort_digest,
+)
+from shoal_protocol.documents import Signed, decode, from_json, sign
+from shoal_protocol.encoding import canonical_json, decode_uint64, encode_clients
+from shoal_protocol.envelope import Header, frame, seal
+from shoal_protocol.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.ring import from_ring, to_ring
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import AdditiveSharing
+from tests.hosting.certificates import make_identity
+from tests.protocol import examples
+from tests.protocol.examples import OPENED_AT, client_key, random_bytes, signing_key
+
+NODES = 3
+POPULATION = BitMap(range(12))
+SHARING = AdditiveSharing()
+CERTIFICATE = make_identity().pem
+SECOND = timedelta(seconds=1)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = OPENED_AT
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """Carries requests to the applications by host name; `cut` hosts cannot be reached."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, ASGIApp] = {}
+        self.cut: set[str] = set()
+        self.requests: list[tuple[str, str, str]] = []  # host, method, path
+        self.lost_replies: set[str] = set()  # hosts that act, and whose answer never comes
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        self.requests.append((host, request.method, request.url.path))
+        if host in self.cut or host not in self.apps:
+            raise httpx.ConnectError("no route")
+        response = await httpx.ASGITransport(self.apps[host]).handle_async_request(request)
+        if host in self.lost_replies:
+            raise httpx.ReadTimeout("the answer was lost")
+        return response
+
+
+class Aggregator:
+    """Takes partial sums and abandonments as the real one does, and remembers them."""
+
+    def __init__(self, consortium: Consortium) -> None:
+        self.consortium = consortium
+        self.sums: dict[str, dict[str, Signed[PartialSum]]] = defaultdict(dict)
+        self.abandonments: dict[str, dict[str, Signed[Abandonment]]] = defaultdict(dict)
+        self.called_off: dict[str, Signed[Abandonment]] = {}
+        self.unknown: set[str] = set()
+
+    def call_off(self, spec: RoundSpec) -> Signed[Abandonment]:
+        body = Abandonment(
+            manifest=spec.manifest,
+            round=spec.digest,
+            party="aggregator",
+            reason=AbandonmentReason(code="partial_sums_missing"),
+        )
+        self.called_off[spec.digest] = sign(body, "aggregator", signing_key("aggregator"))
+        return self.called_off[spec.digest]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        _, _, _, round_id, what = scope["path"].split("/")
+        body = (await receive())["body"]
+        status, reply = self._answer(scope["method"], round_id, what, body)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": reply})
+
+    def _answer(self, method: str, round_id: str, what: str, body: bytes) -> tuple[int, bytes]:
+        if round_id in self.unknown:
+            return 404, b"{}"
+        if (method, what) == ("GET", "abandonment"):
+            off = self.called_off.get(round_id)
+            return (404, b"{}") if off is None else (200, off.encode())
+        if round_id in self.called_off:
+            return 410, b"{}"
+        kind = PartialSum if what == "partial-sums" else Abandonment
+        signed: Signed[Any] = decode(body, kind)
+        self.consortium.verify(signed)
+        kept: dict[str, Signed[Any]] = (
+            self.sums if kind is PartialSum else self.abandonments  # type: ignore[assignment]
+        )[round_id]
+        if kept.setdefault(signed.signer, signed).digest != signed.digest:
+            return 409, b"{}"
+        return 201, b"{}"
+
+
+def party(node: int, name: str | None = None) -> Party:
+    name = name or f"compute-{node}"
+    private = PrivateKey(examples.box_private_key(node))
+    card = Card(
+        role="compute",
+        name=name,
+        operator=f"Operator of {name}",
+        verify_key=bytes(signing_key(name).verify_key).hex(),
+        box_key=bytes(private.public_key).hex(),
+    )
+    return Party(Path(), card, signing_key(name), private)
+
+
+def consortium(nodes: int = NODES, **changes: Any) -> Consortium:
+    """Return the examples' consortium, with certificates that a TLS context can read."""
+    parties = tuple(
+        ComputeParty(
+            **examples.service(f"compute-{node}") | {"certificate": CERTIFICATE},
+            box_key=examples.box_key(node).hex(),
+        )
+        for node in range(nodes)
+    )
+    aggregator = ServiceParty(**examples.service("aggregator") | {"certificate": CERTIFICATE})
+    return examples.consortium(**{"compute_nodes": parties, "aggregator": aggregator} | changes)
+
+
+def contribution(client: int, dimension: int) -> np.ndarray:
+    return np.arange(dimension, dtype=np.int64) * 1000 - 7 * client
+
+
+class Federation:
+    """Nodes `compute-0` and so on, each with a directory of its own, and an aggregator."""
+
+    def __init__(self, directory: Path, *, trust: Consortium | None = None) -> None:
+        self.directory = directory
+        self.consortium = trust or consortium()
+        self.names = [node.name for node in self.consortium.manifest.compute_nodes]
+        self.clock = Clock()
+        self.wire = Wire()
+        self.aggregator = Aggregator(self.consortium)
+        self.wire.apps["aggregator.example"] = self.aggregator
+        self.books: list[ManifestBook] = []
+        self.services: list[Service] = []
+        self.discarded: list[Service] = []
+        for node in range(len(self.names)):
+            self.books.append(ManifestBook(self.consortium, directory / f"{node}"))
+            self.services.append(self._assemble(node))
+
+    def _assemble(self, node: int) -> Service:
+        directory = self.directory / f"{node}"
+        directory.mkdir(exist_ok=True)
+        service = assemble(
+            party=party(node),
+            book=self.books[node],
+            data_directory=directory,
+            database_url=None,
+            clock=self.clock,
+            transport=self.wire,
+        )
+        self.wire.apps[f"compute-{node}.example"] = service.app
+        return service
+
+    def crash(self, node: int) -> None:
+        """Drop a node as it is and start it again over what it stored."""
+        self.discarded.append(self.services[node])
+        self.services[node] = self._assemble(node)
+
+    async def close(self) -> None:
+        for service in [*self.services, *self.discarded]:
+            await service.close()
+
+    def spec(self, **changes: Any) -> Signed[RoundSpec]:
+        arguments = {"manifest": self.consortium, "opened_at": self.clock()} | changes
+        opened_at = arguments["opened_at"]
+        arguments = {
+            "deadline": opened_at + 60 * SECOND,
+            "give_up_at": opened_at + 90 * SECOND,
+        } | arguments
+        return sign(examples.spec(**arguments), "trainer", signing_key("trainer"))
+
+    async def request(
+        self, node: int, method: str, path: str, content: bytes | None = None
+    ) -> httpx.Response:
+        """Call a node as somebody outside would."""
+        transport = httpx.ASGITransport(self.services[node].app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://node") as client:
+            return await client.request(method, path, content=content)
+
+    async def announce(self, spec: Signed[RoundSpec], nodes: Iterable[int] | None = None) -> None:
+        for node in range(len(self.names)) if nodes is None else nodes:
+            reply = await self.request(node, "POST", "/v1/rounds", spec.encode())
+            assert reply.status_code == 201, reply.text
+
+    async def upload(self, node: int, spec: Signed[RoundSpec], envelope: bytes) -> httpx.Response:
+        return await self.request(node, "POST", f"/v1/rounds/{spec.digest}/shares", envelope)
+
+    async def upload_all(
+        self,
+        spec: Signed[RoundSpec],
+        clients: Iterable[int] = POPULATION,
+        nodes: Iterable[int] | None = None,
+    ) -> None:
+        clients = list(clients)
+        for node in range(len(self.names)) if nodes is None else nodes:
+            body = frame(envelopes(spec.body, client)[node] for client in clients)
+            path = f"/v1/rounds/{spec.digest}/shares/bulk"
+            reply = await self.request(node, "POST", path, body)
+            assert reply.status_code == 200, reply.text
+            statuses = [outcome["status"] for outcome in reply.json()["outcomes"]]
+            assert set(statuses) <= {200, 201}, reply.text
+
+    async def step(self, nodes: Iterable[int] | None = None, times: int = 1) -> None:
+        for _ in range(times):
+            for node in range(len(self.services)) if nodes is None else nodes:
+                await self.services[node].step()
+
+    async def state(self, node: int, spec: Signed[RoundSpec]) -> dict[str, Any]:
+        reply = await self.request(node, "GET", f"/v1/rounds/{spec.digest}")
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    async def phases(self, spec: Signed[RoundSpec]) -> list[str]:
+        return [(await self.state(node, spec))["phase"] for node in range(len(self.names))]
+
+    async def documents(self, node: int, spec: Signed[RoundSpec]) -> list[Signed[Any]]:
+        reply = await self.request(node, "GET", f"/v1/rounds/{spec.digest}/documents")
+        kinds = (Holdings, Vote, PartialSum, Abandonment)
+        return [from_json(value, *kinds) for value in reply.json()["documents"]]
+
+    async def gossip(
+        self, node: int, documents: Sequence[Signed[Any]], known: Any = None
+    ) -> dict[str, Any]:
+        """Speak to a node as a peer would."""
+        message = {"documents": [each.to_json() for each in documents], "known": known or {}}
+        reply = await self.request(node, "POST", "/v1/gossip", canonical_json(message))
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
+
+    def result(self, spec: Signed[RoundSpec]) -> np.ndarray:
+        """Combine the partial sums that reached the aggregator."""
+        sums = self.aggregator.sums[spec.digest].values()
+        assert len(sums) == len(self.names)
+        assert len({signed.body.cohort for signed in sums}) == 1
+        return from_ring(SHARING.combine(decode_uint64(signed.body.values) for signed in sums))
+
+
+def expected(spec: RoundSpec, clients: Iterable[int]) -> np.ndarray:
+    return np.sum([contribution(client, spec.dimension) for client in clients], axis=0)
+
+
+def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[bytes]:
+    """Return a client's envelopes, one for each node; another `attempt` has other randomness."""
+    nodes = len(spec.compute_nodes)
+    label = f"{spec.digest} {client} {attempt}"
+    shares = SHARING.split(
+        to_ring(contribution(client, spec.dimension)),
+        client=client,
+        nodes=nodes,
+        random_bytes=random_bytes(f"seeds {label}"),
+    )
+    return [
+        seal(
+            share,
+            Header(share.kind, node, client, spec.manifest, spec.digest),
+            box_key=examples.box_key(node),
+            key=client_key(client),
+            random_bytes=random_bytes(f"ephemeral {label} {node}"),
+        )
+        for node, share in enumerate(shares)
+    ]
+
+
+def holdings(spec: RoundSpec, node: str, clients: Iterable[int]) -> Signed[Holdings]:
+    held = BitMap(clients)
+    body = Holdings(
+        manifest=spec.manifest,
+        round=spec.digest,
+        node=node,
+        clients=encode_clients(held),
+        count=len(held),
+    )
+    return sign(body, node, signing_key(node))
+
+
+def vote(spec: RoundSpec, node: str, cohort: Iterable[int]) -> Signed[Vote]:
+    chosen = BitMap(cohort)
+    body = Vote(
+        manifest=spec.manifest,
+        round=spec.digest,
+        node=node,
+        cohort=cohort_digest(spec.digest, chosen),
+        cohort_size=len(chosen),
+    )
+    return sign(body, node, signing_key(node))
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

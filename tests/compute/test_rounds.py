@@ -1,0 +1,344 @@
+"""Rounds from announcement to their end: what is released, and when nothing is."""
+
+import numpy as np
+import pytest
+
+from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Vote
+from tests.compute.federation import (
+    POPULATION,
+    Federation,
+    envelopes,
+    expected,
+    holdings,
+    vote,
+)
+
+EVERYONE = ["published"] * 3
+NOBODY = ["abandoned"] * 3
+
+
+def of_kind(documents: list, kind: type) -> list:
+    return [signed for signed in documents if isinstance(signed.body, kind)]
+
+
+async def test_a_round_releases_the_sum_over_all_who_uploaded(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    assert await federation.phases(spec) == ["announced"] * 3
+    await federation.upload_all(spec, range(11))
+    assert await federation.phases(spec) == ["collecting"] * 3
+    federation.clock.move(60)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+    assert np.array_equal(federation.result(spec), expected(spec.body, range(11)))
+
+
+async def test_a_node_freezes_before_the_deadline_once_everyone_has_uploaded(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, POPULATION)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+    assert np.array_equal(federation.result(spec), expected(spec.body, POPULATION))
+
+
+async def test_the_cohort_is_whom_all_nodes_hold(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(11))
+    await federation.upload_all(spec, [11], nodes=[0, 2])
+    federation.clock.move(60)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+    assert np.array_equal(federation.result(spec), expected(spec.body, range(11)))
+
+
+async def test_a_cohort_below_the_minimum_releases_nothing(federation: Federation) -> None:
+    spec = federation.spec()  # of 12, 2 may be missing
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(9))
+    await federation.upload_all(spec, [9, 10], nodes=[0])
+    federation.clock.move(60)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == NOBODY
+    assert (await federation.state(1, spec))["reason"] in ("cohort_too_small", "called_off_by_node")
+    assert spec.digest not in federation.aggregator.sums
+    for node in range(3):
+        assert of_kind(await federation.documents(node, spec), PartialSum) == []
+
+
+async def test_a_node_that_gives_up_tells_the_aggregator_until_it_is_heard(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    federation.wire.cut.add("aggregator.example")
+    federation.clock.move(60)
+    await federation.step(times=2)
+    assert await federation.phases(spec) == NOBODY
+    assert federation.aggregator.abandonments == {}
+    federation.crash(0)
+    federation.wire.cut.clear()
+    federation.clock.move(10)
+    await federation.step()
+    assert set(federation.aggregator.abandonments[spec.digest]) == {
+        "compute-0",
+        "compute-1",
+        "compute-2",
+    }
+    sent = len(federation.wire.requests)
+    federation.clock.move(10)
+    await federation.step()
+    assert len(federation.wire.requests) == sent
+
+
+async def test_a_node_stops_telling_an_aggregator_that_will_never_know_the_round(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    federation.aggregator.unknown.add(spec.digest)
+    federation.clock.move(90)
+    await federation.step([0])
+    federation.clock.move(10)
+    sent = len(federation.wire.requests)
+    await federation.step([0])
+    assert [each for each in federation.wire.requests[sent:] if "aggregator" in each[0]] == []
+
+
+async def test_without_all_holdings_a_node_gives_up_in_time(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("compute-2.example")
+    await federation.step([0, 1], times=3)
+    federation.clock.move(89)
+    await federation.step([0, 1])
+    assert (await federation.phases(spec))[:2] == ["frozen"] * 2
+    federation.clock.move(1)
+    await federation.step([0, 1])
+    assert (await federation.phases(spec))[:2] == ["abandoned"] * 2
+    assert (await federation.state(0, spec))["reason"] == "holdings_missing"
+    assert (await federation.state(1, spec))["reason"] == "called_off_by_node"
+
+
+async def test_without_all_votes_a_node_gives_up_in_time(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    await federation.step([0])
+    peers = ("compute-1", "compute-2")
+    await federation.gossip(0, [holdings(spec.body, peer, POPULATION) for peer in peers])
+    await federation.step([0])
+    documents = await federation.documents(0, spec)
+    assert [signed.signer for signed in of_kind(documents, Vote)] == ["compute-0"]
+    federation.clock.move(90)
+    await federation.step([0])
+    assert (await federation.state(0, spec))["reason"] == "votes_missing"
+
+
+async def test_a_peer_that_was_down_catches_up(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("compute-2.example")
+    await federation.step([0, 1], times=2)
+    federation.wire.cut.clear()
+    federation.clock.move(6)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+
+
+async def test_a_node_learns_of_the_round_after_its_peers_have_frozen(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0, 1])
+    await federation.upload_all(spec, nodes=[0, 1])
+    await federation.step([0, 1], times=2)
+    await federation.announce(spec, [2])
+    await federation.upload_all(spec, nodes=[2])
+    federation.clock.move(2)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == EVERYONE
+    assert np.array_equal(federation.result(spec), expected(spec.body, POPULATION))
+
+
+async def test_lost_answers_make_nodes_repeat_themselves_and_change_nothing(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.lost_replies |= {"aggregator.example", "compute-1.example"}
+    for _ in range(4):
+        await federation.step(times=2)
+        federation.clock.move(6)
+    assert (await federation.phases(spec)) == ["agreed"] * 3
+    first = dict(federation.aggregator.sums[spec.digest])
+    federation.wire.lost_replies.clear()
+    federation.clock.move(6)
+    await federation.step()
+    assert await federation.phases(spec) == EVERYONE
+    assert federation.aggregator.sums[spec.digest] == first
+
+
+async def test_an_agreed_round_waits_for_the_aggregator_however_long_that_takes(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("aggregator.example")
+    await federation.step(times=3)
+    federation.clock.move(100_000)
+    await federation.step(times=2)
+    assert await federation.phases(spec) == ["agreed"] * 3
+    federation.wire.cut.clear()
+    federation.clock.move(6)
+    await federation.step()
+    assert await federation.phases(spec) == EVERYONE
+
+
+async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("aggregator.example")
+    await federation.step(times=3)
+    assert len(of_kind(await federation.documents(0, spec), PartialSum)) == 1
+    signed = federation.aggregator.call_off(spec.body)
+    federation.wire.cut.clear()
+    federation.clock.move(6)
+    await federation.step(times=2)
+    assert await federation.phases(spec) == NOBODY
+    documents = await federation.documents(0, spec)
+    assert of_kind(documents, PartialSum) == []
+    assert signed in documents
+
+
+async def test_nobody_but_the_aggregator_can_call_an_agreed_round_off(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("aggregator.example")
+    await federation.step(times=3)
+    for node in (1, 2):
+        equivocation = holdings(spec.body, f"compute-{node}", range(10))
+        await federation.gossip(0, [equivocation])
+    await federation.step([0], times=2)
+    assert (await federation.state(0, spec))["phase"] == "agreed"
+
+
+@pytest.mark.parametrize("kind", [Holdings, Vote])
+async def test_two_different_documents_of_one_signer_are_kept_and_end_the_round(
+    federation: Federation, kind: type
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    await federation.step([0])
+    make = holdings if kind is Holdings else vote
+    both = [make(spec.body, "compute-1", range(size)) for size in (12, 11)]
+    await federation.gossip(0, both)
+    await federation.gossip(0, [make(spec.body, "compute-1", range(10))])
+    await federation.step([0])
+    assert (await federation.state(0, spec))["reason"] == "misconduct"
+    federation.crash(0)
+    kept = of_kind(await federation.documents(0, spec), kind)
+    assert {each.digest for each in kept if each.signer == "compute-1"} == {
+        each.digest for each in both
+    }
+    assert federation.aggregator.sums == {}
+
+
+async def test_evidence_reaches_the_other_nodes(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0, 1])
+    await federation.upload_all(spec, nodes=[0, 1])
+    await federation.step([0, 1])
+    await federation.gossip(0, [holdings(spec.body, "compute-2", range(12))])
+    await federation.gossip(1, [holdings(spec.body, "compute-2", range(11))])
+    federation.clock.move(2)
+    await federation.step([0, 1], times=2)
+    for node in (0, 1):
+        assert (await federation.state(node, spec))["phase"] == "abandoned"
+        kept = of_kind(await federation.documents(node, spec), Holdings)
+        assert len([each for each in kept if each.signer == "compute-2"]) == 2
+
+
+async def test_votes_for_different_cohorts_end_the_round(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    await federation.step([0])
+    peers = ("compute-1", "compute-2")
+    await federation.gossip(0, [holdings(spec.body, peer, POPULATION) for peer in peers])
+    await federation.step([0])
+    await federation.gossip(0, [vote(spec.body, "compute-1", range(11))])
+    await federation.step([0])
+    assert (await federation.state(0, spec))["reason"] == "votes_differ"
+    documents = await federation.documents(0, spec)
+    assert {signed.signer for signed in of_kind(documents, Vote)} == {"compute-0", "compute-1"}
+
+
+async def test_a_peers_abandonment_ends_the_round_here(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(3), nodes=[0, 1])
+    await federation.upload_all(spec, nodes=[2])
+    federation.clock.move(60)
+    await federation.step(times=3)
+    assert await federation.phases(spec) == NOBODY
+    reasons = {(await federation.state(node, spec))["reason"] for node in range(3)}
+    assert reasons <= {"cohort_too_small", "called_off_by_node"}
+    for node in range(3):
+        kept = of_kind(await federation.documents(node, spec), Abandonment)
+        assert {signed.signer for signed in kept} == {f"compute-{peer}" for peer in range(3)}
+
+
+async def test_uploads_after_the_deadline_are_refused_even_if_nothing_froze_yet(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(11))
+    federation.clock.move(60)
+    late = await federation.upload(0, spec, envelopes(spec.body, 11)[0])
+    assert (late.status_code, late.json()["type"]) == (410, "urn:shoal:problem:too-late")
+    assert (await federation.state(0, spec))["held"] == 11
+
+
+async def test_the_same_envelope_again_is_fine_in_every_phase(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    envelope = envelopes(spec.body, 3)[0]
+    other = envelopes(spec.body, 3, attempt="second")[0]
+    for phase in ("collecting", "frozen", "published"):
+        assert (await federation.state(0, spec))["phase"] == phase
+        assert (await federation.upload(0, spec, envelope)).status_code == 200
+        refused = await federation.upload(0, spec, other)
+        assert refused.status_code == (409 if phase == "collecting" else 410)
+        await federation.step([0] if phase == "collecting" else [0, 1, 2], times=3)
+
+
+async def test_an_abandoned_round_says_so_to_whoever_uploads(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec, [1])
+    federation.clock.move(60)
+    await federation.step(times=2)
+    stored, fresh = envelopes(spec.body, 1)[0], envelopes(spec.body, 2)[0]
+    assert (await federation.upload(0, spec, stored)).status_code == 200
+    refused = await federation.upload(0, spec, fresh)
+    assert (refused.status_code, refused.json()["type"]) == (
+        410,
+        "urn:shoal:problem:round-abandoned",
+    )
