@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import opendp.prelude as dp
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
 
 from shoal_protocol.encoding import Int64Vector
 
@@ -19,7 +22,7 @@ NoiseSampler = Callable[[float, int], Int64Vector]
 LARGEST_SCALE: Final = 2.0**56
 """A draw saturates at 2^63, which is 128 scales away: never reached."""
 
-dp.enable_features("contrib")
+enable_features("contrib")  # not opendp.prelude, which would load scikit-learn
 
 
 def discrete_gaussian(scale: float, count: int) -> Int64Vector:
@@ -33,7 +36,7 @@ def discrete_gaussian(scale: float, count: int) -> Int64Vector:
     if count < 1:
         raise ValueError("a count of noise draws must be positive")
     # "i64" must be spelled out: for Python's int OpenDP takes 32 bits, and saturates there.
-    mechanism = dp.m.make_gaussian(
-        dp.vector_domain(dp.atom_domain(T="i64"), size=count), dp.l2_distance(T="f64"), scale
+    mechanism = make_gaussian(
+        vector_domain(atom_domain(T="i64"), size=count), l2_distance(T="f64"), scale
     )
     return np.array(mechanism([0] * count), dtype=np.int64)
