@@ -22,6 +22,8 @@ def write_new(path: Path, content: bytes, *, private: bool) -> None:
     pending = _write_pending(path, content, private=private)
     try:
         os.link(pending, path)  # unlike a rename, this fails if the name is taken
+    except FileExistsError:
+        raise FileExistsError(f"{path} exists already; it was left as it is") from None
     finally:
         pending.unlink()
     _sync_directory(path.parent)

@@ -9,9 +9,10 @@ from rich.text import Text
 from shoal_client.async_analyst import JobState
 from shoal_client.command.terminal import plain
 from shoal_protocol.jobs import PosteriorReport
-from shoal_protocol.phases import JobPhase
+from shoal_protocol.phases import JobPhase, Phase
 
 INTERVAL_LEVEL = 0.95
+_TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 _COLOURS = {"finished": "green", "published": "green", "failed": "red", "abandoned": "red"}
 
 
@@ -31,7 +32,9 @@ def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> Rend
         return head
     rounds = Table("round", "phase", "uploads close")
     for each in state.rounds:
-        closes = "-" if each.deadline is None else _until(each.deadline, now)
+        closes = "closed"
+        if each.deadline is not None and each.phase in _TAKING_SHARES:
+            closes = _until(each.deadline, now)
         rounds.add_row(str(each.number), _phase(each.phase), closes)
     return Group(head, rounds)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import httpx
+import pydantic
 import typer
 import typer.core
 from rich.console import Console
@@ -22,6 +23,7 @@ from rich.text import Text
 from shoal_client.async_analyst import JobFailed, JobRefused
 from shoal_client.peer import Unavailable
 from shoal_hosting.security import StartupRefused
+from shoal_protocol.documents import describe
 from shoal_protocol.errors import ProtocolError
 
 Result = TypeVar("Result")
@@ -115,6 +117,8 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
         fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)
     except OSError as error:
         fail(_of_file(error), ExitStatus.MISTAKE)
+    except pydantic.ValidationError as error:
+        fail(describe(error), ExitStatus.MISTAKE)
     except (ValueError, StartupRefused) as error:
         fail(str(error), ExitStatus.MISTAKE)
 
