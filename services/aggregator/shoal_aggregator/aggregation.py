@@ -6,26 +6,20 @@ from typing import Final
 import numpy as np
 
 from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
-from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import decode_uint64, encode_uint64
-from shoal_protocol.errors import WrongCohort, WrongLength, WrongRound, WrongSigner
+from shoal_protocol.errors import WrongCohort, WrongLength
 from shoal_protocol.rounds import RoundSpec
 
 _RESIDUE_BYTES: Final = 8
 
 
-def check_partial_sum(signed: Signed[PartialSum], spec: RoundSpec) -> None:
-    """Refuse a partial sum that cannot be part of the round's result; its signature was checked.
+def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
+    """Refuse a partial sum of this round that cannot be part of its result.
 
     Raises:
-        WrongSigner, WrongRound, WrongCohort, WrongLength
+        WrongCohort, WrongLength
         MalformedDocument: the values are not whole residues.
     """
-    body = signed.body
-    if body.node != signed.signer:
-        raise WrongSigner("a Compute node signs its own partial sum")
-    if body.round != spec.digest:
-        raise WrongRound
     if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"

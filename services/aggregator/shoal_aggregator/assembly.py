@@ -36,9 +36,13 @@ class Service:
         """Do all the work that is due now, once."""
         await self.aggregator.step()
 
+    def stop_waiting(self) -> None:
+        """Answer all long polls now: the service is about to stop."""
+        self.aggregator.changes.close()
+
     async def close(self) -> None:
         """End long polls and let go of the database."""
-        self.aggregator.changes.close()
+        self.stop_waiting()
         await self.storage.close()
 
 

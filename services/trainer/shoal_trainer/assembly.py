@@ -50,9 +50,13 @@ class Service:
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
+    def stop_waiting(self) -> None:
+        """Answer all long polls now: the service is about to stop."""
+        self.resources.changes.close()
+
     async def close(self) -> None:
         """End long polls and connections, and let go of the database."""
-        self.resources.changes.close()
+        self.stop_waiting()
         await self.runner.close()
         await self.peers.close()
         await self.resources.storage.close()
