@@ -1,36 +1,776 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
+from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import httpx
+import nacl.utils
 import numpy as np
 import pytest
+from nacl.signing import SigningKey
+from pyroaring import BitMap
 
-from shoal_protocol.documents import Signed
+from shoal_client.holder import DataHolder
+from shoal_client.noise import discrete_gaussian
+from shoal_client.parties import next_manifest
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_client.state import State
+from shoal_client.status import HolderStatus, RoundStatus
+from shoal_hosting.manifest_routes import bundle
+from shoal_protocol import envelope
 from shoal_protocol.jobs import JobRequest
-from tests.client.world import QUERY, World
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.queries import SecondMoments
+from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
+
+CLIENTS = 12
+EVERYONE = range(CLIENTS)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+    return World(tmp_path, CLIENTS)
 
 
-async def joined(world: World, holder) -> Signed[JobRequest]:
+@pytest.fixture
+async def holder(world: World) -> AsyncIterator[DataHolder]:
+    opened = world.holder()
+    yield opened
+    await opened.close()
+
+
+def policy(**changes: Any) -> Policy:
+    return Policy.model_validate(POLICY.model_dump() | changes)
+
+
+def encoded(world: World, clients: range = EVERYONE) -> np.ndarray:
+    return np.sum([QUERY.encode(world.records.of(k, COLUMNS)) for k in clients], axis=0)
+
+
+async def only_round(holder: DataHolder) -> RoundStatus:
+    [job] = (await holder.status()).jobs
+    [only] = job.rounds
+    return only
+
+
+async def steps(world: World, holder: DataHolder, count: int, seconds: float = 10.0) -> None:
+    for _ in range(count):
+        await holder.step()
+        world.clock.pass_seconds(seconds)
+
+
+# Joining
+
+
+async def test_it_joins_a_job_for_all_clients_with_signed_joins(
+    world: World, holder: DataHolder
+) -> None:
     request = world.submit()
     await holder.step()
-    return request
+    assert sorted(world.trainer.joined[request.digest]) == list(EVERYONE)
+    [job] = (await holder.status()).jobs
+    assert (job.joins, job.declined, job.ended) == ({"acknowledged": CLIENTS}, 0, None)
 
 
-async def test_a_data_holder_joins_a_job_and_answers_its_round(world: World) -> None:
+async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    sent: list[bytes] = []
+
+    def lose_answers(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/joins"):
+            sent.append(request.content)
+            raise httpx.ReadTimeout("the answer was lost")
+        return None
+
+    world.scripts["trainer"] = lose_answers
+    await steps(world, holder, 3)
+    del world.scripts["trainer"]
+    await holder.step()
+    assert len(sent) > 1 and len(set(sent)) == 1
+    assert sorted(world.trainer.joined[request.digest]) == list(EVERYONE)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"analysts": ()}, "the analyst is not among"),
+        ({"columns": ("age",)}, "the column 'pressure'"),
+        ({"maximum_epsilon": 0.5}, "epsilon and delta"),
+        ({"minimum_population": 11}, "minimum_population"),
+    ],
+)
+async def test_the_owners_rules_decide(world: World, rules: dict[str, Any], reason: str) -> None:
+    holder = world.holder(policy=policy(**rules))
+    request = world.submit()
+    await steps(world, holder, 2)
+    status = await holder.status()
+    assert status.jobs == ()
+    assert reason in status.refused[request.digest]
+    assert request.digest not in world.trainer.joined
+    await holder.close()
+
+
+async def test_a_refused_job_may_be_joined_under_new_rules_after_a_restart(world: World) -> None:
+    world.submit()
+    holder = world.holder(policy=policy(analysts=()))
+    await holder.step()
+    await holder.close()
     holder = world.holder()
-    request = await joined(world, holder)
-    assert sorted(world.trainer.joined[request.digest]) == list(range(12))
+    await holder.step()
+    assert len((await holder.status()).jobs) == 1
+    await holder.close()
+
+
+async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> None:
+    world.records = Records(("age",), world.records.values[:, :1], world.records.starts)
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    assert "no column 'pressure'" in (await holder.status()).refused[request.digest]
+    await holder.close()
+
+
+async def test_a_request_by_somebody_else_is_refused(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    forged = JobRequest.model_validate(request.body.model_dump() | {"minimum_population": 11})
+    listed = world.trainer.requests
+    listed[forged.digest] = replace(request, body=forged).encode()  # the old signature
+    listed["0" * 64] = request.encode()  # not the job that it is listed as
+    await holder.step()
+    status = await holder.status()
+    assert [job.job for job in status.jobs] == [request.digest]
+    assert set(status.refused) == {forged.digest, "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b'{"jobs":[{"job":"../../secret"}]}', b'{"jobs":[7]}', b'{"jobs":{"job":"x"}}'],
+    ids=["no JSON", "a list", "a path", "a number", "no list"],
+)
+async def test_a_broken_list_of_jobs_is_survived(
+    world: World, holder: DataHolder, body: bytes
+) -> None:
+    world.scripts["trainer"] = lambda request: httpx.Response(200, content=body)
+    await holder.step()
+    assert all(request.url.path == "/v1/jobs" for request in world.requests)
+    del world.scripts["trainer"]
+    request = world.submit()
+    world.clock.pass_seconds(1)
+    await holder.step()
+    assert request.digest in world.trainer.joined
+
+
+async def test_clients_with_more_records_than_the_job_takes_do_not_join(world: World) -> None:
+    starts = np.array([0, 2, *range(3, CLIENTS + 1)])
+    world.records = Records(COLUMNS, world.records.values, starts)
+    holder = world.holder(keys=world.keys[: CLIENTS - 1])
+    request = world.submit()
+    await holder.step()
+    assert sorted(world.trainer.joined[request.digest]) == list(range(1, CLIENTS - 1))
+    assert (await holder.status()).jobs[0].declined == 1
+    await holder.close()
+
+
+async def test_clients_that_are_not_on_the_roster_do_not_join(world: World) -> None:
+    keys = [SigningKey(b"s" * 32), *world.keys[1:]]
+    holder = world.holder(keys=keys)
+    request = world.submit()
+    await holder.step()
+    assert sorted(world.trainer.joined[request.digest]) == list(range(1, CLIENTS))
+    assert (await holder.status()).enrolled == CLIENTS - 1
+    await holder.close()
+
+
+async def test_the_budget_holds_over_jobs_that_run_at_the_same_time(world: World) -> None:
+    holder = world.holder(policy=policy(maximum_epsilon=1.2))
+    first, second = world.submit(), world.submit()
+    await holder.step()
+    assert first.digest in world.trainer.joined
+    assert "within its budget" in (await holder.status()).refused[second.digest]
+    await holder.close()
+
+
+async def test_what_a_failed_job_did_not_spend_can_be_spent_again(world: World) -> None:
+    holder = world.holder(policy=policy(maximum_epsilon=1.2))
+    first = world.submit()
+    await holder.step()
+    world.trainer.ended.add(first.digest)
+    await holder.step()
+    second = world.submit()
+    await holder.step()
+    assert second.digest in world.trainer.joined
+    await holder.close()
+
+
+async def test_a_join_that_is_refused_is_recorded_and_not_repeated(
+    world: World, holder: DataHolder
+) -> None:
+    tries = 0
+
+    def refuse(request: httpx.Request) -> httpx.Response | None:
+        nonlocal tries
+        if not request.url.path.endswith("/joins"):
+            return None
+        tries += 1
+        return problem(410, "too-late")
+
+    world.scripts["trainer"] = refuse
+    world.submit()
+    await steps(world, holder, 3)
+    assert tries == 1
+    assert (await holder.status()).jobs[0].joins == {"too-late": CLIENTS}
+
+
+async def test_keys_and_records_must_match_in_number(world: World) -> None:
+    with pytest.raises(ValueError, match="11 keys for 12 clients"):
+        world.holder(keys=world.keys[1:])
+
+
+# Answering
+
+
+async def test_all_shares_of_all_clients_arrive_and_add_up(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    await holder.step()
     world.announce(request)
     await holder.step()
-    expected = sum(QUERY.encode(world.records.of(k, ("age", "pressure"))) for k in range(12))
-    assert np.array_equal(world.total(range(12)), expected)
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    only = await only_round(holder)
+    assert only.envelopes == {"acknowledged": CLIENTS * NODES}
+    assert (only.answers, only.ended) == (CLIENTS, "delivered")
+
+
+async def test_real_noise_is_added_per_client(world: World) -> None:
+    """One client, one coordinate: the noise is 0 with probability below 1e-5; over all 12
+    clients and 6 coordinates, all at once, below 1e-300."""
+    holder = world.holder(noise=discrete_gaussian)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    for client in EVERYONE:
+        assert (world.total([client]) != encoded(world, range(client, client + 1))).any()
+    await holder.close()
+
+
+async def test_only_clients_of_the_population_answer(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request, population=BitMap(range(2, CLIENTS)))
+    await holder.step()
+    assert [sorted(node.held) for node in world.nodes] == [list(range(2, CLIENTS))] * NODES
+    assert (await only_round(holder)).answers == CLIENTS - 2
+
+
+async def test_two_rounds_are_answered_one_after_the_other(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit(task=TASK.model_copy(update={"projection": True}))
+    await holder.step()
+    moments = SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))
+    world.announce(request, 0, query=moments, mu=PRIVACY.mu * 0.2**0.5)
+    await holder.step()
+    for node in world.nodes:
+        node.held.clear()
+    world.announce(request, 1, mu=PRIVACY.mu * 0.8**0.5)
+    await holder.step()
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    spent = await holder.spent()
+    assert list(spent.values()) == pytest.approx([PRIVACY.mu**2] * CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"colluders": 1},
+        {"dropouts": 1},
+        {"mu": PRIVACY.mu * 1.001},
+        {"population": BitMap(range(CLIENTS - 3)), "dropouts": 1},
+        {"query": SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))},
+    ],
+    ids=["fewer colluders", "fewer dropouts", "dearer", "smaller population", "another query"],
+)
+async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
+    world: World, holder: DataHolder, changes: dict[str, Any]
+) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request, **changes)
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert job.ended is not None and job.ended.startswith("refused: ")
+    world.announce(request, 1)
+    await steps(world, holder, 2)
+    assert all(node.held == {} for node in world.nodes)
+    assert await holder.ledger() == []
+
+
+async def test_rounds_that_cost_more_than_the_job_together_are_refused(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request, 0, mu=PRIVACY.mu * 0.8)
+    await holder.step()
+    world.announce(request, 1, mu=PRIVACY.mu * 0.7)
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert "cost more" in str(job.ended)
+    assert len(await holder.ledger()) == CLIENTS
+
+
+async def test_rules_that_were_narrowed_since_joining_are_kept(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    await holder.close()
+    holder = world.holder(policy=policy(columns=("age",)))
+    world.announce(request)
+    await holder.step()
+    assert "pressure" in str((await holder.status()).jobs[0].ended)
+    assert all(node.held == {} for node in world.nodes)
+    await holder.close()
+
+
+async def test_a_spec_not_signed_by_the_trainer_is_not_believed(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    await holder.step()
+    spec = world.announce(request).body
+    world.show(spec, signer="aggregator")
+    await holder.step()
+    assert (await holder.status()).jobs[0].rounds == ()
+    world.show(spec)
+    await holder.step()
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+
+
+async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.clock.pass_seconds(60)
+    await holder.step()
+    assert (await only_round(holder)).ended == "missed"
+    assert await holder.ledger() == []
+    world.announce(request, 1)  # the job goes on, and so do we
+    await holder.step()
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+
+
+async def test_a_second_spec_for_the_same_round_is_never_answered(
+    world: World, holder: DataHolder
+) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request, 0)
+    await holder.step()
+    before = [dict(node.held) for node in world.nodes]
+    world.clock.pass_seconds(1)
+    world.announce(request, 0)
+    await steps(world, holder, 3)
+    assert [node.held for node in world.nodes] == before
+    assert len(await holder.ledger()) == CLIENTS
+
+
+async def test_a_finished_job_ends_here_too(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    world.trainer.ended.add(request.digest)
+    await holder.step()
+    assert (await holder.status()).jobs[0].ended == "wrong-phase"
+    count = len(world.requests)
+    await holder.step()
+    assert len(world.requests) == count + 1  # only the list of jobs
+
+
+# Sending
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+async def test_one_request_carries_many_envelopes_or_one(world: World, bulk: bool) -> None:
+    holder = world.holder(bulk=bulk)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    assert [len(node.bodies) for node in world.nodes] == [1 if bulk else CLIENTS] * NODES
+    await holder.close()
+
+
+async def test_a_single_client_sends_a_single_envelope(world: World) -> None:
+    one = Records(COLUMNS, world.records.values[3:4], np.array([0, 1]))
+    holder = world.holder(keys=world.keys[3:4], records=one)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    for node in world.nodes:
+        assert [envelope.parse(body).header.client for body in node.bodies] == [3]
+    await holder.close()
+
+
+async def test_a_node_that_is_down_gets_the_same_bytes_when_it_is_back(
+    world: World, holder: DataHolder
+) -> None:
+    sent: set[bytes] = set()
+
+    def down(request: httpx.Request) -> httpx.Response:
+        sent.add(request.content)
+        raise httpx.ConnectError("refused")
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = down
+    await steps(world, holder, 3)
+    assert len(sent) == 1
+    assert (await only_round(holder)).envelopes == {"acknowledged": 24, "pending": 12}
+    del world.scripts["compute-1"]
+    await holder.step()
+    assert set(world.nodes[1].bodies) == sent
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+
+
+async def test_a_lost_answer_is_made_up_for_with_the_same_bytes(
+    world: World, holder: DataHolder
+) -> None:
+    lost = 0
+
+    def lose_the_first_answers(request: httpx.Request) -> httpx.Response | None:
+        nonlocal lost
+        lost += 1
+        if lost > 2:
+            return None
+        world.nodes[2].answer(request)
+        raise httpx.ReadTimeout("the answer was lost")
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-2"] = lose_the_first_answers
+    await steps(world, holder, 4)
+    assert len(world.nodes[2].bodies) == 3
+    assert (await only_round(holder)).envelopes == {"acknowledged": 36}
+
+
+async def test_a_busy_node_is_left_alone_for_as_long_as_it_asks(
+    world: World, holder: DataHolder
+) -> None:
+    times: list[float] = []
+    begin = world.clock.now
+
+    def busy(request: httpx.Request) -> httpx.Response:
+        times.append((world.clock.now - begin).total_seconds())
+        return problem(503, "not-ready", **{"Retry-After": "20"})
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-0"] = busy
+    await steps(world, holder, 50, seconds=1)
+    assert len(times) in (2, 3)
+    assert all(later - earlier >= 20 for earlier, later in pairwise(times))
+
+
+async def test_refusals_are_recorded_per_client_and_never_repeated(
+    world: World, holder: DataHolder
+) -> None:
+    asked: list[int] = []
+
+    def picky(request: httpx.Request) -> httpx.Response:
+        listed = []
+        for each in envelope.unframe(request.content):
+            client = envelope.parse(each).header.client
+            asked.append(client)
+            status, code = {0: (409, "conflicting-share"), 1: (403, "revoked-client")}.get(
+                client, (201, "")
+            )
+            listed.append({"status": status, "problem": {"type": f"urn:shoal:problem:{code}"}})
+        return httpx.Response(200, json={"outcomes": listed})
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-0"] = picky
+    await steps(world, holder, 3)
+    assert sorted(asked) == list(EVERYONE)
+    assert (await only_round(holder)).envelopes == {
+        "acknowledged": 34,
+        "conflicting-share": 1,
+        "revoked-client": 1,
+    }
+
+
+async def test_envelopes_that_a_node_could_not_store_are_sent_again(
+    world: World, holder: DataHolder
+) -> None:
+    bulk_sizes: list[int] = []
+
+    def half_full(request: httpx.Request) -> httpx.Response:
+        each = list(envelope.unframe(request.content)) if b"bulk" in request.url.raw_path else [b""]
+        bulk_sizes.append(len(each))
+        stored = len(each) // 2 + 1
+        listed = [{"status": 201 if k < stored else 503} for k in range(len(each))]
+        if len(each) == 1:
+            return httpx.Response(201)
+        return httpx.Response(200, json={"outcomes": listed})
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-0"] = half_full
+    await steps(world, holder, 4)
+    assert bulk_sizes == [12, 5, 2]
+    assert (await only_round(holder)).envelopes == {"acknowledged": 36}
+
+
+async def test_a_body_that_is_too_large_is_sent_in_halves(world: World, holder: DataHolder) -> None:
+    def narrow(request: httpx.Request) -> httpx.Response | None:
+        return problem(413, "content-too-large") if len(request.content) > 1000 else None
+
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    for node in range(NODES):
+        world.scripts[f"compute-{node}"] = narrow
+    await holder.step()
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+
+
+async def test_nothing_is_sent_once_the_round_is_over(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    world.clock.pass_seconds(120)
+    del world.scripts["compute-1"]
+    await holder.step()
+    assert world.nodes[1].held == {}
+    only = await only_round(holder)
+    assert (only.ended, only.envelopes) == ("over", {"acknowledged": 24, "unsent": 12})
+
+
+async def test_no_request_names_a_client_in_its_address(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    await holder.step()
+    spec = world.announce(request)
+    await holder.step()
+    for sent in world.requests:
+        path = sent.url.raw_path.decode().replace(request.digest, "").replace(spec.digest, "")
+        assert path in {
+            "/v1/jobs?phase=enrolling",
+            "/v1/jobs//request",
+            "/v1/jobs//joins",
+            "/v1/jobs//rounds/0",
+            "/v1/jobs//rounds/1",
+            "/v1/rounds//shares/bulk",
+        }
+
+
+# Crashes
+
+
+class Crash(BaseException):
+    """The process is killed: nothing after this runs, not even a handler of exceptions."""
+
+
+async def run_with_crashes(world: World, crash_at: int) -> tuple[bool, HolderStatus]:
+    """Run one job to its end; the first process is killed at its request number `crash_at`,
+    after the peer got the request and before the holder got the answer."""
+    count = 0
+    crashed = False
+    plain = world.transport.handler
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        nonlocal count, crashed
+        answer = plain(request)
+        count += 1
+        if count == crash_at:
+            crashed = True
+            raise Crash
+        return answer
+
+    request = world.submit()
+    holder = world.holder(transport=httpx.MockTransport(handler))
+    announced = False
+    for _ in range(8):
+        try:
+            await holder.step()
+        except BaseExceptionGroup as group:
+            assert group.split(Crash)[1] is None
+        except Crash:
+            pass
+        else:
+            world.clock.pass_seconds(2)
+            if not announced and len(world.trainer.joined.get(request.digest, {})) == CLIENTS:
+                world.announce(request)
+                announced = True
+            continue
+        await holder.close()
+        holder = world.holder(transport=httpx.MockTransport(handler))
     status = await holder.status()
-    assert status.jobs[0].joins == {"acknowledged": 12}
-    assert status.jobs[0].rounds[0].envelopes == {"acknowledged": 36}
+    entries = await holder.ledger()
+    assert sorted(entry.client for entry in entries) == list(EVERYONE)
+    await holder.close()
+    return crashed, status
+
+
+@pytest.mark.parametrize("crash_at", range(1, 13))
+async def test_a_crash_at_any_request_loses_nothing_and_sends_nothing_twice_anew(
+    world: World, crash_at: int
+) -> None:
+    crashed, status = await run_with_crashes(world, crash_at)
+    assert crashed
+    [job] = status.jobs
+    assert job.rounds[0].envelopes == {"acknowledged": CLIENTS * NODES}
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    for node in world.nodes:  # whatever was sent more than once was sent as the same bytes
+        sent = {each for body in node.bodies for each in envelope.unframe(body)}
+        assert len(sent) == CLIENTS
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["add_job", "settle_joins", "add_round", "record_answers", "settle_envelopes", "end_round"],
+)
+@pytest.mark.parametrize("before", [True, False], ids=["before the write", "after the write"])
+async def test_a_crash_around_any_write_is_survived(
+    world: World, operation: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = getattr(State, operation)
+
+    def cut(self: State, *args: Any, **kwargs: Any) -> Any:
+        if not before:
+            whole(self, *args, **kwargs)
+        raise OSError("killed")
+
+    request = world.submit()
+    monkeypatch.setattr(State, operation, cut)
+    holder = world.holder()
+    for announced in (False, True):
+        try:
+            await holder.step()
+        except (OSError, ExceptionGroup):
+            break
+        if not announced:
+            world.announce(request)
+    await holder.close()
+    monkeypatch.setattr(State, operation, whole)
+    holder = world.holder()
+    await holder.step()
+    if not world.trainer.specs:
+        world.announce(request)
+    await steps(world, holder, 2, seconds=1)
+    assert (await only_round(holder)).envelopes == {"acknowledged": CLIENTS * NODES}
+    assert len(await holder.ledger()) == CLIENTS
+    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    for node in world.nodes:
+        assert len({each for body in node.bodies for each in envelope.unframe(body)}) == CLIENTS
+    await holder.close()
+
+
+# Manifest versions
+
+
+async def test_a_newer_manifest_is_fetched_when_a_job_is_bound_to_it(
+    world: World, holder: DataHolder
+) -> None:
+    roster = world.consortium.roster.with_revoked([5])
+    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    later = world.consortium.successor(newer.encode(), roster.encode())
+
+    def relay(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path == "/v1/manifest":
+            return httpx.Response(200, content=bundle(later))
+        return None
+
+    world.scripts["trainer"] = relay
+    world.consortium = later
+    request = world.submit()
+    await holder.step()
+    assert world.book.current.digest == later.digest
+    assert sorted(world.trainer.joined[request.digest]) == [k for k in EVERYONE if k != 5]
+
+
+async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
+    world: World, holder: DataHolder
+) -> None:
+    roster = world.consortium.roster.with_revoked([5])
+    stolen = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    forged = replace(stolen, signature="00" * 64)
+    fake = Consortium(forged, roster)
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, content=bundle(fake)) if request.url.path == "/v1/manifest" else None
+    )
+    request = world.submit(manifest=stolen.digest)
+    await holder.step()
+    assert world.book.current.digest == world.consortium.digest
+    assert request.digest in (await holder.status()).refused
+
+
+# Arrangement
+
+
+async def test_another_process_prepares_the_same_answers(world: World) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        holder = world.holder(executor=pool, random_bytes=nacl.utils.random)
+        request = world.submit()
+        await holder.step()
+        world.announce(request)
+        await holder.step()
+        assert np.array_equal(world.total(EVERYONE), encoded(world))
+        await holder.close()
+
+
+def test_run_steps_until_it_is_told_to_stop(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    seen: list[int] = []
+
+    def done(status: HolderStatus) -> bool:
+        seen.append(len(status.jobs))
+        if request.digest in world.trainer.joined and not world.trainer.specs:
+            world.announce(request)
+        return bool(status.jobs and status.jobs[0].rounds)
+
+    status = holder.run(until=done, poll_seconds=0.0)
     assert status.jobs[0].rounds[0].ended == "delivered"
+    assert len(seen) >= 2
+
+
+async def test_events_never_name_a_client(world: World) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    holder = world.holder(report=lambda event, **facts: told.append((event, facts)))
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    assert {event for event, _ in told} == {
+        "job joined",
+        "round taken",
+        "envelopes settled",
+        "envelopes not sent",
+    }
+    allowed = {"job", "round", "node", "number", "reason", "joining", "declined"}
+    for _, facts in told:
+        assert facts.keys() <= allowed | {"acknowledged", "refused"}
     await holder.close()

@@ -173,6 +173,10 @@ def _converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        in_notebook = False
+    else:
+        in_notebook = True
+    if not in_notebook:
         return asyncio.run(connected())
-    with ThreadPoolExecutor(1) as notebook:  # whose own thread already runs a loop
-        return notebook.submit(asyncio.run, connected()).result()
+    with ThreadPoolExecutor(1) as own:  # a notebook's own thread already runs a loop
+        return own.submit(asyncio.run, connected()).result()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shoal_client.admission import check_round
 from shoal_client.background import Background
-from shoal_client.contribution import box_keys, seal_contribution
+from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
@@ -173,9 +173,9 @@ def seal_batch(
                 each.client,
                 SigningKey(each.seed),
                 each.records,
+                drawn,
                 random_bytes=random_bytes,
-                noise=noise,
             ),
         )
-        for each in batch
+        for each, drawn in zip(batch, draw_noise(spec, len(batch), noise), strict=True)
     ]

@@ -40,9 +40,9 @@ def make_contribution(
     """
     if spec.manifest != consortium.digest:
         raise ValueError("the spec is bound to another manifest")
-    keys = box_keys(consortium)
+    [drawn] = draw_noise(spec, 1, noise)
     return seal_contribution(
-        spec, keys, client, key, records, random_bytes=random_bytes, noise=noise
+        spec, box_keys(consortium), client, key, records, drawn, random_bytes=random_bytes
     )
 
 
@@ -51,20 +51,46 @@ def box_keys(consortium: Consortium) -> list[bytes]:
     return [bytes.fromhex(node.box_key) for node in consortium.manifest.compute_nodes]
 
 
+def draw_noise(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vector:
+    """Return the noise of so many clients, shape (clients, spec.dimension), block by block.
+
+    One draw for many clients costs far less than many draws; each client's row is its own.
+
+    Raises:
+        ValueError: the sampler did not return as many 64-bit integers as asked for.
+    """
+    blocks = []
+    for coordinates, scale in spec.noise_scales():
+        block = noise(scale, clients * coordinates)
+        # a float here would silently become an exact-looking integer further on
+        if block.dtype != np.int64 or block.shape != (clients * coordinates,):
+            raise ValueError("a noise sampler must return a vector of 64-bit integers")
+        blocks.append(block.reshape(clients, coordinates))
+    return np.concatenate(blocks, axis=1)
+
+
 def seal_contribution(
     spec: RoundSpec,
     box_keys: Sequence[bytes],
     client: int,
     key: SigningKey,
     records: NDArray[np.float64],
+    noise: Int64Vector,
     *,
     random_bytes: RandomBytes,
-    noise: NoiseSampler,
 ) -> list[bytes]:
-    """Do as `make_contribution`, given the keys of the Compute nodes that the spec names."""
-    noisy = spec.query.encode(records) + draw_noise(spec, noise)
+    """Do as `make_contribution`, with noise that was drawn for this client alone.
+
+    Raises:
+        ValueError: the records do not fit the query, or the noise does not fit the spec.
+    """
+    if noise.shape != (spec.dimension,):
+        raise ValueError("the noise must have the spec's dimension")
     shares = sharing_scheme(spec.sharing).split(
-        to_ring(noisy), client=client, nodes=len(box_keys), random_bytes=random_bytes
+        to_ring(spec.query.encode(records) + noise),
+        client=client,
+        nodes=len(box_keys),
+        random_bytes=random_bytes,
     )
     return [
         seal(
@@ -82,19 +108,3 @@ def seal_contribution(
         )
         for node, share in enumerate(shares)
     ]
-
-
-def draw_noise(spec: RoundSpec, noise: NoiseSampler) -> Int64Vector:
-    """Return one client's noise, shape (spec.dimension,), block by block.
-
-    Raises:
-        ValueError: the sampler did not return as many 64-bit integers as asked for.
-    """
-    blocks = []
-    for coordinates, scale in spec.noise_scales():
-        block = noise(scale, coordinates)
-        # a float here would silently become an exact-looking integer further on
-        if block.dtype != np.int64 or block.shape != (coordinates,):
-            raise ValueError("a noise sampler must return a vector of 64-bit integers")
-        blocks.append(block)
-    return np.concatenate(blocks)

@@ -114,6 +114,7 @@ class StateFile:
             )
         if self.one("SELECT authority FROM owner") != (authority,):
             raise ValueError(f"{self._path} belongs to another consortium")
+        self.truncate_log()  # a crash may have come between an erasure and this
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

@@ -1,0 +1,160 @@
+"""One client's answer: what the nodes can open adds up to the encoded record plus its noise."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_client.contribution import draw_noise, make_contribution
+from shoal_protocol import envelope
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import AdditiveSharing
+from tests.client.world import COLUMNS, NODES, QUERY, World, no_noise
+
+SHARING = AdditiveSharing()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def spec(world: World) -> RoundSpec:
+    return world.announce(world.submit()).body
+
+
+def contribute(world: World, spec: RoundSpec, client: int, noise=no_noise) -> list[bytes]:
+    return make_contribution(
+        spec,
+        world.consortium,
+        client,
+        world.keys[client],
+        world.records.of(client, COLUMNS),
+        random_bytes=world.random_bytes,
+        noise=noise,
+    )
+
+
+def opened(world: World, encoded: list[bytes]) -> Int64Vector:
+    shares = [
+        envelope.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
+        for each, node in zip(encoded, world.nodes, strict=True)
+    ]
+    return from_ring(SHARING.combine(SHARING.add([each], QUERY.dimension) for each in shares))
+
+
+@pytest.mark.parametrize("client", [0, 1, 2, 11])
+def test_all_shares_together_are_the_encoded_records_and_the_noise(
+    world: World, spec: RoundSpec, client: int
+) -> None:
+    drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7])
+    encoded = contribute(world, spec, client, noise=lambda scale, count: next(drawn))
+    expected = QUERY.encode(world.records.of(client, COLUMNS))
+    noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9])
+    assert np.array_equal(opened(world, encoded), expected + noise)
+
+
+def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
+    world: World, spec: RoundSpec
+) -> None:
+    for node, encoded in enumerate(contribute(world, spec, 4)):
+        parsed = envelope.parse(encoded)
+        parsed.verify(bytes(world.keys[4].verify_key))
+        kind = SHARING.kind_for(client=4, node=node, nodes=NODES)
+        assert parsed.header == envelope.Header(
+            kind=kind, node=node, client=4, manifest=spec.manifest, round_id=spec.digest
+        )
+
+
+def test_every_block_gets_noise_of_its_own_scale(world: World, spec: RoundSpec) -> None:
+    ball = SecondMomentMatrix.model_validate(QUERY.model_dump() | {"radius": 1.0})
+    spec = world.announce(world.submit(), query=ball, mu=0.1).body
+    asked: list[tuple[float, int]] = []
+
+    def recorded(scale: float, count: int) -> Int64Vector:
+        asked.append((scale, count))
+        return np.full(count, len(asked), np.int64)
+
+    drawn = draw_noise(spec, 2, recorded)
+    assert asked == [(spec.noise.scale, 6), (spec.noise.scale * np.sqrt(0.5), 6)]
+    assert drawn.tolist() == [[1, 1, 1, 2, 2, 2]] * 2
+
+
+def test_noise_for_several_clients_is_never_shared_between_them(spec: RoundSpec) -> None:
+    drawn = draw_noise(spec, 5, lambda scale, count: np.arange(count) + int(scale) * 100)
+    assert np.unique(drawn[:, :3]).size == 15
+    assert np.unique(drawn[:, 3:]).size == 15
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda scale, count: np.zeros(count),
+        lambda scale, count: np.full(count, np.nan),
+        lambda scale, count: np.zeros(count, np.int32),
+        lambda scale, count: np.zeros(count - 1, np.int64),
+        lambda scale, count: np.zeros((count, 1), np.int64),
+    ],
+    ids=["floats", "not numbers", "32 bits", "too few", "another shape"],
+)
+def test_a_sampler_that_returns_anything_but_so_many_64_bit_integers_is_refused(
+    world: World, spec: RoundSpec, noise
+) -> None:
+    with pytest.raises(ValueError, match="64-bit integers"):
+        contribute(world, spec, 0, noise=noise)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [np.array([[np.nan, 1.0]]), np.ones((2, 2)), np.ones((0, 2)), np.ones((1, 3))],
+)
+def test_records_that_do_not_fit_the_query_are_refused(
+    world: World, spec: RoundSpec, records: np.ndarray
+) -> None:
+    with pytest.raises(ValueError):
+        make_contribution(
+            spec,
+            world.consortium,
+            0,
+            world.keys[0],
+            records,
+            random_bytes=world.random_bytes,
+            noise=no_noise,
+        )
+
+
+def test_a_spec_of_another_manifest_is_refused(world: World, spec: RoundSpec) -> None:
+    other = spec.model_copy(update={"manifest": "0" * 64})
+    with pytest.raises(ValueError, match="another manifest"):
+        contribute(world, other, 0)
+
+
+def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
+    world: World, spec: RoundSpec
+) -> None:
+    """The nodes that get a seed get the same bytes whatever the record is."""
+    clients = {}
+    for value in (0.0, 100.0):
+        world.random_bytes = lambda size: bytes(size)
+        world.records = replace(world.records, values=np.full((12, 2), value))
+        clients[value] = contribute(world, spec, 0)
+    first, second = clients.values()
+    assert first[0] != second[0]  # the node with the vector
+    for node in (1, 2):
+        box = world.nodes[node].box_key
+        payloads = {
+            envelope.parse(each[node]).open(bytes(box), bytes(box.public_key)).payload
+            for each in (first, second)
+        }
+        assert len(payloads) == 1
+
+
+def test_a_key_does_not_show_in_what_is_sent(world: World, spec: RoundSpec) -> None:
+    assert isinstance(world.keys[0], SigningKey)
+    assert bytes(world.keys[0]) not in b"".join(contribute(world, spec, 0))

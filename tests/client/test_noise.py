@@ -1,0 +1,63 @@
+"""The noise sampler. Randomness is OpenDP's own, so each statistical test states how often it
+would fail on a right sampler."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from shoal_client.noise import LARGEST_SCALE, discrete_gaussian
+
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize("scale", [4.0, 1000.5, 5e9, 1e15, LARGEST_SCALE])
+def test_variance_and_mean_are_those_of_the_scale(scale: float) -> None:
+    """Fails on a right sampler once in 10^9 runs: chi-square and normal bounds at 2.5e-10 each.
+
+    For scales from 4 on the discrete Gaussian's variance is scale^2 to a relative 1e-60.
+    """
+    draws = discrete_gaussian(scale, DRAWS).astype(np.float64) / scale
+    low, high = stats.chi2.ppf([2.5e-10, 1 - 2.5e-10], DRAWS) / DRAWS
+    assert low < float(np.mean(draws**2)) < high
+    assert abs(float(np.mean(draws))) * math.sqrt(DRAWS) < stats.norm.isf(2.5e-10)
+
+
+def test_the_whole_distribution_is_a_discrete_gaussian() -> None:
+    """Chi-square goodness of fit over 41 values; fails on a right sampler once in 10^9 runs."""
+    scale, reach = 6.0, 20
+    draws = np.clip(discrete_gaussian(scale, DRAWS), -reach, reach)
+    support = np.arange(-300, 301)
+    weights = np.exp(-(support**2) / (2 * scale**2))
+    clipped = np.clip(support, -reach, reach)
+    expected = np.bincount(clipped + reach, weights) / weights.sum() * DRAWS
+    observed = np.bincount(draws + reach, minlength=2 * reach + 1)
+    assert stats.chisquare(observed, expected).pvalue > 1e-9
+
+
+def test_draws_are_64_bit_integers_beyond_the_range_of_32() -> None:
+    """All of 1000 draws at 5e9 lie within 32 bits with probability below 0.34^1000."""
+    draws = discrete_gaussian(5e9, 1000)
+    assert draws.dtype == np.int64
+    assert draws.shape == (1000,)
+    assert np.abs(draws).max() > 2**31
+
+
+def test_two_draws_are_never_the_same() -> None:
+    """1000 coordinates of scale 5e9 agree by chance with probability below 10^-9000."""
+    assert not np.array_equal(discrete_gaussian(5e9, 1000), discrete_gaussian(5e9, 1000))
+
+
+@pytest.mark.parametrize(
+    "scale", [math.nan, math.inf, -math.inf, 0.0, -1.0, math.nextafter(LARGEST_SCALE, math.inf)]
+)
+def test_a_scale_that_gives_no_noise_or_saturates_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        discrete_gaussian(scale, 3)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_count_must_be_positive(count: int) -> None:
+    with pytest.raises(ValueError, match="count"):
+        discrete_gaussian(4.0, count)

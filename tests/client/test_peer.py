@@ -1,0 +1,202 @@
+"""A peer as seen from here: what counts as an answer, and how long it is left in peace."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_client import peer as peers
+from shoal_client.peer import Answer, Peer, Unavailable, outcomes
+from shoal_protocol.errors import MalformedDocument
+from tests.client.world import World, problem
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def connect(world: World, handler: Handler, random_bytes: Callable[[int], bytes] = bytes) -> Peer:
+    return Peer(
+        world.consortium.manifest.trainer,
+        clock=world.clock,
+        random_bytes=random_bytes,
+        transport=httpx.MockTransport(handler),
+    )
+
+
+async def pause_after(world: World, answer: httpx.Response, random_bytes=bytes) -> float:
+    peer = connect(world, lambda request: answer, random_bytes)
+    with pytest.raises(Unavailable):
+        await peer.get("/v1/jobs")
+    seconds = peer.seconds_until_due
+    await peer.close()
+    return seconds
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 301, 307])
+async def test_statuses_that_say_nothing_of_the_request_mean_later(
+    world: World, status: int
+) -> None:
+    elsewhere = {"Location": "https://elsewhere.example/"}
+    answer = httpx.Response(status, headers=elsewhere)
+    assert await pause_after(world, answer) == peers.FIRST_PAUSE_SECONDS
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422])
+async def test_statuses_that_refuse_the_request_are_answers(world: World, status: int) -> None:
+    peer = connect(world, lambda request: problem(status, "too-late"))
+    answer = await peer.get("/v1/jobs")
+    assert answer.is_refusal
+    assert answer.outcome == answer.code == "too-late"
+    assert peer.is_due
+    await peer.close()
+
+
+async def test_sending_to_what_is_not_there_yet_means_later(world: World) -> None:
+    peer = connect(world, lambda request: problem(404, "unknown-round"))
+    with pytest.raises(Unavailable, match="unknown-round"):
+        await peer.post("/v1/rounds/x/shares", b"", "application/octet-stream")
+    assert not peer.is_due
+    await peer.close()
+
+
+@pytest.mark.parametrize(
+    ("wish", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.5),
+        ("999999", 3600.0),
+        ("-5", 0.5),
+        ("soon", 0.5),
+        ("٣", 0.5),
+        ("1e9", 0.5),
+    ],
+)
+async def test_a_retry_after_is_honoured_within_reason(
+    world: World, wish: str, seconds: float
+) -> None:
+    headers = [(b"Retry-After", wish.encode())]
+    assert await pause_after(world, httpx.Response(503, headers=headers)) == seconds
+
+
+async def test_a_random_part_spreads_the_return(world: World) -> None:
+    busy = problem(503, "not-ready", **{"Retry-After": "8"})
+    assert await pause_after(world, busy, random_bytes=lambda n: b"\xff" * n) == pytest.approx(12.0)
+    busy = problem(503, "not-ready", **{"Retry-After": "8"})
+    half = b"\x00\x00\x00\x80"
+    assert await pause_after(world, busy, random_bytes=lambda n: half) == pytest.approx(10.0)
+
+
+async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) -> None:
+    up = False
+    calls = 0
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        nonlocal calls
+        calls += 1
+        if up:
+            return httpx.Response(200)
+        raise httpx.ConnectError("refused")
+
+    peer = connect(world, handler)
+    pauses = []
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await peer.get("/")
+        with pytest.raises(Unavailable, match="peace"):
+            await peer.get("/")  # does not reach the network
+        pauses.append(peer.seconds_until_due)
+        world.clock.pass_seconds(pauses[-1])
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert calls == 10
+    up = True
+    assert (await peer.get("/")).status == 200
+    up = False
+    with pytest.raises(Unavailable):
+        await peer.get("/")
+    assert peer.seconds_until_due == 0.5
+    await peer.close()
+
+
+async def test_an_answer_that_never_ends_is_cut_off(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "LARGEST_ANSWER_BYTES", 1000)
+    assert await pause_after(world, httpx.Response(200, content=bytes(1001))) == 0.5
+    peer = connect(world, lambda request: httpx.Response(200, content=bytes(1000)))
+    assert len((await peer.get("/")).body) == 1000
+    await peer.close()
+
+
+async def test_no_compressed_answer_is_asked_for(world: World) -> None:
+    seen: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["Accept-Encoding"])
+        return httpx.Response(200)
+
+    peer = connect(world, handler)
+    await peer.get("/")
+    await peer.close()
+    assert seen == ["identity"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b'{"type": 7}',
+        b'{"type": "urn:shoal:problem:<script>"}',
+        b"[" * 99999,
+    ],
+    ids=["nothing", "text", "list", "number", "markup", "deep"],
+)
+def test_a_code_is_never_anything_else_that_the_peer_wrote(body: bytes) -> None:
+    assert Answer(409, body).code == "http-409"
+
+
+def bulk(*listed: object) -> Answer:
+    return Answer(200, httpx.Response(200, json={"outcomes": list(listed)}).content)
+
+
+def test_each_message_of_a_bulk_request_has_its_own_outcome() -> None:
+    refused = {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
+    found = outcomes(
+        bulk(
+            {"status": 201},
+            {"status": 200},
+            refused,
+            {"status": 403},
+            {"status": 503},
+            {"status": 404},
+        ),
+        6,
+    )
+    assert found == ["acknowledged", "acknowledged", "conflicting-share", "http-403", None, None]
+
+
+def test_a_refused_bulk_request_refuses_each_message_in_it() -> None:
+    body = problem(410, "too-late").content
+    assert outcomes(Answer(410, body), 2) == ["too-late", "too-late"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        bulk({"status": 201}),
+        bulk({"status": 201}, 201),
+        bulk({"status": 201}, {"status": "201"}),
+        Answer(200, b"[]"),
+        Answer(200, b"none"),
+    ],
+    ids=["too few", "a number", "a text", "no object", "no JSON"],
+)
+def test_a_bulk_answer_that_does_not_say_it_for_each_is_malformed(answer: Answer) -> None:
+    with pytest.raises(MalformedDocument):
+        outcomes(answer, 2)

@@ -1,0 +1,108 @@
+"""The data holder's own rules: what they refuse, and that nothing is allowed by default."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_client.policy import Policy
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.privacy import gaussian_mu
+from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World
+
+RULES = """
+analysts = ["analyst"]
+tasks = ["linear_regression"]
+queries = ["second_moments", "second_moment_matrix"]
+columns = ["age", "pressure"]
+maximum_epsilon = 3.0
+delta = 1e-6
+minimum_population = 10
+minimum_colluders = 2
+"""
+
+
+@pytest.fixture
+def request_for(tmp_path: Path):
+    world = World(tmp_path)
+    return lambda **changes: world.submit(**changes).body
+
+
+def with_rules(**changes: Any) -> Policy:
+    return Policy.model_validate(POLICY.model_dump() | changes)
+
+
+def test_the_rules_are_read_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(RULES)
+    assert Policy.from_toml(path) == POLICY
+
+
+@pytest.mark.parametrize("missing", [line.split()[0] for line in RULES.strip().splitlines()])
+def test_every_rule_must_be_stated(tmp_path: Path, missing: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("\n".join(line for line in RULES.splitlines() if not line.startswith(missing)))
+    with pytest.raises(ValueError, match=f"{path}.*{missing}"):
+        Policy.from_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("maximum_epsilom = 1.0", "maximum_epsilom"),
+        ("maximum_epsilon = ", "not TOML"),
+        ("[maximum_epsilon]", "not TOML"),
+    ],
+)
+def test_a_mistyped_rule_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(f"{RULES}\n{line}\n")
+    with pytest.raises(ValueError, match=message):
+        Policy.from_toml(path)
+
+
+def test_a_job_within_all_rules_is_not_refused(request_for) -> None:
+    assert POLICY.refusal(request_for()) is None
+    assert POLICY.query_refusal(QUERY) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "reason"),
+    [
+        ("analysts", (), "analyst"),
+        ("tasks", (), "task"),
+        ("queries", ("second_moments",), "query second_moment_matrix"),
+        ("columns", ("age",), "column 'pressure'"),
+        ("maximum_epsilon", 0.99, "epsilon and delta"),
+        ("delta", 9e-7, "epsilon and delta"),
+        ("minimum_population", 11, "minimum_population"),
+        ("minimum_colluders", 3, "colluders"),
+    ],
+)
+def test_each_rule_alone_refuses_a_job(request_for, rule: str, value: object, reason: str) -> None:
+    rules = {"maximum_epsilon": 1.0, rule: value}
+    assert with_rules(maximum_epsilon=1.0).refusal(request_for()) is None
+    refusal = with_rules(**rules).refusal(request_for())
+    assert refusal is not None and reason in refusal
+
+
+def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:
+    projected: JobRequest = request_for(task=TASK.model_copy(update={"projection": True}))
+    refusal = with_rules(queries=("second_moment_matrix",)).refusal(projected)
+    assert refusal is not None and "second_moments" in refusal
+
+
+def test_a_query_for_a_column_or_of_a_kind_not_allowed_is_not_answered() -> None:
+    assert with_rules(columns=("age",)).query_refusal(QUERY) is not None
+    assert with_rules(queries=()).query_refusal(QUERY) is not None
+
+
+def test_the_budget_adds_squares_and_stops_exactly_at_the_cap() -> None:
+    share = POLICY.maximum_mu / 5**0.5
+    spent = 0.0
+    for _ in range(5):
+        assert POLICY.affords(spent, share)
+        spent += share * share
+    assert not POLICY.affords(spent, share * 1e-3)
+    assert POLICY.maximum_mu == gaussian_mu(epsilon=3.0, delta=1e-6)
+    assert POLICY.affords(0.0, PRIVACY.mu)

@@ -1,0 +1,174 @@
+"""Loading records: what is wrong is refused at once, named by place and never by value."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from shoal_client.records import Records
+
+SECRET = "7777.25"
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(content: str | bytes) -> Path:
+        path = tmp_path / "records.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def test_each_row_is_one_clients_record(write: Write) -> None:
+    records = Records.from_csv(write("age,pressure\n40,120.5\n50,-1e2\n"))
+    assert len(records) == 2
+    assert records.columns == ("age", "pressure")
+    assert records.of(1, ["pressure", "age"]).tolist() == [[-100.0, 50.0]]
+
+
+def test_only_the_chosen_columns_are_read_and_checked(write: Write) -> None:
+    records = Records.from_csv(write("name,age\nAda,40\nBob,50\n"), ["age"])
+    assert records.values.tolist() == [[40.0], [50.0]]
+
+
+def test_a_client_column_groups_rows_in_the_order_of_first_appearance(write: Write) -> None:
+    path = write("who,age\nx,1\ny,2\nx,3\nz,4\n")
+    records = Records.from_csv(path, client_column="who")
+    assert len(records) == 3
+    assert records.columns == ("age",)
+    assert [records.of(k, ["age"]).ravel().tolist() for k in range(3)] == [[1, 3], [2], [4]]
+    assert records.counts.tolist() == [2, 1, 1]
+
+
+def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -> None:
+    path = write(b'\xef\xbb\xbfage,"a\nb"\r\n1,2\r\n3,4\r\n')
+    assert Records.from_csv(path, ["age"]).values.tolist() == [[1.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("age,pressure\n", "holds no records"),
+        ("age\n1\n", "there is no column 'pressure'"),
+        ("age,age,pressure\n1,2,3\n", "line 1: fields 1 and 2 are the same name"),
+        ("age,,pressure\n1,2,3\n", "line 1: field 2 is not a column's name"),
+        (f"{SECRET},pressure\n1,2\n", "line 1: field 1 is not a column's name"),
+        (f"age,pressure\n1,2\n3,{SECRET}x\n", "line 3, column 'pressure': not a number"),
+        ("age,pressure\n1,2\n3,\n", "line 3, column 'pressure': empty"),
+        ("age,pressure\n1,2\n3,  \n", "line 3, column 'pressure': empty"),
+        ("age,pressure\nnan,2\n", "line 2, column 'age': not a finite number"),
+        ("age,pressure\n-inf,2\n", "line 2, column 'age': not a finite number"),
+        ("age,pressure\n1e999,2\n", "line 2, column 'age': not a finite number"),
+        ("age,pressure\n1_000,2\n", "line 2, column 'age': not a number"),
+        (f"age,pressure\n{SECRET},2,3\n", "line 2: 3 fields, not 2"),
+        ("age,pressure\n1,2\n\n3,4\n", "line 3: 0 fields, not 2"),
+        ('"age","a\nb",pressure\n1,2,3\nx,2,3\n', "line 4, column 'age': not a number"),
+        (f'age,pressure\n1,"{SECRET}"x\n', "line 2: not CSV"),
+        (f'age,pressure\n1,"{SECRET}\n', "line 2: not CSV"),
+        (b"age,pressure\n1,2\n3,\xff4\n", "line 3: not UTF-8"),
+        ("age,pressure\n1,2\n".encode("utf-16"), "line 1: not UTF-8"),
+    ],
+)
+def test_an_unusable_file_is_refused_by_place_and_without_values(
+    write: Write, content: str, message: str
+) -> None:
+    path = write(content)
+    with pytest.raises(ValueError) as refusal:
+        Records.from_csv(path, ["age", "pressure"])
+    assert message in str(refusal.value)
+    assert str(path) in str(refusal.value)
+    assert SECRET not in str(refusal.value)
+    assert "Traceback" not in str(refusal.value)
+    assert refusal.value.__cause__ is None  # nothing that a log could print below it
+
+
+def test_the_representation_shows_no_values(write: Write) -> None:
+    assert SECRET not in repr(Records.from_csv(write(f"age\n{SECRET}\n")))
+
+
+@given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_survive_the_file_exactly(
+    values: list[float], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("records") / "records.csv"
+    path.write_text("\n".join(["x", *map(repr, values)]))
+    assert Records.from_csv(path).values.ravel().tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "starts"),
+    [
+        (("x", "x"), np.ones((2, 2)), [0, 1, 2]),
+        (("x",), np.ones((2, 2)), [0, 1, 2]),
+        (("x",), np.array([[np.nan]]), [0, 1]),
+        (("x",), np.ones((2, 1)), [0, 1]),
+        (("x",), np.ones((2, 1)), [0, 2, 2]),
+        (("x",), np.ones((0, 1)), [0]),
+    ],
+)
+def test_inconsistent_records_cannot_be_made(
+    columns: tuple[str, ...], values: np.ndarray, starts: list[int]
+) -> None:
+    with pytest.raises(ValueError):
+        Records(columns, values, np.array(starts))
+
+
+def parquet_file(path: Path, **columns: pa.Array) -> Path:
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_a_parquet_file_gives_the_same_as_a_csv_file(tmp_path: Path, write: Write) -> None:
+    path = parquet_file(
+        tmp_path / "records.parquet",
+        who=pa.array(["x", "y", "x"]),
+        age=pa.array([1, 2, 3], pa.int32()),
+        pressure=pa.array([1.5, 2.5, 3.5]),
+    )
+    found = Records.from_parquet(path, ["pressure", "age"], client_column="who")
+    same = Records.from_csv(
+        write("who,age,pressure\nx,1,1.5\ny,2,2.5\nx,3,3.5\n"),
+        ["pressure", "age"],
+        client_column="who",
+    )
+    assert found.columns == same.columns
+    assert np.array_equal(found.values, same.values)
+    assert np.array_equal(found.starts, same.starts)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, None]), "row 2, column 'age': empty or not finite"),
+        (pa.array([1, None]), "row 2, column 'age': empty or not finite"),
+        (pa.array([float("inf"), 1.0]), "row 1, column 'age': empty or not finite"),
+        (pa.array([SECRET, "1"]), "column 'age' does not hold numbers"),
+        (pa.array([], pa.float64()), "holds no records"),
+    ],
+)
+def test_an_unusable_parquet_file_is_refused_by_place_and_without_values(
+    tmp_path: Path, column: pa.Array, message: str
+) -> None:
+    path = parquet_file(tmp_path / "records.parquet", age=column)
+    with pytest.raises(ValueError) as refusal:
+        Records.from_parquet(path)
+    assert message in str(refusal.value)
+    assert SECRET not in str(refusal.value)
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+    path.write_text("age\n1\n")
+    with pytest.raises(ValueError, match="not a Parquet file"):
+        Records.from_parquet(path)
+    path = parquet_file(tmp_path / "other.parquet", age=pa.array([1.0]))
+    with pytest.raises(ValueError, match="no column 'pressure'"):
+        Records.from_parquet(path, ["pressure"])

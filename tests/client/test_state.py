@@ -1,0 +1,244 @@
+"""The data holder's memory: one answer per round for ever, debited with the bytes, and durable."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_client.state import ACKNOWLEDGED, State
+
+JOB, OTHER_JOB = "a" * 64, "b" * 64
+ROUND, OTHER_ROUND = "c" * 64, "d" * 64
+AUTHORITY = "e" * 64
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holder.sqlite"
+
+
+@pytest.fixture
+def state(path: Path) -> Iterator[State]:
+    opened = State(path, authority=AUTHORITY)
+    yield opened
+    opened.close()
+
+
+def with_round(state: State, clients: int = 4) -> None:
+    joins = [(client, b"join") for client in range(clients)]
+    state.add_job(JOB, b"request", mu=0.5, joins=joins, declined=1)
+    state.add_round(ROUND, JOB, 0, b"spec", None)
+
+
+def answer(state: State, clients: range, text: bytes = b"envelope") -> None:
+    answers = [(k, [b"%s %d for %d" % (text, k, node) for node in range(3)]) for k in clients]
+    state.record_answers(ROUND, 0.3, answers)
+
+
+def pending(state: State, node: int = 0, round_id: str = ROUND) -> list[tuple[int, bytes]]:
+    return state.pending_envelopes(round_id, node, after=-1, count=100, total_bytes=10**6)
+
+
+def test_everything_is_there_again_after_reopening(path: Path) -> None:
+    state = State(path, authority=AUTHORITY)
+    with_round(state)
+    answer(state, range(2))
+    state.settle_joins(JOB, [(0, ACKNOWLEDGED), (1, "budget-exceeded")])
+    state.settle_envelopes(ROUND, 0, [(0, ACKNOWLEDGED)])
+    before = (state.jobs(), state.ledger(after=0, count=9), state.committed(), pending(state, 1))
+    state.close()
+    state = State(path, authority=AUTHORITY)
+    assert before == (
+        state.jobs(),
+        state.ledger(after=0, count=9),
+        state.committed(),
+        pending(state, 1),
+    )
+    assert [job.next_number for job in state.open_jobs()] == [1]
+    state.close()
+
+
+def test_a_client_answers_a_round_once_for_ever(state: State) -> None:
+    with_round(state)
+    answer(state, range(2))
+    with pytest.raises(sqlite3.IntegrityError):
+        answer(state, range(1, 3), b"other")
+    assert state.unanswered(ROUND) == [2, 3]
+    assert [entry.client for entry in state.ledger(after=0, count=9)] == [0, 1]
+    assert pending(state) == [(0, b"envelope 0 for 0"), (1, b"envelope 1 for 0")]
+
+
+def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
+    with_round(state)
+    with pytest.raises(sqlite3.IntegrityError):
+        state.add_round(OTHER_ROUND, JOB, 0, b"other spec", None)
+    state.end_round(ROUND, "over")
+    with pytest.raises(sqlite3.IntegrityError):
+        state.add_round(OTHER_ROUND, JOB, 0, b"other spec", None)
+
+
+def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> None:
+    with_round(state)
+
+    def answers() -> Iterator[tuple[int, list[bytes]]]:
+        yield 0, [b"first"]
+        raise OSError("interrupted between two clients")
+
+    with pytest.raises(OSError):
+        state.record_answers(ROUND, 0.3, answers())
+    assert state.ledger(after=0, count=9) == []
+    assert pending(state) == []
+    answer(state, range(4))
+    assert len(state.ledger(after=0, count=9)) == 4
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM ledger", "UPDATE ledger SET mu = 0"])
+def test_the_ledger_only_grows(state: State, path: Path, statement: str) -> None:
+    with_round(state)
+    answer(state, range(2))
+    state.close()
+    database = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+        database.execute(statement)
+    database.close()
+
+
+def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path: Path) -> None:
+    with_round(state)
+    answer(state, range(2), b"SECRET")
+    for node in range(3):
+        state.settle_envelopes(ROUND, node, [(0, ACKNOWLEDGED), (1, "too-late")])
+    assert pending(state) == []
+    state.end_round(ROUND, "delivered")
+    contents = [file.read_bytes() for file in path.parent.iterdir()]
+    assert not any(b"SECRET" in content for content in contents)
+    assert state.jobs()[0].rounds[0].envelopes == {ACKNOWLEDGED: 3, "too-late": 3}
+    state.close()
+    database = sqlite3.connect(path)
+    digests = database.execute("SELECT digest FROM outbox WHERE envelope IS NULL").fetchall()
+    assert len(set(digests)) == 6
+    database.close()
+
+
+def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path) -> None:
+    with_round(state)
+    answer(state, range(2), b"SECRET")
+    state.end_job(JOB, "job-failed")
+    assert pending(state) == []
+    assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
+    assert state.jobs()[0].rounds[0].envelopes == {"unsent": 6}
+    assert state.open_jobs() == [] and state.open_rounds() == []
+    assert len(state.ledger(after=0, count=9)) == 2
+
+
+def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
+    with_round(state)
+    answer(state, range(1))
+    state.settle_envelopes(ROUND, 0, [(0, "conflicting-share")])
+    state.settle_envelopes(ROUND, 0, [(0, ACKNOWLEDGED)])
+    assert state.jobs()[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
+
+
+def test_the_next_round_ends_the_one_before(state: State) -> None:
+    with_round(state)
+    answer(state, range(1))
+    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
+    assert [stored.round_id for stored in state.open_rounds()] == [OTHER_ROUND]
+    assert pending(state) == []
+    assert state.unanswered(OTHER_ROUND) == [0, 1, 2, 3]
+
+
+def test_pages_of_the_outbox_keep_to_count_and_bytes(state: State) -> None:
+    with_round(state)
+    answer(state, range(4))
+    size = len(b"envelope 0 for 0")
+
+    def page(after: int, count: int, total_bytes: int) -> list[int]:
+        rows = state.pending_envelopes(ROUND, 0, after=after, count=count, total_bytes=total_bytes)
+        return [client for client, _ in rows]
+
+    assert page(-1, 3, 10**6) == [0, 1, 2]
+    assert page(1, 9, 10**6) == [2, 3]
+    assert page(-1, 9, 2 * size) == [0, 1]
+    assert page(-1, 9, 1) == [0]  # an envelope larger than a page goes alone
+    assert page(3, 9, 10**6) == []
+
+
+def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
+    with_round(state, clients=3)
+    answer(state, range(2))  # of mu 0.3; the job may cost 0.5
+    state.settle_joins(JOB, [(2, "refused-job")])
+    assert state.committed() == pytest.approx({0: 0.25, 1: 0.25})
+    state.add_job(OTHER_JOB, b"request", mu=1.0, joins=[(0, b"j"), (2, b"j")], declined=0)
+    assert state.committed() == pytest.approx({0: 1.25, 1: 0.25, 2: 1.0})
+    state.end_job(JOB, "job-finished")
+    state.end_job(OTHER_JOB, "job-failed")
+    assert state.committed() == pytest.approx({0: 0.09, 1: 0.09})
+    assert state.spent() == state.committed()
+
+
+def test_a_refused_join_is_not_answered_for(state: State) -> None:
+    with_round(state)
+    state.settle_joins(JOB, [(1, "not-in-population")])
+    assert state.unanswered(ROUND) == [0, 2, 3]
+
+
+def test_a_job_costs_what_its_dearest_client_spent(state: State) -> None:
+    with_round(state)
+    assert state.job_mu(JOB) == 0.0
+    answer(state, range(1))
+    state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
+    state.record_answers(OTHER_ROUND, 0.4, [(0, [b"e"]), (1, [b"e"])])
+    assert state.job_mu(JOB) == pytest.approx(0.5)
+
+
+def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:
+    with_round(state)
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_loose_mode_is_tightened(path: Path) -> None:
+    path.touch(mode=0o644)
+    State(path, authority=AUTHORITY).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_second_process_is_refused_while_the_first_runs(state: State, path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from shoal_client.state import State\n"
+        f"State(Path(sys.argv[1]), authority={AUTHORITY!r}).close()"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "in use by another process" in refused.stderr
+    with_round(state)  # the first goes on
+    state.close()
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_the_same_process_cannot_open_it_twice(state: State, path: Path) -> None:
+    with pytest.raises(ValueError, match="in use"):
+        State(path, authority=AUTHORITY)
+
+
+def test_a_state_of_another_consortium_or_version_is_refused(path: Path) -> None:
+    State(path, authority=AUTHORITY).close()
+    with pytest.raises(ValueError, match="another consortium"):
+        State(path, authority="f" * 64)
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(ValueError, match="another version"):
+        State(path, authority=AUTHORITY)
+
+
+def test_a_file_that_is_no_state_is_refused(path: Path) -> None:
+    path.write_bytes(b"these are records, not a state file" * 100)
+    with pytest.raises(ValueError, match="not a state file"):
+        State(path, authority=AUTHORITY)
