@@ -27,12 +27,20 @@ class Federation:
     delta: float
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """A job's posterior and the sums that it came from."""
+
+    posterior: Posterior
+    sums: tuple[ReleasedSum, ...]
+
+
 def run(
     learner: Learner,
     records: NDArray[np.float64],
     federation: Federation,
     generator: np.random.Generator,
-) -> Posterior:
+) -> Outcome:
     """Return the posterior that `learner` would get from `records`, shape (population, columns).
 
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
@@ -42,7 +50,7 @@ def run(
     while True:
         step = learner.next(federation.population, sums)
         if isinstance(step, Posterior):
-            return step
+            return Outcome(step, tuple(sums))
         noise_scale = privacy.client_noise_scale(
             sensitivity=step.query.sensitivity,
             mu=budget * math.sqrt(step.share),

@@ -52,7 +52,8 @@ class LinearRegressionTask(BaseModel):
     the second round's noise fits the data instead of the bounds (Algorithm 2 of Heikkilä et al.
     2017, corrected). `radius` bounds the norm of a normalised row, `intercept` is the constant
     coordinate in that row (0: no constant term); None lets the learner choose by a public rule.
-    `prior_sd` is the prior standard deviation of a coefficient in normalised units.
+    `prior_sd` is the prior standard deviation of a coefficient in normalised units, or, with
+    projection, in units of the measured spreads; the constant term's is twice that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,7 +65,7 @@ class LinearRegressionTask(BaseModel):
     radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.5
-    grid_bits: Annotated[int, Field(ge=8, le=15, strict=True)] = 10
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
 
     @model_validator(mode="after")

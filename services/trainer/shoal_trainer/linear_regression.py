@@ -46,11 +46,14 @@ class LinearRegression:
             self._refuse_foreign(released.query)
         match [(released.query, released) for released in sums]:
             case [(SecondMomentMatrix() as query, released)] if not self.task.projection:
-                return _posterior(query, released, self.task.prior_sd)
-            case [(SecondMoments(), _), (SecondMomentMatrix() as query, released)] if (
-                self.task.projection
-            ):
-                return _posterior(query, released, self.task.prior_sd)
+                half_ranges = np.array([column.half_range for column in self.task.columns])
+                return _posterior(query, released, self.task.prior_sd, half_ranges)
+            case [
+                (SecondMoments() as moments, first),
+                (SecondMomentMatrix() as query, released),
+            ] if self.task.projection:
+                spreads = _spreads(moments, first)
+                return _posterior(query, released, self.task.prior_sd, spreads)
             case [(SecondMoments() as moments, released)] if self.task.projection:
                 return self._projected_round(moments, released)
             case [] if self.task.projection:
@@ -104,13 +107,7 @@ class LinearRegression:
         )
 
     def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
-        has_intercept = int(query.intercept > 0.0)
-        moments = query.moments_from(first.values)
-        records = _record_count(query, float(moments[0]), first.cohort_size)
-        noise_sd = query.noise_sd(noise_scale=first.noise_scale, cohort_size=first.cohort_size)
-        mean_squares = moments[has_intercept:] / records
-        floor = max(_SMALLEST_ROOT_MEAN_SQUARE**2, 0.5 * noise_sd / records)
-        spreads = np.sqrt(np.clip(mean_squares, floor, 1.0))
+        records = _record_count(query, int(first.values[0]), first.cohort_size)
         # Round 2 has (1 - share)/share times the first round's mu^2.
         mu = query.sensitivity / (first.noise_scale * math.sqrt(first.cohort_size))
         mu *= math.sqrt((1.0 - FIRST_ROUND_SHARE) / FIRST_ROUND_SHARE)
@@ -122,26 +119,46 @@ class LinearRegression:
         )
         factors = [chosen.features] * len(self.task.features) + [chosen.target]
         columns = tuple(
-            Column(
-                name=column.name, centre=column.centre, scale=_tidy(column.scale * spread * factor)
+            Column(name=column.name, centre=column.centre, scale=_tidy(spread * factor))
+            for column, spread, factor in zip(
+                query.columns, _spreads(query, first).tolist(), factors, strict=True
             )
-            for column, spread, factor in zip(query.columns, spreads.tolist(), factors, strict=True)
         )
         return RequestedRound(
             query=self._matrix_query(columns, _tidy(chosen.radius)), share=1.0 - FIRST_ROUND_SHARE
         )
 
 
-def _posterior(query: SecondMomentMatrix, released: ReleasedSum, prior_sd: float) -> Posterior:
+def _spreads(query: SecondMoments, first: ReleasedSum) -> NDArray[np.float64]:
+    """Return each column's root mean square about the middle of its bounds, in data units."""
+    moments = query.moments_from(first.values)
+    records = _record_count(query, int(first.values[0]), first.cohort_size)
+    noise_sd = query.noise_sd(noise_scale=first.noise_scale, cohort_size=first.cohort_size)
+    mean_squares = moments[-len(query.columns) :] / records
+    # What noise alone could have made is not trusted to be a narrow column.
+    floor = min(1.0, max(_SMALLEST_ROOT_MEAN_SQUARE**2, 0.5 * noise_sd / records))
+    half_ranges = np.array([column.scale for column in query.columns])
+    spreads: NDArray[np.float64] = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
+    return spreads
+
+
+def _posterior(
+    query: SecondMomentMatrix,
+    released: ReleasedSum,
+    prior_sd: float,
+    units: NDArray[np.float64],
+) -> Posterior:
+    """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
     matrix = query.matrix_from(released.values)
     diagonal_sd, off_diagonal_sd = query.noise_sd(
         noise_scale=released.noise_scale, cohort_size=released.cohort_size
     )
-    records = _record_count(query, float(matrix[0, 0]), released.cohort_size)
-    prior = np.full(len(matrix) - 1, prior_sd)
+    records = _record_count(query, int(released.values[0]), released.cohort_size)
+    scales = np.array([column.scale for column in query.columns]) / units
+    prior = prior_sd * scales[:-1] / scales[-1]
     constant = _lattice_intercept(query)
     if constant > 0.0:
-        prior[0] /= constant
+        prior = np.append(2.0 * prior_sd / (constant * scales[-1]), prior)
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
@@ -186,7 +203,7 @@ def _lattice_intercept(query: SecondMoments | SecondMomentMatrix) -> float:
 
 
 def _record_count(
-    query: SecondMoments | SecondMomentMatrix, first_moment: float, cohort_size: int
+    query: SecondMoments | SecondMomentMatrix, first_value: int, cohort_size: int
 ) -> int:
     """Return how many records went in: exact for one per client, else an estimate.
 
@@ -196,7 +213,7 @@ def _record_count(
     most = cohort_size * query.records_per_client
     if query.records_per_client == 1 or query.intercept == 0.0:
         return most
-    estimate = first_moment / (0.9 * _lattice_intercept(query) ** 2)
+    estimate = first_value / (0.9 * math.floor(query.intercept * query.grid) ** 2)
     return round(min(max(estimate, cohort_size), most))
 
 
@@ -206,13 +223,13 @@ def _mean_squared_shrinkage(
     """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
 
     A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is seen in the
-    constant's second moment; it is combined with a prior guess of .9 +- .1.
+    constant's second moment; it is combined with a prior guess of .85 +- .15.
     """
     if query.squared_norm_limit is None or query.intercept == 0.0:
         return 1.0
     whole = records * _lattice_intercept(query) ** 2
     precision = (whole / noise_sd) ** 2
-    estimate = (first_moment / whole * precision + 0.9 / 0.1**2) / (precision + 1.0 / 0.1**2)
+    estimate = (first_moment / whole * precision + 0.85 / 0.15**2) / (precision + 1.0 / 0.15**2)
     return min(max(estimate, 0.4), 1.0)
 
 

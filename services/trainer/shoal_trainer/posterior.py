@@ -58,8 +58,8 @@ class _Fit:
 def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
     """Return the posterior of the regression of the last coordinate on the others.
 
-    `prior_sd`, shape (k,): independent normal priors with mean zero. The prior of s is uniform in
-    log s over the grid's range.
+    `prior_sd`, shape (k,): independent normal priors with mean zero. The prior of s is uniform
+    over the grid's range, from .01 to 1.
     """
     gram = _nearest_gram(moments)
     precision = np.diag(prior_sd**-2.0)
@@ -75,7 +75,7 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
             fit = _fit(s * s, mean, gram, moments, precision)
             mean = fit.mean
             fits.append(fit)
-        log_weights = np.array([fit.log_weight for fit in fits])
+        log_weights = np.array([fit.log_weight for fit in fits]) + np.log(grid)
         weights = np.exp(log_weights - log_weights.max())
         kept = np.flatnonzero(weights > 1e-4)
         first, last = max(kept[0] - 1, 0), min(kept[-1] + 1, _GRID_POINTS - 1)
