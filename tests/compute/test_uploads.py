@@ -85,7 +85,9 @@ async def test_of_two_different_envelopes_of_a_client_one_is_stored(
     attempts = [envelopes(spec.body, 3, attempt=str(number))[0] for number in range(5)]
     replies = await asyncio.gather(*(federation.upload(0, spec, each) for each in attempts))
     assert sorted(reply.status_code for reply in replies) == [201] + [409] * 4
-    [stored] = [each for each, reply in zip(attempts, replies) if reply.status_code == 201]
+    [stored] = [
+        each for each, reply in zip(attempts, replies, strict=True) if reply.status_code == 201
+    ]
     federation.crash(0)
     assert (await federation.upload(0, spec, stored)).status_code == 200
 

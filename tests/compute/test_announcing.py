@@ -1,0 +1,148 @@
+"""Which rounds a node takes, and how it keeps each client within the consortium's cap."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from pyroaring import BitMap
+
+from shoal_protocol.documents import sign
+from shoal_protocol.privacy import gaussian_mu
+from tests.compute.federation import SECOND, Federation
+from tests.protocol.examples import signing_key
+
+CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
+
+
+async def announce(federation: Federation, spec: object) -> tuple[int, str]:
+    reply = await federation.request(0, "POST", "/v1/rounds", spec.encode())
+    return reply.status_code, reply.json().get("type", "").removeprefix("urn:shoal:problem:")
+
+
+async def test_a_round_is_taken_once_and_shown_to_everyone(federation: Federation) -> None:
+    spec = federation.spec()
+    assert await announce(federation, spec) == (201, "")
+    assert await announce(federation, spec) == (200, "")
+    assert await federation.state(0, spec) == {
+        "round": spec.digest,
+        "phase": "announced",
+        "reason": None,
+        "population_size": 12,
+        "held": 0,
+    }
+    shown = await federation.request(0, "GET", f"/v1/rounds/{spec.digest}/spec")
+    assert shown.content == spec.encode()
+
+
+async def test_only_the_trainer_announces_rounds(federation: Federation) -> None:
+    body = federation.spec().body
+    for name in ("analyst", "aggregator", "compute-1"):
+        forged = sign(body, name, signing_key(name))
+        assert await announce(federation, forged) == (403, "wrong-signer")
+    forged = sign(body, "trainer", signing_key("analyst"))
+    assert await announce(federation, forged) == (403, "bad-signature")
+    unknown = sign(body, "nobody", signing_key("analyst"))
+    assert await announce(federation, unknown) == (403, "unknown-signer")
+
+
+async def test_a_spec_that_breaks_the_policy_is_refused(federation: Federation) -> None:
+    body = federation.spec().body
+    for changes in (
+        {"minimum_cohort": 9},
+        {"mu": body.mu * 0.9},
+        {"compute_nodes": ("compute-0", "compute-1")},
+        {"population_size": 13},
+    ):
+        changed = body.model_copy(update=changes)
+        spec = sign(changed, "trainer", signing_key("trainer"))
+        assert await announce(federation, spec) == (422, "refused-spec")
+
+
+async def test_a_spec_of_another_manifest_is_refused(federation: Federation) -> None:
+    changed = federation.spec().body.model_copy(update={"manifest": "0" * 64})
+    spec = sign(changed, "trainer", signing_key("trainer"))
+    assert await announce(federation, spec) == (409, "wrong-manifest")
+
+
+async def test_a_round_whose_deadline_has_passed_is_refused(federation: Federation) -> None:
+    spec = federation.spec()
+    federation.clock.move(60)
+    assert await announce(federation, spec) == (422, "refused-spec")
+
+
+async def test_rounds_may_cost_a_client_the_cap_and_no_more(federation: Federation) -> None:
+    share = CAP / 2.0  # four of these, squared, make up the cap
+    for number in range(3):
+        assert (await announce(federation, federation.spec(number=number, mu=share)))[0] == 201
+    federation.crash(0)
+    beyond = federation.spec(number=3, mu=share * 1.001)
+    assert await announce(federation, beyond) == (403, "budget-exceeded")
+    assert await announce(federation, federation.spec(number=4, mu=share)) == (201, "")
+    last = federation.spec(number=5, mu=0.01)
+    assert await announce(federation, last) == (403, "budget-exceeded")
+    federation.crash(0)
+    assert await announce(federation, last) == (403, "budget-exceeded")
+
+
+async def test_a_client_who_was_not_in_the_earlier_rounds_is_not_charged_for_them(
+    federation: Federation,
+) -> None:
+    settings = {"dropouts": 1, "colluders": 1}
+    first = federation.spec(number=0, mu=CAP * 0.99, population=range_map(0, 9), **settings)
+    second = federation.spec(number=1, mu=CAP * 0.99, population=range_map(9, 19), **settings)
+    both = federation.spec(number=2, mu=CAP * 0.5, population=range_map(8, 18), **settings)
+    assert await announce(federation, first) == (201, "")
+    assert await announce(federation, second) == (201, "")
+    assert await announce(federation, both) == (403, "budget-exceeded")
+
+
+async def test_a_round_abandoned_before_it_held_a_share_costs_nothing(
+    federation: Federation,
+) -> None:
+    spec = federation.spec(mu=CAP * 0.9)
+    assert await announce(federation, spec) == (201, "")
+    again = federation.spec(number=1, mu=CAP * 0.9, opened_at=federation.clock() + 95 * SECOND)
+    assert await announce(federation, again) == (403, "budget-exceeded")
+    federation.aggregator.call_off(spec.body)
+    await federation.gossip(0, [federation.aggregator.called_off[spec.digest]])
+    await federation.step([0])
+    assert (await federation.state(0, spec))["phase"] == "abandoned"
+    federation.crash(0)
+    assert await announce(federation, again) == (201, "")
+
+
+async def test_a_round_abandoned_after_it_held_a_share_stays_charged(
+    federation: Federation,
+) -> None:
+    spec = federation.spec(mu=CAP * 0.9)
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, [3], nodes=[0])
+    federation.aggregator.call_off(spec.body)
+    await federation.gossip(0, [federation.aggregator.called_off[spec.digest]])
+    await federation.step([0])
+    again = federation.spec(number=1, mu=CAP * 0.9, deadline=federation.clock() + 50 * SECOND)
+    assert await announce(federation, again) == (403, "budget-exceeded")
+
+
+async def test_two_rounds_at_once_cannot_both_take_the_last_of_the_budget(
+    federation: Federation,
+) -> None:
+    specs = [federation.spec(number=number, mu=CAP * 0.9) for number in range(6)]
+    outcomes = await asyncio.gather(*(announce(federation, spec) for spec in specs))
+    assert sorted(status for status, _ in outcomes) == [201] + [403] * 5
+
+
+@pytest.mark.parametrize("seconds", [1, 59])
+async def test_an_open_round_takes_shares_until_its_deadline(
+    federation: Federation, seconds: int
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    federation.clock.now = spec.body.opened_at + timedelta(seconds=seconds)
+    await federation.step([0])
+    await federation.upload_all(spec, [3], nodes=[0])
+    assert (await federation.state(0, spec))["held"] == 1
+
+
+def range_map(start: int, end: int) -> BitMap:
+    return BitMap(range(start, end))

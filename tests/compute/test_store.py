@@ -1,0 +1,316 @@
+"""What the node's transactions promise, on SQLite and on PostgreSQL."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from pyroaring import BitMap
+from sqlalchemy import Connection, select
+
+from shoal_compute import store
+from shoal_compute.schema import VERSION, documents, metadata, shares
+from shoal_compute.shares import (
+    AcceptedShare,
+    Outcome,
+    add_shares,
+    erase_payloads,
+    held_clients,
+    read_shares,
+    stored_digests,
+)
+from shoal_compute.store import Charge, Kept, LostRace
+from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_protocol.attestations import Abandonment, AbandonmentReason, PartialSum, cohort_digest
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.encoding import encode_uint64
+from shoal_protocol.errors import WrongPhase
+from shoal_protocol.phases import Phase
+from shoal_protocol.sharing import Share, ShareKind
+from tests.compute.federation import holdings, vote
+from tests.databases import database_url, postgresql
+from tests.protocol import examples
+from tests.protocol.examples import signing_key
+
+__all__ = ["database_url", "postgresql"]
+
+SPEC = sign(examples.SPEC, "trainer", signing_key("trainer"))
+ROUND = SPEC.digest
+CHARGE = Charge(0.25, BitMap(range(12)))
+
+
+@pytest.fixture
+async def storage(database_url: str) -> Iterator[StorageThread]:
+    engine = open_engine(database_url)
+    check_schema(engine, metadata, VERSION)
+    opened = StorageThread(engine)
+    opened.run_here(store.add_round, SPEC, CHARGE)
+    yield opened
+    await opened.close()
+
+
+def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedShare:
+    digest = bytes([client, attempt]) * 16
+    payload = bytes([client]) * 32
+    return AcceptedShare(round_id, client, digest, bytes(64), Share(ShareKind.SEED, payload))
+
+
+def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
+    storage.run_here(add_shares, [share(client) for client in clients])
+    old = phase(storage)
+    return storage.run_here(store.freeze, ROUND, old, attest)[1]
+
+
+def attest(held: BitMap) -> Signed:
+    return holdings(SPEC.body, "compute-0", held)
+
+
+def phase(storage: StorageThread) -> Phase:
+    return storage.run_here(store.get_round, ROUND).phase
+
+
+def partial_sum(value: int = 0) -> Signed:
+    body = examples.partial_sum(0)
+    values = encode_uint64(examples.to_ring(examples.contribution(value)))
+    return sign(body.model_copy(update={"values": values}), "compute-0", signing_key("compute-0"))
+
+
+def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed:
+    body = Abandonment(
+        manifest=SPEC.body.manifest,
+        round=ROUND,
+        party=party,
+        reason=AbandonmentReason(code=code),
+    )
+    return sign(body, party, signing_key(party))
+
+
+def test_a_round_is_added_once(storage: StorageThread) -> None:
+    assert storage.run_here(store.add_round, SPEC, CHARGE) is False
+    assert storage.run_here(store.all_charges) == [CHARGE]
+    stored = storage.run_here(store.get_round, ROUND)
+    assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
+
+
+def test_an_unknown_round_is_not_made_up(storage: StorageThread) -> None:
+    assert storage.run_here(store.get_round, "0" * 64) is None
+    assert storage.run_here(add_shares, [share(1, round_id="0" * 64)]) == [Outcome.UNKNOWN_ROUND]
+    assert storage.run_here(stored_digests, "0" * 64, [1]) == {}
+
+
+def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
+    batch = [share(1), share(2), share(1), share(2, attempt=1)]
+    assert storage.run_here(add_shares, batch) == [
+        Outcome.STORED,
+        Outcome.STORED,
+        Outcome.STORED_BEFORE,
+        Outcome.CONFLICTING,
+    ]
+    again = [share(2, attempt=1), share(1), share(3)]
+    assert storage.run_here(add_shares, again) == [
+        Outcome.CONFLICTING,
+        Outcome.STORED_BEFORE,
+        Outcome.STORED,
+    ]
+    assert storage.run_here(held_clients, 1) == BitMap([1, 2, 3])
+    assert storage.run_here(stored_digests, ROUND, [1, 2, 9]) == {
+        1: share(1).digest,
+        2: share(2).digest,
+    }
+
+
+def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
+    batch = [
+        AcceptedShare(ROUND, client, bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32)))
+        for client in range(3000)
+    ]
+    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
+    assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED_BEFORE}
+    assert len(storage.run_here(read_shares, ROUND, list(range(2500)))) == 2500
+
+
+def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
+    assert phase(storage) is Phase.ANNOUNCED
+    storage.run_here(add_shares, [share(1)])
+    assert phase(storage) is Phase.COLLECTING
+
+
+def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
+    attested = frozen(storage, range(3))
+    assert attested.body.held() == BitMap(range(3))
+    offered = [share(1), share(1, attempt=1), share(5)]
+    assert storage.run_here(add_shares, offered) == [
+        Outcome.STORED_BEFORE,
+        Outcome.CLOSED,
+        Outcome.CLOSED,
+    ]
+    assert storage.run_here(held_clients, 1) == BitMap(range(3))
+
+
+def test_an_abandoned_round_takes_no_share(storage: StorageThread) -> None:
+    storage.run_here(store.give_up, ROUND, Phase.ANNOUNCED, "votes_missing", abandonment())
+    assert storage.run_here(add_shares, [share(1)]) == [Outcome.ABANDONED]
+
+
+def test_a_round_without_shares_can_freeze(storage: StorageThread) -> None:
+    attested = frozen(storage, range(0))
+    assert attested.body.count == 0
+
+
+def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread) -> None:
+    frozen(storage)
+    with pytest.raises(LostRace):
+        storage.run_here(store.freeze, ROUND, Phase.COLLECTING, attest)
+    with pytest.raises(LostRace):
+        storage.run_here(store.publish, ROUND)
+    with pytest.raises(LostRace):
+        storage.run_here(store.give_up, ROUND, Phase.COLLECTING, "x", abandonment())
+    assert phase(storage) is Phase.FROZEN
+    assert len(storage.run_here(store.get_round, ROUND).documents) == 1
+
+
+def test_a_step_that_the_table_lacks_is_refused(storage: StorageThread) -> None:
+    with pytest.raises(WrongPhase):
+        storage.run_here(store.freeze, ROUND, Phase.AGREED, attest)
+
+
+def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
+    def fail(held: BitMap) -> Signed:
+        raise RuntimeError("the key is gone")
+
+    storage.run_here(add_shares, [share(1)])
+    with pytest.raises(RuntimeError):
+        storage.run_here(store.freeze, ROUND, Phase.COLLECTING, fail)
+    assert phase(storage) is Phase.COLLECTING
+
+
+def test_a_node_votes_once_per_round_for_ever(storage: StorageThread) -> None:
+    first = vote(SPEC.body, "compute-0", range(12))
+    with pytest.raises(LostRace):
+        storage.run_here(store.cast, ROUND, first)  # not frozen yet
+    frozen(storage)
+    storage.run_here(store.cast, ROUND, first)
+    for again in (first, vote(SPEC.body, "compute-0", range(11))):
+        with pytest.raises(LostRace):
+            storage.run_here(store.cast, ROUND, again)
+    kept = storage.run_here(store.get_round, ROUND).documents
+    assert [signed for signed in kept if signed.body.kind == "vote"] == [first]
+
+
+def test_a_node_attests_its_holdings_once_for_ever(storage: StorageThread) -> None:
+    storage.run_here(store.keep, ROUND, [holdings(SPEC.body, "compute-0", range(5))])
+    with pytest.raises(LostRace):
+        storage.run_here(store.freeze, ROUND, Phase.ANNOUNCED, attest)
+    assert phase(storage) is Phase.ANNOUNCED
+
+
+def test_the_database_itself_refuses_a_second_vote(storage: StorageThread) -> None:
+    frozen(storage)
+    storage.run_here(store.cast, ROUND, vote(SPEC.body, "compute-0", range(12)))
+
+    def count(db: Connection) -> int:
+        query = select(documents).where(documents.c.kind == "vote", documents.c.occurrence == 0)
+        return len(db.execute(query).all())
+
+    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-0", range(11))])
+    assert storage.run_here(count) == 1
+
+
+def test_of_rivals_that_freeze_at_once_one_wins(database_url: str, storage: StorageThread) -> None:
+    outcomes: list[str] = []
+    start = threading.Barrier(4)
+
+    def rival() -> None:
+        own = StorageThread(open_engine(database_url))
+        start.wait()
+        try:
+            own.run_here(store.freeze, ROUND, Phase.ANNOUNCED, attest)
+            outcomes.append("won")
+        except LostRace:
+            outcomes.append("lost")
+        own._engine.dispose()
+
+    threads = [threading.Thread(target=rival) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost"] * 3 + ["won"]
+    assert phase(storage) is Phase.FROZEN
+
+
+def test_an_agreed_round_has_its_sum_and_is_published(storage: StorageThread) -> None:
+    frozen(storage)
+    storage.run_here(store.agree, ROUND, partial_sum())
+    with pytest.raises(LostRace):
+        storage.run_here(store.agree, ROUND, partial_sum(1))
+    assert phase(storage) is Phase.AGREED
+    storage.run_here(store.publish, ROUND)
+    stored = storage.run_here(store.get_round, ROUND)
+    assert (stored.phase, stored.reported) == (Phase.PUBLISHED, True)
+    sums = [signed for signed in stored.documents if isinstance(signed.body, PartialSum)]
+    assert sums == [partial_sum()]
+
+
+def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: StorageThread) -> None:
+    versions = [vote(SPEC.body, "compute-1", range(size)) for size in (12, 11, 10)]
+    assert storage.run_here(store.keep, ROUND, versions) == [
+        Kept.FIRST,
+        Kept.EVIDENCE,
+        Kept.SURPLUS,
+    ]
+    assert storage.run_here(store.keep, ROUND, versions[:2]) == [Kept.FIRST, Kept.EVIDENCE]
+    other = vote(SPEC.body, "compute-2", range(12))
+    assert storage.run_here(store.keep, ROUND, [other]) == [Kept.FIRST]
+    stored = storage.run_here(store.get_round, ROUND)
+    assert stored.second == {versions[1].digest}
+    assert {each.digest for each in stored.documents} == {
+        versions[0].digest,
+        versions[1].digest,
+        other.digest,
+    }
+
+
+def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
+    other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
+    storage.run_here(store.add_round, other, CHARGE)
+    storage.run_here(store.give_up, ROUND, Phase.ANNOUNCED, "votes_missing", abandonment())
+    assert storage.run_here(store.all_charges) == [CHARGE]
+    storage.run_here(add_shares, [share(1, round_id=other.digest)])
+    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing")
+    assert storage.run_here(store.all_charges) == [CHARGE]
+
+
+def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread) -> None:
+    def ids() -> list[str]:
+        return [each.id for each in storage.run_here(store.rounds_with_work)]
+
+    storage.run_here(add_shares, [share(1), share(2)])
+    storage.run_here(store.give_up, ROUND, Phase.COLLECTING, "votes_missing", abandonment())
+    assert ids() == [ROUND]
+    storage.run_here(store.mark_reported, ROUND)
+    assert ids() == [ROUND]
+    assert storage.run_here(erase_payloads, ROUND, 1) is False
+    assert storage.run_here(erase_payloads, ROUND, 1) is False
+    assert ids() == [ROUND]
+    assert storage.run_here(erase_payloads, ROUND, 1) is True
+    assert ids() == []
+    assert storage.run_here(store.count_phases)[Phase.ABANDONED] == 1
+
+
+def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: StorageThread) -> None:
+    storage.run_here(add_shares, [share(1)])
+    storage.run_here(erase_payloads, ROUND, 10)
+
+    def row(db: Connection) -> tuple:
+        return tuple(db.execute(select(shares)).one())
+
+    assert storage.run_here(row) == (1, 1, share(1).digest, bytes(64), 0, None)
+    assert storage.run_here(read_shares, ROUND, [1]) == []
+    assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
+
+
+def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
+    storage.run_here(add_shares, [share(client) for client in range(6)])
+    found = storage.run_here(read_shares, ROUND, [1, 4, 9])
+    assert sorted(each.payload for each in found) == [share(1).share.payload, bytes([4]) * 32]
+    assert cohort_digest(ROUND, [1, 4]) != cohort_digest(ROUND, [1, 5])
