@@ -138,6 +138,6 @@ def draw(posterior: Posterior, fit: Fit, path: Path) -> None:
     axes.set_yticks(rows, names)
     axes.invert_yaxis()
     axes.set_xlabel("coefficient with 90 % interval, in non-private standard deviations")
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=2)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -1,0 +1,101 @@
+"""The compose federation in real containers; skipped, visibly, where no Docker engine answers."""
+
+import json
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SERVICES = (
+    *("compute-0", "compute-1", "compute-2"),
+    *("aggregator", "trainer", "hospital-a", "hospital-b"),
+)
+
+
+def _engine_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    probe = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+    engine = subprocess.run(["docker", "info"], capture_output=True, check=False)
+    return probe.returncode == 0 and engine.returncode == 0
+
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(not _engine_answers(), reason="no Docker engine with Compose answers"),
+]
+
+
+class Compose:
+    """`docker compose` under a project name of its own, without ports on the host."""
+
+    def __init__(self, override: Path) -> None:
+        self._command = [
+            *("docker", "compose", "--project-name", f"shoal-test-{uuid.uuid4().hex[:8]}"),
+            *("--project-directory", str(ROOT)),
+            *("--file", str(ROOT / "docker-compose.yml"), "--file", str(override)),
+        ]
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run([*self._command, *arguments], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-4000:]
+        return done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    override = tmp_path_factory.mktemp("compose") / "override.yml"
+    services = "".join(f"  {name}:\n    ports: !reset []\n" for name in SERVICES)
+    override.write_text(f"services:\n{services}")
+    compose = Compose(override)
+    try:
+        compose("build", "--quiet")
+        compose("up", "--detach", "--wait", *SERVICES)
+        yield compose
+    finally:
+        compose("down", "--volumes", "--timeout", "5")
+
+
+def test_one_command_yields_a_posterior(compose: Compose) -> None:
+    answer = compose(
+        *("run", "--rm", "--no-TTY", "analyst", "shoal", "job", "submit", "--wait", "--json"),
+        *("--party", "/party", "--consortium", "/consortium", "/examples/blood-pressure.toml"),
+    )
+    report = json.loads(answer)
+    assert report["cohort_sizes"] == [800]
+    assert report["privacy"]["epsilon"] <= 1.0
+    age = report["posterior"]["names"].index("age")
+    mean = report["posterior"]["coefficients"][age]
+    sd = report["posterior"]["covariance"][age][age] ** 0.5
+    # the invented patients' true slope is 0.5: 6 sd fail by chance once in 10^8 runs
+    assert abs(mean - 0.5) < 6 * sd
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_container_runs_as_root_or_can_write_to_its_image(
+    compose: Compose, service: str
+) -> None:
+    probe = "import os; print(os.getuid()); open('/app/planted', 'w')"
+    script = f'python -c "{probe}" 2>&1 || true'
+    answer = compose("exec", "--no-TTY", service, "sh", "-c", script)
+    assert "10001" in answer.splitlines()
+    assert "Read-only file system" in answer
+
+
+def test_each_container_holds_keys_of_its_own_and_no_others(compose: Compose) -> None:
+    script = "cat $(find / -xdev -name '*.key' 2>/dev/null)"
+    found = {
+        service: set(compose("exec", "--no-TTY", service, "sh", "-c", script).splitlines())
+        for service in SERVICES
+    }
+    keys = {
+        service: {line for line in lines if not line.startswith("-----")}
+        for service, lines in found.items()
+    }
+    assert all(keys.values())
+    everything = [key for service in SERVICES for key in keys[service] if len(key) >= 32]
+    assert len(everything) == len(set(everything))
