@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry, Counter
 
 from shoal_aggregator import store
 from shoal_aggregator.aggregation import add_up, check_partial_sum
@@ -45,6 +46,7 @@ class Aggregator:
         book: ManifestBook,
         storage: StorageThread,
         clock: Callable[[], datetime],
+        registry: CollectorRegistry,
     ) -> None:
         """Go on from what `storage` holds."""
         self._name = name
@@ -52,6 +54,9 @@ class Aggregator:
         self._book = book
         self._storage = storage
         self._clock = clock
+        self._ends = Counter(
+            "shoal_aggregator_rounds_ended", "Rounds that ended", ["end"], registry=registry
+        )
         self.changes = Changes()
         self.wake = asyncio.Event()
         self.wake.set()
@@ -102,7 +107,7 @@ class Aggregator:
         decision = self._abandonment(spec, "called_off_by_node", reason)
         outcome = await self._storage.run(store.offer_abandonment, signed, decision)
         self._judge(outcome, signed)
-        return outcome is Outcome.STORED
+        return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def find(self, round_id: str) -> RoundRecord:
         """Return where a round stands.
@@ -165,6 +170,7 @@ class Aggregator:
         stored = await self._storage.run(store.find_partial_sums, round_id)
         signed = await asyncio.to_thread(self._signed_result, spec, stored)
         if await self._storage.run(store.publish, signed):
+            self._ends.labels("published").inc()
             log.info("round published", round=round_id)
         self.changes.tell(round_id)
 
@@ -176,6 +182,7 @@ class Aggregator:
         spec = await self._spec(round_id)
         decision = self._abandonment(spec, "partial_sums_missing", "give_up_at has passed")
         if await self._storage.run(store.abandon, decision):
+            self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=round_id, reason=decision.body.reason.code)
         self.changes.tell(round_id)
 
@@ -219,6 +226,9 @@ class Aggregator:
                 raise RoundAbandoned
             case Outcome.STORED:
                 self.wake.set()
+            case Outcome.ENDED:
+                self._ends.labels("abandoned").inc()
+                log.info("round abandoned", round=signed.body.round, party=signed.signer)
                 self.changes.tell(signed.body.round)
             case Outcome.KNOWN:
                 pass

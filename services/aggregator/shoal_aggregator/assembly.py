@@ -69,7 +69,13 @@ def assemble(
     engine = open_engine(database_url or sqlite_url(data_directory / "aggregator.sqlite"))
     check_schema(engine, schema.metadata, schema.VERSION)
     storage = StorageThread(engine)
+    registry = CollectorRegistry()
     aggregator = Aggregator(
-        name=party.name, signing_key=party.signing_key, book=book, storage=storage, clock=clock
+        name=party.name,
+        signing_key=party.signing_key,
+        book=book,
+        storage=storage,
+        clock=clock,
+        registry=registry,
     )
-    return Service(create_app(aggregator, book, CollectorRegistry()), aggregator, storage)
+    return Service(create_app(aggregator, book, registry), aggregator, storage)

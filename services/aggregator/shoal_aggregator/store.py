@@ -26,6 +26,7 @@ class Outcome(StrEnum):
     """What became of a document that was offered."""
 
     STORED = "stored"
+    ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
     CONFLICTING = "conflicting"  # another one of this party is; this one is kept as evidence
     OTHER_COHORT = "other_cohort"  # than the first partial sum's; kept as evidence
@@ -146,10 +147,11 @@ def offer_abandonment(
     if stored is not None or db.execute(summed).first() is not None:
         return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
     _insert_abandonment(db, signed)
-    if phase is not Phase.ABANDONED:
-        _move(db, body.round, phase, AggregationEvent.GIVEN_UP)
-        _insert_abandonment(db, decision)
-    return Outcome.STORED
+    if phase is Phase.ABANDONED:
+        return Outcome.STORED
+    _move(db, body.round, phase, AggregationEvent.GIVEN_UP)
+    _insert_abandonment(db, decision)
+    return Outcome.ENDED
 
 
 def complete_rounds(db: Connection) -> Sequence[str]:

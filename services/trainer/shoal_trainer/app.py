@@ -4,11 +4,9 @@ import hashlib
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Path, Request, Response
-from prometheus_client import CollectorRegistry
 from pydantic import AfterValidator
 
 from shoal_hosting.application import create_application
-from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import manifest_routes
 from shoal_hosting.problems import problem_document
 from shoal_hosting.waiting import WaitSeconds
@@ -35,24 +33,18 @@ RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 IfNoneMatch = Annotated[str | None, Header()]
 
 
-def create_app(
-    enrolment: Enrolment,
-    records: Records,
-    resources: Resources,
-    book: ManifestBook,
-    registry: CollectorRegistry,
-) -> FastAPI:
+def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = create_application(
         "Shoal trainer",
         ready=records.is_ready,
-        registry=registry,
+        registry=resources.registry,
         body_limit_bytes_by_ending={
             "/joins": JOINS_LIMIT_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
-    app.include_router(manifest_routes(book))
+    app.include_router(manifest_routes(resources.book))
     changes = resources.changes
 
     @app.post("/v1/jobs")

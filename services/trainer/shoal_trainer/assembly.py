@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import structlog
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
+from prometheus_client import Counter
 
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, check_party
@@ -94,7 +94,10 @@ def assemble(
         clock=clock,
     )
     peers = Peers(transport)
-    enrolment = Enrolment(resources)
-    runner = Runner(resources, peers, long_polls=long_polls)
-    app = create_app(enrolment, Records(resources), resources, book, CollectorRegistry())
+    ends = Counter(
+        "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
+    )
+    enrolment = Enrolment(resources, ends)
+    runner = Runner(resources, peers, ends, long_polls=long_polls)
+    app = create_app(enrolment, Records(resources), resources)
     return Service(app, resources, enrolment, runner, peers)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
+from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
@@ -28,9 +29,10 @@ JoinOutcome = int | ProtocolError
 class Enrolment:
     """Jobs until they run. Joins are admitted one batch at a time, so none is counted twice."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Go on from what the storage holds, in the calling thread."""
+    def __init__(self, resources: Resources, ends: Counter) -> None:
+        """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
         self._resources = resources
+        self._ends = ends
         self._members: dict[str, BitMap] = {}
         self._admission = asyncio.Lock()
         resources.storage.run_here(self._restore)
@@ -154,6 +156,7 @@ class Enrolment:
             reason = f"{len(population)} clients joined, {request.minimum_population} are needed"
             await own.storage.run(store.fail_job, job, JobEvent.POPULATION_TOO_SMALL, reason)
             own.accounts.release(members, allowed)
+            self._ends.labels("failed").inc()
             log.info("job failed", job=job, reason=reason)
         else:
             await own.storage.run(store.fix_population, job, encode_clients(population))

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry
 
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
@@ -25,6 +26,7 @@ class Resources:
     book: ManifestBook
     storage: StorageThread
     clock: Callable[[], datetime]
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     accounts: Accounts = field(default_factory=Accounts)
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 import structlog
+from prometheus_client import Counter
 
 from shoal_hosting.logs import describe_exception
 from shoal_protocol.attestations import Abandonment, Result
@@ -39,10 +40,13 @@ class Runner:
     when it is answered; without, it asks in each `step` only.
     """
 
-    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
-        """Go on from what the storage holds."""
+    def __init__(
+        self, resources: Resources, peers: Peers, ends: Counter, *, long_polls: bool
+    ) -> None:
+        """Go on from what the storage holds; `ends` counts jobs by their end."""
         self._resources = resources
         self._peers = peers
+        self._ends = ends
         self._long_polls = long_polls
         self._accepted: dict[str, frozenset[str]] = {}  # services, by round
         self._questions: dict[str, asyncio.Task[None]] = {}  # by round
@@ -223,6 +227,7 @@ class Runner:
         size = len(decode_clients(record.population or ""))
         body = report(request, released, size, posterior)
         await own.storage.run(store.finish_job, sign(body, own.name, own.signing_key))
+        self._ends.labels("finished").inc()
         log.info("job finished", job=record.job)
         return self._ended(record, request, spent=body.privacy.mu**2)
 
@@ -258,6 +263,7 @@ class Runner:
             abandoned_round=abandoned_round,
             abandonment=abandonment,
         )
+        self._ends.labels("failed").inc()
         log.info("job failed", job=record.job)  # the reason may be in a peer's words
         return self._ended(record, request, spent=spent)
 

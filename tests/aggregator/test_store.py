@@ -1,0 +1,133 @@
+"""The store keeps a round's one end also when two ask for different ones at the same time."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Connection, Engine
+
+from shoal_aggregator import schema, store
+from shoal_aggregator.store import Outcome
+from shoal_hosting.storage import check_schema, open_engine
+from shoal_protocol.attestations import Abandonment, AbandonmentReason
+from shoal_protocol.documents import Signed
+from shoal_protocol.errors import UnknownRound
+from shoal_protocol.phases import Phase
+from tests.protocol import examples
+
+ROUND = examples.SPEC.digest
+SPEC = examples.named("trainer", examples.SPEC)
+RESULT = examples.named("aggregator", examples.RESULT)
+SUMS = [examples.named(f"compute-{n}", examples.partial_sum(n)) for n in range(examples.NODES)]
+
+
+def abandonment(name: str) -> Signed[Abandonment]:
+    body = Abandonment(
+        manifest=examples.CONSORTIUM.digest,
+        round=ROUND,
+        party=name,
+        reason=AbandonmentReason(code="votes_missing"),
+    )
+    return examples.named(name, body)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    yield engine
+    engine.dispose()
+
+
+def with_sums(engine: Engine, count: int) -> None:
+    with engine.begin() as db:
+        assert store.add_round(db, SPEC)
+        for signed in SUMS[:count]:
+            assert store.offer_partial_sum(db, signed) is Outcome.STORED
+
+
+def phase_of(engine: Engine) -> Phase:
+    with engine.begin() as db:
+        return store.find_round(db, ROUND).phase
+
+
+def test_of_two_ends_only_the_first_is_stored(engine: Engine) -> None:
+    with_sums(engine, 3)
+    with engine.begin() as db:
+        assert store.publish(db, RESULT)
+        assert not store.publish(db, RESULT)
+        assert not store.abandon(db, abandonment("aggregator"))
+    assert phase_of(engine) is Phase.PUBLISHED
+
+
+def test_a_complete_round_cannot_be_abandoned_for_want_of_sums(engine: Engine) -> None:
+    with_sums(engine, 3)
+    with engine.begin() as db:
+        assert not store.abandon(db, abandonment("aggregator"))
+    assert phase_of(engine) is Phase.COLLECTING
+
+
+def test_an_abandoned_round_cannot_be_published(engine: Engine) -> None:
+    with_sums(engine, 2)
+    with engine.begin() as db:
+        assert store.abandon(db, abandonment("aggregator"))
+        assert not store.publish(db, RESULT)
+        assert store.find_result(db, ROUND) is None
+
+
+def test_what_is_due_is_found(engine: Engine) -> None:
+    with_sums(engine, 2)
+    late = examples.SPEC.give_up_at
+    with engine.begin() as db:
+        assert store.complete_rounds(db) == []
+        assert store.overdue_rounds(db, examples.SPEC.deadline) == []
+        assert store.overdue_rounds(db, late) == [ROUND]
+        store.offer_partial_sum(db, SUMS[2])
+        assert store.complete_rounds(db) == [ROUND]
+        assert store.overdue_rounds(db, late) == []
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda db: store.find_round(db, ROUND),
+        lambda db: store.offer_partial_sum(db, SUMS[0]),
+        lambda db: store.offer_abandonment(db, abandonment("compute-0"), abandonment("aggregator")),
+        lambda db: store.publish(db, RESULT),
+        lambda db: store.abandon(db, abandonment("aggregator")),
+        lambda db: store.find_decision(db, ROUND, "aggregator"),
+    ],
+    ids=["find", "sum", "abandonment", "publish", "abandon", "decision"],
+)
+def test_a_round_that_was_never_added_is_unknown(
+    engine: Engine, ask: Callable[[Connection], object]
+) -> None:
+    with engine.begin() as db, pytest.raises(UnknownRound):
+        ask(db)
+
+
+def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: Engine) -> None:
+    with_sums(engine, 2)
+    start = threading.Barrier(2)
+    outcomes: dict[str, object] = {}
+
+    def run(name: str, act: Callable[[Connection], object]) -> None:
+        start.wait()
+        with engine.begin() as db:
+            outcomes[name] = act(db)
+
+    threads = [
+        threading.Thread(target=run, args=("sum", lambda db: store.offer_partial_sum(db, SUMS[2]))),
+        threading.Thread(
+            target=run, args=("end", lambda db: store.abandon(db, abandonment("aggregator")))
+        ),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes in (
+        {"sum": Outcome.STORED, "end": False},
+        {"sum": Outcome.ABANDONED, "end": True},
+    )
+    assert phase_of(engine) is (Phase.ABANDONED if outcomes["end"] else Phase.COLLECTING)

@@ -1,0 +1,97 @@
+"""A trainer that keeps a question open at the aggregator, as the process does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_hosting.storage import sqlite_url
+from shoal_trainer.assembly import Service, assemble
+from tests.service_parties import HandMovedClock, book, party
+from tests.trainer.federation import CONSORTIUM, Federation
+from tests.trainer.test_jobs import running, state
+
+
+class PatientFederation(Federation):
+    """Its aggregator holds a long poll until the round is decided, as a real one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decision = asyncio.Event()
+        self.long_polls = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if "wait" in request.url.params:
+            self.long_polls += 1
+            await self.decision.wait()
+        self.decided = self.decision.is_set()
+        return await super().handle_async_request(request)
+
+
+@pytest.fixture
+def patient() -> PatientFederation:
+    return PatientFederation()
+
+
+@pytest.fixture
+async def polling(
+    tmp_path: Path, clock: HandMovedClock, patient: PatientFederation
+) -> AsyncIterator[Service]:
+    service = assemble(
+        party=party("trainer", CONSORTIUM),
+        book=book(tmp_path, CONSORTIUM),
+        data_directory=tmp_path,
+        database_url=sqlite_url(tmp_path / "trainer.sqlite"),
+        clock=clock,
+        transport=patient,
+        long_polls=True,
+    )
+    yield service
+    await service.close()
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_the_trainer_is_woken_when_the_aggregator_has_decided(
+    polling: Service, clock: HandMovedClock, patient: PatientFederation
+) -> None:
+    await running(polling, clock)
+    polling.wake.clear()
+    await polling.step()
+    await settle()
+    assert (patient.long_polls, polling.wake.is_set()) == (1, False)
+    patient.decision.set()
+    async with asyncio.timeout(30):
+        await polling.wake.wait()
+    await polling.step()
+    assert (await state(polling))["phase"] == "finished"
+
+
+async def test_a_question_that_nobody_answers_ends_with_the_service(
+    polling: Service, clock: HandMovedClock, patient: PatientFederation
+) -> None:
+    await running(polling, clock)
+    await settle()
+    assert patient.long_polls == 1
+    await polling.runner.close()
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_a_lost_question_is_asked_again_by_the_next_step(
+    polling: Service, clock: HandMovedClock, patient: PatientFederation
+) -> None:
+    await running(polling, clock)
+    await settle()
+    patient.down = {"aggregator"}
+    patient.decision.set()
+    await settle()
+    polling.wake.clear()
+    patient.down, patient.decision = set(), asyncio.Event()
+    await polling.step()
+    await settle()
+    assert patient.long_polls == 2

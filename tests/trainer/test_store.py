@@ -1,0 +1,112 @@
+"""The trainer's store moves jobs only along the table, and its ledger only grows."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, exc
+
+from shoal_hosting.storage import check_schema, open_engine
+from shoal_protocol.errors import UnknownJob, WrongPhase
+from shoal_protocol.phases import JobEvent, JobPhase, Phase
+from shoal_trainer import schema, store
+from shoal_trainer.store import LedgerEntry
+from tests.protocol import examples
+
+JOB = examples.JOB.digest
+REQUEST = examples.named("analyst", examples.JOB)
+SPEC = examples.named("trainer", examples.SPEC)
+JOINS = [
+    examples.named("client", examples.DOCUMENTS["join"].body.model_copy(update={"client": client}))
+    for client in range(3)
+]
+REPORT = examples.DOCUMENTS["posterior_report"]
+ENTRY = LedgerEntry(
+    round=SPEC.digest,
+    job=JOB,
+    number=0,
+    population_size=12,
+    mu=0.25,
+    cumulative_mu=0.25,
+    cumulative_epsilon=1.0,
+    delta=1e-6,
+)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    with engine.begin() as db:
+        assert store.add_job(db, REQUEST)
+    yield engine
+    engine.dispose()
+
+
+def test_a_job_is_added_once(engine: Engine) -> None:
+    with engine.begin() as db:
+        assert not store.add_job(db, REQUEST)
+        assert store.list_jobs(db, None) == [(JOB, JobPhase.ENROLLING)]
+        assert store.list_jobs(db, JobPhase.RUNNING) == []
+
+
+def test_joins_are_counted_with_their_storage(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.add_joins(db, JOB, JOINS)
+    with pytest.raises(exc.IntegrityError), engine.begin() as db:
+        store.add_joins(db, JOB, JOINS[:1])
+    with engine.begin() as db:
+        assert sorted(store.joined_clients(db, JOB)) == [0, 1, 2]
+        assert store.find_job(db, JOB).joined == 3
+
+
+def test_an_unknown_job_is_unknown(engine: Engine) -> None:
+    with engine.begin() as db:
+        assert not store.knows_job(db, "0" * 64)
+        with pytest.raises(UnknownJob):
+            store.find_job(db, "0" * 64)
+        with pytest.raises(UnknownJob):
+            store.find_spec(db, "0" * 64, 0)
+
+
+def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
+        with pytest.raises(WrongPhase):
+            store.fix_population(db, JOB, examples.SPEC.population)
+        with pytest.raises(WrongPhase):
+            store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that")
+        store.finish_job(db, REPORT)
+        with pytest.raises(WrongPhase):
+            store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that")
+        assert store.find_job(db, JOB).reason is None
+        assert store.open_jobs(db) == []
+
+
+def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.add_round(db, SPEC, ENTRY)
+    with pytest.raises(exc.IntegrityError), engine.begin() as db:
+        store.add_round(db, SPEC, ENTRY)
+    with engine.begin() as db:
+        assert store.ledger_entries(db) == [ENTRY]
+        assert [each.phase for each in store.find_rounds(db, JOB)] == [Phase.ANNOUNCED]
+
+
+def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.add_round(db, SPEC, ENTRY)
+        assert store.find_spec(db, JOB, 0)[1] is None
+        store.open_round(db, SPEC.digest)
+        assert store.find_spec(db, JOB, 0)[1] == SPEC.encode()
+        assert store.find_spec(db, JOB, 1)[1] is None
+
+
+def test_commitments_tell_what_is_allowed_and_what_was_spent(engine: Engine) -> None:
+    with engine.begin() as db:
+        (before,) = store.commitments(db)
+        store.fix_population(db, JOB, examples.SPEC.population)
+        store.add_round(db, SPEC, ENTRY)
+        (after,) = store.commitments(db)
+    assert (before.spent, before.population) == (0.0, None)
+    assert (after.spent, after.population) == (0.25**2, examples.SPEC.population)
+    assert before.allowed == after.allowed == examples.JOB.privacy.mu**2
