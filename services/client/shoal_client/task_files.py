@@ -1,5 +1,17 @@
-"""Task files: a job as an analyst writes it down in TOML; knows no consortium and no key.
+"""Task files: a job as an analyst writes it down in TOML; knows no consortium and no key."""
 
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import pydantic
+from pydantic import Field
+
+from shoal_protocol.documents import Model, describe
+from shoal_protocol.jobs import PrivacyDemand
+from shoal_protocol.learners import LinearRegressionTask, Task
+
+EXAMPLE: Final = """\
 [task]
 name = "linear_regression"
 projection = true
@@ -26,17 +38,6 @@ join = 3600                    # from the submission, for clients to join
 round = 600                    # from a round's announcement, for uploads
 grace = 300                    # from there, for the services, until they give up
 """
-
-import tomllib
-from pathlib import Path
-from typing import Annotated, Any
-
-import pydantic
-from pydantic import Field
-
-from shoal_protocol.documents import Model, describe
-from shoal_protocol.jobs import PrivacyDemand
-from shoal_protocol.learners import LinearRegressionTask, Task
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 Bounds = tuple[float, float]

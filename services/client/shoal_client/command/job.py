@@ -35,7 +35,7 @@ from shoal_client.command.terminal import (
     show,
 )
 from shoal_client.private_files import write_new
-from shoal_client.task_files import read_task_file
+from shoal_client.task_files import EXAMPLE, read_task_file
 from shoal_protocol.jobs import PosteriorReport
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
@@ -51,8 +51,7 @@ def submit(
 ) -> None:
     """Sign a job and hand it to the trainer; clients may join from now on.
 
-    A task file has the tables task, features, target, privacy, population and deadlines; bounds
-    of features and target are public and must come from general knowledge, never from the data.
+    See `shoal job example` for a task file.
     """
     file = read_task_file(task)
     job = open_analyst(party, consortium).submit(
@@ -78,6 +77,12 @@ def submit(
         return
     say(f"Submitted job {job.id}")
     _print(_watched(job, join_deadline(open_book(party, consortium), job.id)), as_json=False)
+
+
+@app.command()
+def example() -> None:
+    """Print a task file to begin with."""
+    say(EXAMPLE.rstrip())
 
 
 @app.command()

@@ -24,7 +24,7 @@ from shoal_client.async_analyst import JobFailed, JobRefused
 from shoal_client.peer import Unavailable
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import describe
-from shoal_protocol.errors import ProtocolError
+from shoal_protocol.errors import ProtocolError, UnknownJob
 
 Result = TypeVar("Result")
 
@@ -111,6 +111,8 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
     except (JobRefused, Refused) as error:
         fail(f"refused: {error}", ExitStatus.REFUSED)
     except JobFailed as error:
+        if str(error).startswith(UnknownJob.code):
+            fail(f"refused: {error}", ExitStatus.REFUSED)
         fail(f"the job has no posterior: {error}", ExitStatus.NO_POSTERIOR)
     except (Unavailable, httpx.TransportError, TimeoutError, ConnectionError) as error:
         detail = str(error) or type(error).__name__

@@ -1,0 +1,474 @@
+"""`shoal job` and `shoal ledger` against a trainer and an agent behind real TLS on loopback."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import structlog
+from fastapi import FastAPI, Response
+from typer.testing import CliRunner, Result
+
+from shoal_client.command import app
+from shoal_client.task_files import read_task_file
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import load_party, read_pin
+from shoal_hosting.security import server_tls
+from shoal_hosting.serving import server
+from shoal_protocol.documents import sign
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
+from shoal_protocol.posteriors import Posterior
+from shoal_trainer.assembly import assemble
+
+TASK = """
+[task]
+name = "linear_regression"
+projection = false
+
+[features]
+age = [18, 90]
+
+[target]
+pressure = [80, 180]
+
+[privacy]
+epsilon = 1.0
+delta = 1e-5
+dropouts = 2
+colluders = 2
+
+[population]
+minimum = 25
+maximum = 30
+
+[deadlines]
+join = 600
+round = 60
+grace = 60
+"""
+UNKNOWN = "ab" * 32
+
+
+@dataclass
+class Trial:
+    """A federation of which only the trainer's port is open, and only while it is served."""
+
+    home: Path
+    listener: socket.socket
+    late: timedelta = field(default=timedelta(0))
+
+    @property
+    def who(self) -> list[str]:
+        return [
+            *("--party", str(self.home / "parties" / "analyst")),
+            *("--consortium", str(self.home / "consortium")),
+        ]
+
+    @property
+    def task(self) -> Path:
+        return self.home / "task.toml"
+
+    def clock(self) -> datetime:
+        return datetime.now(UTC) + self.late
+
+    def book(self, data: Path) -> ManifestBook:
+        return ManifestBook.open(
+            self.home / "consortium", read_pin(self.home / "parties" / "trainer"), data
+        )
+
+    @asynccontextmanager
+    async def serving(self, application: object, party: str = "trainer") -> AsyncIterator[None]:
+        home = self.home / "parties" / party
+        certificate = (home / "tls.crt").read_text()
+        tls = server_tls(home / "tls.crt", home / "tls.key", certificate)
+        running = server(application, host="127.0.0.1", port=0, tls=tls, stop_within_seconds=1)
+        task = asyncio.create_task(running.serve(sockets=[self.listener]))
+        try:
+            yield
+        finally:
+            running.should_exit = True
+            await task
+
+
+def drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
+@pytest.fixture(autouse=True)
+def no_logs() -> Iterator[None]:
+    """The service runs beside the command, whose standard output is being captured."""
+    before = structlog.get_config()
+    structlog.configure(processors=[drop], cache_logger_on_first_use=False)
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def trial(tmp_path) -> Iterator[Trial]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        home = tmp_path / "federation"
+        arguments = ["--clients", "site=30", "--first-port", str(port - 4)]
+        made = CliRunner().invoke(app, ["quickstart", str(home), *arguments])
+        assert made.exit_code == 0, made.output
+        (home / "task.toml").write_text(TASK)
+        yield Trial(home, listener)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+async def shoal(*arguments: object, status: int = 0) -> Result:
+    """Run the command beside the service that it asks."""
+    result = await asyncio.to_thread(run, *arguments)
+    assert result.exit_code == status, result.output
+    if status:
+        assert isinstance(result.exception, SystemExit)
+        assert len(result.stderr.splitlines()) == 1
+    return result
+
+
+@asynccontextmanager
+async def trainer_of(trial: Trial) -> AsyncIterator[Callable[[], object]]:
+    """Serve a real trainer; yield its step."""
+    data = trial.home / "data" / "trainer"
+    service = assemble(
+        party=load_party(trial.home / "parties" / "trainer"),
+        book=trial.book(data),
+        data_directory=data,
+        database_url=None,
+        clock=trial.clock,
+    )
+    try:
+        async with trial.serving(service.app):
+            yield service.step
+    finally:
+        await service.close()
+
+
+async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial) -> None:
+    async with trainer_of(trial) as step:
+        submitted = await shoal("job", "submit", *trial.who, trial.task)
+        job = submitted.stdout.strip()
+        listed = await shoal("job", "list", *trial.who, "--json")
+        assert json.loads(listed.stdout) == {"jobs": [{"job": job, "phase": "enrolling"}]}
+        assert job in (await shoal("job", "list", *trial.who)).stdout
+        pending = await shoal("job", "result", job, *trial.who, status=6)
+        assert "no posterior yet" in pending.stderr
+        trial.late = timedelta(hours=1)
+        await step()
+        ended = await shoal("job", "watch", job, *trial.who, status=5)
+        assert "failed: 0 joined" in ended.stdout
+        assert "the job has no posterior" in ended.stderr
+        assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
+        assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
+            "entries": []
+        }
+
+
+async def test_a_job_beyond_the_policy_is_refused_with_the_trainers_reason(trial) -> None:
+    trial.task.write_text(TASK.replace("epsilon = 1.0", "epsilon = 11.0"))
+    async with trainer_of(trial):
+        refused = await shoal("job", "submit", *trial.who, trial.task, status=3)
+    assert "epsilon" in refused.stderr
+
+
+async def test_a_job_that_nobody_submitted_is_not_known(trial) -> None:
+    async with trainer_of(trial):
+        for command in ("watch", "result"):
+            refused = await shoal("job", command, UNKNOWN, *trial.who, status=3)
+            assert "No such job" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("epsilon", "epsilom", "epsilon"),
+        ("[18, 90]", "[90, 18]", "lower bound"),
+        ("[18, 90]", "[18]", "features.age"),
+        ("minimum = 25", "minimum = 3", "minimum_population"),
+        ("pressure = [80, 180]", "", "target"),
+        ("[task]", "[task", "TOML"),
+        ('name = "linear_regression"', 'name = "horoscope"', "name"),
+        ("delta = 1e-5", "delta = 2", "delta"),
+    ],
+)
+def test_what_is_wrong_with_a_task_file_is_named_before_anybody_is_asked(
+    trial, old, new, named
+) -> None:
+    trial.task.write_text(TASK.replace(old, new))
+    result = run("job", "submit", *trial.who, trial.task)
+    assert result.exit_code == 1
+    assert named in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_example_of_a_task_file_is_one(tmp_path) -> None:
+    (tmp_path / "task.toml").write_text(run("job", "example").stdout)
+    file = read_task_file(tmp_path / "task.toml")
+    assert [column.name for column in file.task.columns] == [
+        "age",
+        "body_mass_index",
+        "systolic_pressure",
+    ]
+    assert (file.privacy.epsilon, file.population.maximum, file.deadlines.grace) == (1.0, 800, 300)
+
+
+def test_an_id_that_is_none_never_reaches_a_url(trial) -> None:
+    for name in ("abc", "../ledger", UNKNOWN.upper()):
+        result = run("job", "result", name, *trial.who)
+        assert result.exit_code == 1
+        assert "64 hexadecimal digits" in result.stderr
+
+
+def test_a_party_without_a_pin_trusts_nobody(trial) -> None:
+    (trial.home / "parties" / "analyst" / "pin").unlink()
+    result = run("job", "list", *trial.who)
+    assert result.exit_code == 1
+    assert "shoal party pin" in result.stderr
+
+
+def test_a_trainer_that_does_not_answer_is_one_line(trial) -> None:
+    trial.listener.close()
+    result = run("job", "list", *trial.who)
+    assert result.exit_code == 4
+    assert "could not be reached" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+async def test_a_trainer_with_another_certificate_is_not_asked(trial) -> None:
+    application = FastAPI()
+    asked = []
+
+    @application.get("/v1/jobs")
+    def jobs() -> dict[str, object]:
+        asked.append(True)
+        return {"jobs": []}
+
+    async with trial.serving(application, party="compute-0"):
+        await shoal("job", "list", *trial.who, status=4)
+    assert asked == []
+
+
+def report(trial: Trial, request: JobRequest) -> PosteriorReport:
+    return PosteriorReport(
+        manifest=request.manifest,
+        job=request.digest,
+        rounds=("cd" * 32,),
+        results=("ef" * 32,),
+        population_size=30,
+        cohort_sizes=(29,),
+        privacy=PrivacySpent(epsilon=0.75, delta=1e-5, mu=0.2),
+        posterior=Posterior(
+            names=("intercept", "age"),
+            target="pressure",
+            coefficients=(100.0, 0.5),
+            covariance=((4.0, 0.0), (0.0, 0.01)),
+            residual_sd=9.0,
+            records=29,
+        ),
+    )
+
+
+def request_of(trial: Trial) -> tuple[object, JobRequest]:
+    file = read_task_file(trial.task)
+    body = JobRequest(
+        manifest=trial.book(trial.home / "data" / "trainer").current.digest,
+        nonce="00" * 16,
+        analyst="analyst",
+        task=file.task,
+        privacy=file.privacy,
+        minimum_population=25,
+        maximum_population=30,
+        join_deadline=datetime(2030, 1, 1, tzinfo=UTC),
+        round_seconds=60,
+        grace_seconds=60,
+    )
+    key = load_party(trial.home / "parties" / "analyst").signing_key
+    return sign(body, "analyst", key), body
+
+
+def finished_job(trial: Trial, *, report_by: str) -> tuple[FastAPI, str, bytes]:
+    """Return a trainer that has one job's report, signed as `trainer` with the key of a party."""
+    signed_request, request = request_of(trial)
+    key = load_party(trial.home / "parties" / report_by).signing_key
+    encoded = sign(report(trial, request), "trainer", key).encode()
+    application = FastAPI()
+    place = f"/v1/jobs/{request.digest}"
+    state = {
+        "job": request.digest,
+        "phase": "finished",
+        "joined": 30,
+        "population_size": 30,
+        "rounds": [
+            {
+                "round": "cd" * 32,
+                "number": 0,
+                "phase": "published",
+                "deadline": "2030-01-01T00:00:00.000Z",
+            }
+        ],
+        "reason": None,
+    }
+
+    @application.get(place)
+    def show() -> Response:
+        return Response(canonical_json(state), media_type="application/json")
+
+    @application.get(f"{place}/request")
+    def show_request() -> Response:
+        return Response(signed_request.encode(), media_type="application/json")
+
+    @application.get(f"{place}/result")
+    def show_result() -> Response:
+        return Response(encoded, media_type="application/json")
+
+    return application, request.digest, encoded
+
+
+async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(trial) -> None:
+    application, job, _ = finished_job(trial, report_by="trainer")
+    async with trial.serving(application):
+        shown = (await shoal("job", "result", job, *trial.who)).stdout
+        watched = (await shoal("job", "watch", job, *trial.who)).stdout
+    for text in (shown, watched):
+        for fact in (
+            *("Posterior for pressure", "intercept", "[96.08, 103.92]", "[0.304, 0.696]"),
+            *("29 of 30 clients", "epsilon 0.75 at delta 1e-05"),
+        ):
+            assert fact in text
+    assert "finished: 30 joined; round 0 published" in watched
+
+
+async def test_json_is_what_the_trainer_signed(trial, tmp_path) -> None:
+    application, job, encoded = finished_job(trial, report_by="trainer")
+    body = json.loads(encoded)["body"]
+    kept = tmp_path / "certificate.json"
+    async with trial.serving(application):
+        keep = ["--certificate", kept]
+        shown = await shoal("job", "result", job, *trial.who, "--json", *keep)
+        assert json.loads(shown.stdout) == body
+        assert kept.read_bytes() == encoded
+        again = await shoal("job", "result", job, *trial.who, *keep, status=1)
+        assert "exists already" in again.stderr
+        watched = await shoal("job", "watch", job, *trial.who, "--json")
+    first, last = (json.loads(line) for line in watched.stdout.splitlines())
+    assert (first["phase"], last) == ("finished", body)
+
+
+async def test_a_report_that_the_trainer_did_not_sign_is_not_shown(trial) -> None:
+    application, job, _ = finished_job(trial, report_by="compute-0")
+    async with trial.serving(application):
+        refused = await shoal("job", "result", job, *trial.who, status=3)
+    assert "signature" in refused.stderr
+    assert refused.stdout == ""
+
+
+async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial) -> None:
+    pages = {0: ([1, 2], 2), 2: ([3], None)}
+    tokens = []
+    application = FastAPI()
+
+    from fastapi import Request
+
+    @application.get("/v1/ledger")
+    def ledger(request: Request, after: int, count: int) -> dict[str, object]:
+        tokens.append(request.headers["Authorization"])
+        entries, following = pages[after]
+        return {
+            "spent": {
+                "clients": 3,
+                "delta": 1e-5,
+                "epsilon": {"least": 0.5, "median": 0.5, "most": 0.75},
+                "maximum_epsilon": 5.0,
+            },
+            "entries": [
+                {
+                    "entry": entry,
+                    "job": UNKNOWN,
+                    "number": 0,
+                    "round": "cd" * 32,
+                    "client": entry,
+                    "mu": 0.2,
+                }
+                for entry in entries
+            ],
+            "next": following,
+        }
+
+    token = trial.home / "owner.token"
+    token.write_text("s3cret-token\n")
+    token.chmod(0o600)
+    port = trial.listener.getsockname()[1]
+    options = [
+        *("--agent", trial.home / "parties" / "trainer", "--data", trial.home),
+        *("--url", f"https://127.0.0.1:{port}"),
+    ]
+    async with trial.serving(application):
+        shown = await shoal("ledger", "agent", *options)
+        as_json = await shoal("ledger", "agent", *options, "--json")
+    assert "3 clients" in shown.stdout
+    assert "most 0.75" in shown.stdout
+    assert [entry["entry"] for entry in json.loads(as_json.stdout)["entries"]] == [1, 2, 3]
+    assert set(tokens) == {"Bearer s3cret-token"}
+    assert "s3cret-token" not in shown.output + as_json.output
+
+
+async def test_publishing_says_which_services_did_not_take_the_version(trial) -> None:
+    async with trainer_of(trial):
+        revoke = ["consortium", "revoke", trial.home / "consortium", 3]
+        await shoal(*revoke, "--authority", trial.home / "authority")
+        published = await asyncio.to_thread(
+            run, "consortium", "publish", trial.home / "consortium", "--json"
+        )
+    outcome = json.loads(published.stdout)
+    accepted = {each["name"]: each["accepted"] for each in outcome["services"]}
+    assert accepted == {
+        "compute-0": False,
+        "compute-1": False,
+        "compute-2": False,
+        "aggregator": False,
+        "trainer": True,
+    }
+    assert published.exit_code == 4
+
+
+def test_an_agent_that_cannot_start_says_why(trial, monkeypatch) -> None:
+    site = trial.home / "clients" / "site"
+    monkeypatch.setattr("os.environ", {})
+    (site / "records.csv").write_text("age\n30\n")
+    (site / "policy.toml").write_text("")
+    result = run(
+        *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
+        *("--data", trial.home / "data" / "site", "--keys", site / "clients.key"),
+        *("--records", site / "records.csv", "--policy", site / "policy.toml"),
+    )
+    assert result.exit_code == 78
+
+
+def test_an_agent_without_its_packages_says_which_extra_to_install(trial, monkeypatch) -> None:
+    import builtins
+
+    real_import = builtins.__import__
+
+    def without_fastapi(name: str, *arguments: object) -> object:
+        if name == "shoal_client.agent.__main__":
+            raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+        return real_import(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without_fastapi)
+    site = trial.home / "clients" / "site"
+    result = run(
+        *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
+        *("--data", site, "--keys", site, "--records", site, "--policy", site),
+    )
+    assert result.exit_code == 1
+    assert "shoal[agent]" in result.stderr
