@@ -94,6 +94,22 @@ def port_of(process: subprocess.Popen[str]) -> int:
     return port
 
 
+async def ask(
+    client: httpx.AsyncClient, path: str, process: subprocess.Popen[str]
+) -> asyncio.Task[httpx.Response]:
+    """Send a request, and return its task once the process has begun to answer it."""
+    assert process.stdout is not None
+    asking = asyncio.create_task(client.get(path))
+    line = asyncio.create_task(asyncio.to_thread(process.stdout.readline))
+    done, _ = await asyncio.wait({asking, line}, return_when=asyncio.FIRST_COMPLETED)
+    if asking in done:  # refused, so the line will never come
+        process.kill()
+        await line
+        raise AssertionError("not asked") from asking.exception()
+    assert line.result() == "asked\n"
+    return asking
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     tmp_path: Path, number: signal.Signals
@@ -101,13 +117,11 @@ async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     with started(tmp_path, "works") as (process, certificate):
         base_url = f"https://127.0.0.1:{port_of(process)}"
         async with pinned_client(certificate, base_url=base_url) as client:
-            asking = asyncio.create_task(client.get("/slow"))
-            assert process.stdout is not None
-            line = await asyncio.to_thread(process.stdout.readline)
+            asking = await ask(client, "/slow", process)
             process.send_signal(number)
             answer = await asking
         output, errors = await asyncio.to_thread(process.communicate)
-    assert (line, answer.json(), output) == ("asked\n", "answered", "tidied up\n")
+    assert (answer.json(), output) == ("answered", "tidied up\n")
     assert (process.returncode, "Traceback" in errors) == (0, False)
     assert json.loads(errors.splitlines()[-1])["event"] == "stopped"
 
@@ -116,9 +130,7 @@ async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path
     with started(tmp_path, "works") as (process, certificate):
         base_url = f"https://127.0.0.1:{port_of(process)}"
         async with pinned_client(certificate, base_url=base_url) as client:
-            asking = asyncio.create_task(client.get("/stuck"))
-            assert process.stdout is not None
-            await asyncio.to_thread(process.stdout.readline)
+            asking = await ask(client, "/stuck", process)
             process.terminate()
             output, _ = await asyncio.to_thread(process.communicate)
             [outcome] = await asyncio.gather(asking, return_exceptions=True)

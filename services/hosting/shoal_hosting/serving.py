@@ -20,6 +20,7 @@ from shoal_hosting.security import StartupRefused
 
 KEEP_ALIVE_SECONDS: Final = 75
 STOP_WITHIN_SECONDS: Final = 10
+BACKLOG: Final = 2048
 DROP_IDLE_SECONDS: Final = 0.2
 
 log = structlog.get_logger()
@@ -108,6 +109,7 @@ def server(
         access_log=False,
         proxy_headers=False,  # whoever connects could put any address there
         server_header=False,
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=stop_within_seconds,
         limit_concurrency=most_connections,
@@ -203,6 +205,8 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # At once: from here on a connection waits to be accepted instead of being refused.
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
