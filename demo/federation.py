@@ -56,6 +56,19 @@ class Process:
         """End it with SIGKILL, as a power cut would."""
         self._end(signal.SIGKILL)
 
+    @property
+    def peak_memory_mib(self) -> float:
+        """Return the largest resident set that the running process has had, in MiB (Linux).
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        if self._running is None:
+            raise RuntimeError(f"{self.name} does not run")
+        status = Path(f"/proc/{self._running.pid}/status").read_text()
+        [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(peak) / 1024
+
     def ask_to_stop(self) -> None:
         """Send SIGTERM if it runs."""
         if self._running is not None:

@@ -149,6 +149,7 @@ class Node:
         known.held = held
         known.learn(holdings, Kept.FIRST)
         self._moved(known, Phase.FROZEN)
+        log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
         own = attesting.attest_abandonment(known, reason, self._key)

@@ -1,0 +1,151 @@
+"""A federation of real processes, driven by hand: no trainer, no agents, only what is measured."""
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import httpx
+import numpy as np
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from demo.federation import Process
+from demo.watching import free_ports
+from shoal_client import read_client_keys
+from shoal_client.consortium_files import open_chain
+from shoal_client.contribution import box_keys, draw_noise, seal_contribution
+from shoal_client.noise import discrete_gaussian
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.party import load_party
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.rounds import RoundSpec, make_spec
+
+SITE: Final = "site"
+DEADLINE: Final = timedelta(hours=1)
+_CHUNK_CLIENTS: Final = 250
+
+
+def columns_for(dimension: int) -> tuple[Column, ...]:
+    """Return as many columns as give a second moment matrix of at least `dimension` entries."""
+    width = next(p for p in range(1, 1000) if p * (p + 1) // 2 >= dimension)
+    return tuple(Column(name=f"column {j}", centre=0.0, scale=1.0) for j in range(width))
+
+
+def matrix_query(dimension: int) -> SecondMomentMatrix:
+    """Return a query of at least `dimension` coordinates."""
+    return SecondMomentMatrix(
+        columns=columns_for(dimension),
+        intercept=0.0,
+        radius=1.0,
+        grid_bits=10,
+        records_per_client=1,
+    )
+
+
+def quickstart(directory: Path, *, clients: dict[str, int], nodes: int) -> list[Process]:
+    """Make a federation's files in `directory` and return its services, not started."""
+    command = [
+        *(sys.executable, "-m", "shoal_client", "quickstart", str(directory), "--json"),
+        *("--compute", str(nodes), "--first-port", str(free_ports(nodes + 2 + len(clients)))),
+        *("--minimum-cohort", "2", "--maximum-epsilon", "50"),
+        *(f"--clients={site}={count}" for site, count in clients.items()),
+    ]
+    made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return [
+        Process(
+            each["name"], each["module"], each["environment"], directory / f"{each['name']}.log"
+        )
+        for each in made["processes"]
+    ]
+
+
+class Drive:
+    """The trainer's and the clients' keys of a federation, to announce and upload with."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read them from a quickstart's directory."""
+        self.consortium: Consortium = open_chain(directory / "consortium")[-1]
+        self._trainer = load_party(directory / "parties" / "trainer")
+        self._keys_path = directory / "clients" / SITE / "clients.key"
+
+    def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
+        """Return a signed spec, its job invented, for the first `clients` of the roster."""
+        now = datetime.now(UTC)
+        spec = make_spec(
+            manifest=self.consortium,
+            job=secrets.token_hex(32),
+            number=0,
+            query=query,
+            mu=0.1,
+            population=BitMap(range(clients)),
+            dropouts=0,
+            colluders=0,
+            opened_at=now,
+            deadline=now + DEADLINE,
+            give_up_at=now + 2 * DEADLINE,
+        )
+        return sign(spec, self._trainer.name, self._trainer.signing_key)
+
+    def envelopes(self, spec: RoundSpec) -> list[list[bytes]]:
+        """Return every client's envelopes, one for each node, made on all cores."""
+        keys = read_client_keys(self._keys_path)[: spec.population_size]
+        chunks = range(0, len(keys), _CHUNK_CLIENTS)
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            made = pool.map(
+                _contributions,
+                [spec] * len(chunks),
+                [box_keys(self.consortium)] * len(chunks),
+                chunks,
+                [keys[start : start + _CHUNK_CLIENTS] for start in chunks],
+            )
+            return [each for chunk in made for each in chunk]
+
+    def client(self, party: str) -> httpx.AsyncClient:
+        """Return a connection to a service."""
+        manifest = self.consortium.manifest
+        services = [*manifest.compute_nodes, manifest.aggregator]
+        [service] = [each for each in services if each.name == party]
+        return pinned_client(service.certificate, base_url=service.url)
+
+    async def announce(self, spec: Signed[RoundSpec]) -> None:
+        """Hand the spec to every Compute node and the aggregator."""
+        manifest = self.consortium.manifest
+        for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
+            async with self.client(party) as client:
+                (await client.post("/v1/rounds", content=spec.encode())).raise_for_status()
+
+
+def _contributions(
+    spec: RoundSpec, boxes: Sequence[bytes], first: int, keys: Sequence[SigningKey]
+) -> list[list[bytes]]:
+    records = np.full((1, len(spec.query.columns)), 0.25)
+    noise = draw_noise(spec, len(keys), discrete_gaussian)
+    return [
+        seal_contribution(
+            spec, boxes, first + here, key, records, noise[here], random_bytes=secrets.token_bytes
+        )
+        for here, key in enumerate(keys)
+    ]
+
+
+async def gathered(
+    client: httpx.AsyncClient, path: str, bodies: Sequence[bytes], *, concurrency: int
+) -> None:
+    """Post every body, `concurrency` at a time."""
+    waiting = iter(bodies)
+
+    async def one_after_another() -> None:
+        for body in waiting:
+            (await client.post(path, content=body)).raise_for_status()
+
+    await asyncio.gather(*(one_after_another() for _ in range(concurrency)))

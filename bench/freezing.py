@@ -1,0 +1,79 @@
+"""Milliseconds from the last node's freeze to the partial sums being published.
+
+    python -m bench.freezing [--clients 1000 10000] [--dimension 66]
+
+Three Compute nodes and the aggregator, real processes over TLS; the times are the nodes' own
+logs'. In between lie: signing and spreading holdings, votes, summing, signing, publishing.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from bench.drive import SITE, Drive, gathered, matrix_query, quickstart
+from demo.federation import Federation, Process
+from shoal_protocol.envelope import frame
+
+BULK = 500
+NODES = 3
+PATIENCE_SECONDS = 120.0
+
+
+async def measure(directory: Path, *, clients: int, dimension: int) -> list[float]:
+    """Return the milliseconds for each node."""
+    services = quickstart(directory, clients={SITE: clients}, nodes=NODES)
+    drive = Drive(directory)
+    with Federation() as federation:
+        federation.start(*services[: NODES + 1])
+        spec = drive.spec(matrix_query(dimension), clients)
+        await drive.announce(spec)
+        envelopes = drive.envelopes(spec.body)
+        for index, node in enumerate(spec.body.compute_nodes):
+            mine = [each[index] for each in envelopes]
+            bodies = [frame(mine[start : start + BULK]) for start in range(0, clients, BULK)]
+            async with drive.client(node) as client:
+                await gathered(
+                    client, f"/v1/rounds/{spec.digest}/shares/bulk", bodies, concurrency=2
+                )
+        async with drive.client("aggregator") as client, asyncio.timeout(PATIENCE_SECONDS):
+            while (await client.get(f"/v1/rounds/{spec.digest}/result?wait=20")).status_code != 200:
+                continue
+            await asyncio.sleep(1)  # for the last acknowledgement to be logged
+        return _milliseconds([federation[name] for name in spec.body.compute_nodes])
+
+
+def _milliseconds(nodes: Sequence[Process]) -> list[float]:
+    frozen = max(_when(node, "round frozen") for node in nodes)
+    published = [_when(node, "partial sum published") for node in nodes]
+    return [(each - frozen).total_seconds() * 1000 for each in published]
+
+
+def _when(node: Process, event: str) -> datetime:
+    for line in node.log.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["event"] == event:
+            return datetime.fromisoformat(entry["timestamp"].replace("Z", "+00:00"))
+    raise RuntimeError(f"{node.name} never logged: {event}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--dimension", type=int, default=66)
+    arguments = parser.parse_args()
+    for clients in arguments.clients:
+        with tempfile.TemporaryDirectory() as directory:
+            found = asyncio.run(
+                measure(Path(directory), clients=clients, dimension=arguments.dimension)
+            )
+        shown = ", ".join(f"{each:.0f}" for each in found)
+        print(f"N = {clients}: freeze to published, ms by node: {shown}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Bytes that one client sends in a round, envelopes and HTTP heads alike.
+
+python -m bench.traffic [--dimension 10000] [--nodes 10]
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from bench.drive import SITE, Drive, matrix_query, quickstart
+
+
+def measure(directory: Path, *, dimension: int, nodes: int) -> dict[str, float]:
+    """Return the bytes of one client's uploads, and the bound that they are held to."""
+    quickstart(directory, clients={SITE: 3}, nodes=nodes)
+    drive = Drive(directory)
+    spec = drive.spec(matrix_query(dimension), 3)
+    envelopes = drive.envelopes(spec.body)[0]
+    path = f"/v1/rounds/{spec.digest}/shares"
+    heads = sum(_head_bytes(drive, path, envelope) for envelope in envelopes)
+    actual = spec.body.dimension
+    return {
+        "dimension": actual,
+        "envelopes": sum(map(len, envelopes)),
+        "HTTP heads": heads,
+        "in all": sum(map(len, envelopes)) + heads,
+        "bound 1.05 * 8 d + 400 M": 1.05 * 8 * actual + 400 * nodes,
+        "uncompressed shares 8 d M": 8 * actual * nodes,
+    }
+
+
+def _head_bytes(drive: Drive, path: str, body: bytes) -> int:
+    client: httpx.AsyncClient = drive.client("compute-0")
+    request = client.build_request("POST", path, content=body)
+    line = f"POST {request.url.raw_path.decode()} HTTP/1.1\r\n"
+    fields = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
+    return len(line) + fields + 2
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dimension", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=10)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        found = measure(Path(directory), dimension=arguments.dimension, nodes=arguments.nodes)
+    for what, figure in found.items():
+        print(f"{what:28} {figure:10.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Uploads per second of one Compute node, single and in bulk, beside two floors.
+
+    python -m bench.uploads [--clients 2000] [--dimension 66]
+
+The floors: the bare primitives (parse, verify, open, check) in one thread without a service, and
+an empty endpoint of the same service asked by the same client. The load comes from one process on
+the same machine, so the node never has all cores to itself: read the ratios first.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Final
+
+from bench.drive import SITE, Drive, gathered, matrix_query, quickstart
+from demo.federation import Federation
+from shoal_hosting.party import load_party
+from shoal_protocol.envelope import frame, parse
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import sharing_scheme
+
+CONCURRENCY: Final = 16
+BULK: Final = 250
+
+
+def bare_primitives(
+    directory: Path, drive: Drive, spec: RoundSpec, envelopes: list[bytes]
+) -> float:
+    """Return how many envelopes for node 0 one thread judges in a second, without a service."""
+    node = load_party(directory / "parties" / "compute-0")
+    assert node.box_private_key is not None
+    private, public = bytes(node.box_private_key), bytes(node.box_private_key.public_key)
+    scheme = sharing_scheme(spec.sharing)
+    begun = time.perf_counter()
+    for encoded in envelopes:
+        envelope = parse(encoded)
+        client = envelope.header.client
+        envelope.verify(drive.consortium.roster.verify_key_bytes(client))
+        share = envelope.open(private, public)
+        nodes = len(spec.compute_nodes)
+        scheme.check(share, client=client, node=0, nodes=nodes, dimension=spec.dimension)
+    return len(envelopes) / (time.perf_counter() - begun)
+
+
+async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str, float]:
+    """Return requests or envelopes per second for each way of asking."""
+    services = quickstart(directory, clients={SITE: 2 * clients}, nodes=2)
+    drive = Drive(directory)
+    with Federation() as federation:
+        federation.start(services[0], services[1], services[2])
+        spec = drive.spec(matrix_query(dimension), 2 * clients)
+        await drive.announce(spec)
+        mine = [each[0] for each in drive.envelopes(spec.body)]
+        single, bulk = mine[:clients], mine[clients:-1]  # one is missing: nothing freezes
+        path = f"/v1/rounds/{spec.digest}/shares"
+        async with drive.client("compute-0") as client:
+            for _ in range(CONCURRENCY):
+                await client.get("/healthz")
+
+            async def rate(work: Awaitable[None], count: int) -> float:
+                begun = time.perf_counter()
+                await work
+                return count / (time.perf_counter() - begun)
+
+            async def empty() -> None:
+                waiting = iter(range(clients))
+
+                async def one_after_another() -> None:
+                    for _ in waiting:
+                        (await client.get("/healthz")).raise_for_status()
+
+                await asyncio.gather(*(one_after_another() for _ in range(CONCURRENCY)))
+
+            bodies = [frame(bulk[start : start + BULK]) for start in range(0, len(bulk), BULK)]
+            return {
+                "bare primitives, one thread": bare_primitives(directory, drive, spec.body, single),
+                "empty endpoint": await rate(empty(), clients),
+                "single uploads": await rate(
+                    gathered(client, path, single, concurrency=CONCURRENCY), clients
+                ),
+                "bulk uploads": await rate(
+                    gathered(client, f"{path}/bulk", bodies, concurrency=2), len(bulk)
+                ),
+                "node's peak memory, MiB": federation["compute-0"].peak_memory_mib,
+            }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=2000)
+    parser.add_argument("--dimension", type=int, default=66)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        found = asyncio.run(
+            measure(Path(directory), clients=arguments.clients, dimension=arguments.dimension)
+        )
+    for what, figure in found.items():
+        print(f"{what:32} {figure:10.0f}")
+    empty, bare = found["empty endpoint"], found["bare primitives, one thread"]
+    print(f"{'single, of the empty endpoint':32} {found['single uploads'] / empty:10.2f}")
+    print(f"{'bulk, of the bare primitives':32} {found['bulk uploads'] / bare:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
