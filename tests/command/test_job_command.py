@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 import structlog
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from typer.testing import CliRunner, Result
 
 from shoal_client.command import app
@@ -377,10 +377,8 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
     tokens = []
     application = FastAPI()
 
-    from fastapi import Request
-
     @application.get("/v1/ledger")
-    def ledger(request: Request, after: int, count: int) -> dict[str, object]:
+    def ledger(request: Request, after: int) -> dict[str, object]:
         tokens.append(request.headers["Authorization"])
         entries, following = pages[after]
         return {
@@ -420,6 +418,16 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
     assert [entry["entry"] for entry in json.loads(as_json.stdout)["entries"]] == [1, 2, 3]
     assert set(tokens) == {"Bearer s3cret-token"}
     assert "s3cret-token" not in shown.output + as_json.output
+
+
+async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
+    application = FastAPI()
+    for path in ("/v1/jobs", "/v1/ledger"):
+        application.get(path)(lambda: {"entries": [{"job": 1}]})
+    async with trial.serving(application):
+        for command in (("job", "list"), ("ledger", "trainer")):
+            refused = await shoal(*command, *trial.who, status=3)
+            assert "none that is expected" in refused.stderr
 
 
 async def test_publishing_says_which_services_did_not_take_the_version(trial) -> None:

@@ -4,9 +4,10 @@ import asyncio
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import httpx
+import pydantic
 import typer
 
 from shoal_client.analyst import Analyst
@@ -14,7 +15,7 @@ from shoal_client.command.terminal import Refused
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
-from shoal_protocol.documents import from_json
+from shoal_protocol.documents import describe, from_json
 from shoal_protocol.errors import UnknownJob
 from shoal_protocol.jobs import JobRequest
 
@@ -25,6 +26,8 @@ ConsortiumDirectory = Annotated[
     Path, typer.Option("--consortium", envvar="SHOAL_CONSORTIUM", help="The consortium directory.")
 ]
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
+
+Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 _ASK_WITHIN_SECONDS = 30.0
 
@@ -51,14 +54,28 @@ def checked_id(job: str) -> str:
 
 
 def ask(
-    certificate: str, url: str, path: str, *, token: str | None = None, **query: str | int
-) -> Any:
-    """Return what a service answers to a GET, as a JSON value.
+    shape: type[Shape],
+    certificate: str,
+    url: str,
+    path: str,
+    *,
+    token: str | None = None,
+    **query: str | int,
+) -> Shape:
+    """Return what a service answers to a GET, which must have the shape of a model.
 
     Raises:
-        Refused: the service answered with a problem.
+        Refused: the service answered with a problem, or with something else.
         httpx.TransportError: it did not answer.
     """
+    value = _get(certificate, url, path, token, query)
+    try:
+        return shape.model_validate(value)
+    except pydantic.ValidationError as error:
+        raise Refused(f"the answer is none that is expected here: {describe(error)}") from None
+
+
+def _get(certificate: str, url: str, path: str, token: str | None, query: dict[str, Any]) -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def answer() -> httpx.Response:
@@ -70,14 +87,14 @@ def ask(
     return json_of(asyncio.run(answer()))
 
 
-def ask_trainer(book: ManifestBook, path: str) -> Any:
-    """Return what the trainer answers to a GET, as a JSON value.
+def ask_trainer(shape: type[Shape], book: ManifestBook, path: str) -> Shape:
+    """Return what the trainer answers to a GET.
 
     Raises:
         Refused, httpx.TransportError: as `ask`.
     """
     trainer = book.current.manifest.trainer
-    return ask(trainer.certificate, trainer.url, path)
+    return ask(shape, trainer.certificate, trainer.url, path)
 
 
 def json_of(response: httpx.Response) -> Any:
@@ -110,7 +127,8 @@ def join_deadline(book: ManifestBook, job: str) -> datetime:
         Refused, httpx.TransportError: as `ask`.
         ProtocolError: the trainer shows no request that an analyst signed for this job.
     """
-    answer = ask_trainer(book, f"/v1/jobs/{job}/request")
+    trainer = book.current.manifest.trainer
+    answer = _get(trainer.certificate, trainer.url, f"/v1/jobs/{job}/request", None, {})
     signed = from_json(answer, JobRequest)
     book.get(signed.body.manifest).verify(signed)
     if signed.digest != job:

@@ -4,6 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import pydantic
 import typer
 from rich.console import RenderableType
 from rich.live import Live
@@ -25,6 +26,7 @@ from shoal_client.command.connection import (
 from shoal_client.command.terminal import (
     AsJson,
     ExitStatus,
+    asking,
     fail,
     now,
     output,
@@ -37,8 +39,18 @@ from shoal_client.command.terminal import (
 from shoal_client.private_files import write_new
 from shoal_client.task_files import EXAMPLE, read_task_file
 from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.phases import JobPhase
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
+
+
+class _ListedJob(pydantic.BaseModel):
+    job: str
+    phase: JobPhase
+
+
+class _JobList(pydantic.BaseModel):
+    jobs: list[_ListedJob]
 
 
 @app.command()
@@ -54,18 +66,19 @@ def submit(
     See `shoal job example` for a task file.
     """
     file = read_task_file(task)
-    job = open_analyst(party, consortium).submit(
-        file.task,
-        epsilon=file.privacy.epsilon,
-        delta=file.privacy.delta,
-        dropouts=file.privacy.dropouts,
-        colluders=file.privacy.colluders,
-        minimum_population=file.population.minimum,
-        maximum_population=file.population.maximum,
-        join_seconds=file.deadlines.join,
-        round_seconds=file.deadlines.round,
-        grace_seconds=file.deadlines.grace,
-    )
+    with asking("the trainer"):
+        job = open_analyst(party, consortium).submit(
+            file.task,
+            epsilon=file.privacy.epsilon,
+            delta=file.privacy.delta,
+            dropouts=file.privacy.dropouts,
+            colluders=file.privacy.colluders,
+            minimum_population=file.population.minimum,
+            maximum_population=file.population.maximum,
+            join_seconds=file.deadlines.join,
+            round_seconds=file.deadlines.round,
+            grace_seconds=file.deadlines.grace,
+        )
     if not wait:
         if as_json:
             say_json({"job": job.id})
@@ -114,7 +127,8 @@ def result(
 ) -> None:
     """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
     handle = open_analyst(party, consortium).job(checked_id(job))
-    report = handle.result()
+    with asking("the trainer"):
+        report = handle.result()
     if report is None:
         fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
     if certificate is not None:
@@ -130,13 +144,13 @@ def list_jobs(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
     """List the trainer's jobs, of all analysts."""
-    jobs = ask_trainer(open_book(party, consortium), "/v1/jobs")["jobs"]
+    listed = ask_trainer(_JobList, open_book(party, consortium), "/v1/jobs")
     if as_json:
-        say_json({"jobs": jobs})
+        say_json(listed.model_dump(mode="json"))
         return
     table = Table("job", "phase")
-    for each in jobs:
-        table.add_row(plain(str(each["job"])), plain(str(each["phase"])))
+    for each in listed.jobs:
+        table.add_row(plain(each.job), each.phase)
     show(table)
 
 

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import pydantic
 import typer
 from rich.table import Table
 
@@ -19,7 +20,50 @@ from shoal_client.private_files import read_private
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
-_PAGE = 10_000
+_JOB_DIGITS = 12  # enough to tell jobs apart
+
+
+class _TrainerEntry(pydantic.BaseModel):
+    job: str
+    number: int
+    round: str
+    population_size: int
+    mu: float
+    cumulative_mu: float
+    cumulative_epsilon: float
+    delta: float
+
+
+class _TrainerLedger(pydantic.BaseModel):
+    entries: list[_TrainerEntry]
+
+
+class _AgentEntry(pydantic.BaseModel):
+    entry: int
+    job: str
+    number: int
+    round: str
+    client: int
+    mu: float
+
+
+class _Spread(pydantic.BaseModel):
+    least: float
+    median: float
+    most: float
+
+
+class _Spent(pydantic.BaseModel):
+    clients: int
+    delta: float
+    epsilon: _Spread
+    maximum_epsilon: float
+
+
+class _AgentPage(pydantic.BaseModel):
+    spent: _Spent
+    entries: list[_AgentEntry]
+    next: int | None
 
 
 @app.command()
@@ -30,19 +74,19 @@ def trainer(
 
     The cumulative epsilon is that of the client of the round's population who has spent most.
     """
-    entries = ask_trainer(open_book(party, consortium), "/v1/ledger")["entries"]
+    ledger = ask_trainer(_TrainerLedger, open_book(party, consortium), "/v1/ledger")
     if as_json:
-        say_json({"entries": entries})
+        say_json(ledger.model_dump(mode="json"))
         return
     table = Table("job", "round", "clients", "mu", "cumulative epsilon", "at delta")
-    for each in entries:
+    for each in ledger.entries:
         table.add_row(
-            plain(str(each["job"])[:12]),
-            str(int(each["number"])),
-            f"{each['population_size']:,}",
-            f"{each['mu']:.4g}",
-            f"{each['cumulative_epsilon']:.4g}",
-            f"{each['delta']:.3g}",
+            plain(each.job[:_JOB_DIGITS]),
+            str(each.number),
+            f"{each.population_size:,}",
+            f"{each.mu:.4g}",
+            f"{each.cumulative_epsilon:.4g}",
+            f"{each.delta:.3g}",
         )
     show(table)
 
@@ -59,25 +103,23 @@ def agent(
     """Show what each round cost your own clients, from your own agent's ledger."""
     certificate = (directory / "tls.crt").read_text(encoding="ascii")
     token = read_private(data / "owner.token").decode("ascii").strip()
-    entries: list[dict[str, Any]] = []
-    after: int | None = 0
-    spent: dict[str, Any] = {}
-    while after is not None:
-        page = ask(certificate, url, "/v1/ledger", token=token, after=after, count=_PAGE)
-        entries += page["entries"]
-        spent, after = page["spent"], page["next"]
+    page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=0)
+    entries = [*page.entries]
+    while page.next is not None:
+        page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next)
+        entries += page.entries
+    spent = page.spent
     if as_json:
-        say_json({"spent": spent, "entries": entries})
+        listed = [each.model_dump(mode="json") for each in entries]
+        say_json({"spent": spent.model_dump(mode="json"), "entries": listed})
         return
     table = Table("job", "round", "clients", "mu")
-    for (job, number, mu), clients in Counter(
-        (str(each["job"]), int(each["number"]), float(each["mu"])) for each in entries
-    ).items():
-        table.add_row(plain(job[:12]), str(number), f"{clients:,}", f"{mu:.4g}")
+    rounds = Counter((each.job, each.number, each.mu) for each in entries)
+    for (job, number, mu), clients in rounds.items():
+        table.add_row(plain(job[:_JOB_DIGITS]), str(number), f"{clients:,}", f"{mu:.4g}")
     show(table)
-    epsilon = spent["epsilon"]
     say(
-        f"Epsilon of {spent['clients']:,} clients at delta {spent['delta']:.3g}: least "
-        f"{epsilon['least']:.4g}, median {epsilon['median']:.4g}, most {epsilon['most']:.4g}; "
-        f"you allow {spent['maximum_epsilon']:.4g}."
+        f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
+        f"{spent.epsilon.least:.4g}, median {spent.epsilon.median:.4g}, most "
+        f"{spent.epsilon.most:.4g}; you allow {spent.maximum_epsilon:.4g}."
     )

@@ -7,6 +7,7 @@ posterior yet.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
@@ -93,6 +94,12 @@ def show(table: Table) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
     console.print(table)
+
+
+def asking(whom: str) -> AbstractContextManager[object]:
+    """Show, on a terminal only, that an answer is being waited for."""
+    console = Console(stderr=True)
+    return console.status(f"Asking {whom} ...") if console.is_terminal else nullcontext()
 
 
 def fail(message: str, status: ExitStatus) -> NoReturn:

@@ -1,0 +1,142 @@
+"""What the command shows: no peer can steer the terminal with it, and errors are single lines."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+import typer
+from rich.console import Console, RenderableType
+
+from shoal_client.async_analyst import JobFailed, JobRefused, JobState
+from shoal_client.command.job_views import one_line, progress
+from shoal_client.command.terminal import Refused, one_line_for_errors, plain
+from shoal_client.peer import Unavailable
+from shoal_hosting.security import StartupRefused
+from shoal_protocol.errors import BadSignature, ProtocolError
+from shoal_protocol.phases import JobPhase
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def printed_by(renderable: RenderableType) -> str:
+    file = io.StringIO()
+    Console(width=120, file=file).print(renderable)
+    return file.getvalue()
+
+
+def state(**changes: object) -> JobState:
+    said: dict[str, object] = {"job": "ab" * 32, "phase": "running", "joined": 1200} | changes
+    return JobState.model_validate(said)
+
+
+def shown(**changes: object) -> str:
+    return printed_by(
+        progress(state(**changes), join_deadline=NOW + timedelta(hours=2, minutes=3), now=NOW)
+    )
+
+
+def a_round(phase: str, seconds: float) -> dict[str, object]:
+    return {
+        "round": "cd" * 32,
+        "number": 1,
+        "phase": phase,
+        "deadline": NOW + timedelta(seconds=seconds),
+    }
+
+
+def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
+    assert "in 2 h 3 min" in shown(phase="enrolling")
+    assert "in 2 h" not in shown(phase="running")
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "expected"),
+    [
+        ("collecting", 65, "in 1 min 5 s"),
+        ("announced", 90_000, "in 1 d 1 h"),
+        ("collecting", -1, "closed"),
+        ("published", 65, "closed"),
+        ("abandoned", 65, "closed"),
+    ],
+)
+def test_a_round_shows_how_long_it_still_takes_uploads(phase, seconds, expected) -> None:
+    assert expected in shown(rounds=[a_round(phase, seconds)])
+
+
+def test_a_failed_job_shows_its_reason() -> None:
+    assert "too few clients" in shown(phase="failed", reason="too few clients")
+
+
+def test_every_phase_of_a_job_has_a_line() -> None:
+    for phase in JobPhase:
+        assert one_line(state(phase=phase)).startswith(phase.value)
+    assert "round 1 frozen" in one_line(state(rounds=[a_round("frozen", 1)]))
+
+
+def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:
+    hostile = "[bold]a[/bold] \x1b[2J\x07 b"
+    text = shown(phase="failed", reason=hostile, rounds=[a_round("\x1b[31mred", 1)])
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+    assert "[31mred" in text  # as letters
+    assert "\x1b[31mred" not in text
+    assert "[bold]a[/bold]" in text
+    assert plain("line\nline").plain == "line\nline"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("a bad argument"), 1),
+        (FileNotFoundError(2, "No such file", "x"), 1),
+        (FileExistsError("x exists already"), 1),
+        (StartupRefused("a file is missing"), 1),
+        (BadSignature(), 3),
+        (JobRefused("refused-job: no"), 3),
+        (Refused("404: no"), 3),
+        (JobFailed("unknown-job: No such job here"), 3),
+        (Unavailable("trainer: ConnectError"), 4),
+        (httpx.ConnectTimeout(""), 4),
+        (ConnectionResetError(), 4),
+        (JobFailed("too few clients"), 5),
+    ],
+)
+def test_a_foreseen_error_is_one_line_with_its_own_status(error, status, capsys) -> None:
+    def work() -> None:
+        raise error
+
+    with pytest.raises(typer.Exit) as ended:
+        one_line_for_errors(work)
+    assert ended.value.exit_code == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    assert line.startswith("Error: ")
+    assert len(line) > len("Error: ")
+
+
+def test_a_message_of_several_lines_becomes_one(capsys) -> None:
+    def work() -> None:
+        raise ValueError("first\nsecond")
+
+    with pytest.raises(typer.Exit):
+        one_line_for_errors(work)
+    assert capsys.readouterr().err == "Error: first second\n"
+
+
+def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:
+    def work() -> None:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        one_line_for_errors(work)
+
+
+def test_every_protocol_error_says_what_to_do(capsys) -> None:
+    def work() -> None:
+        raise ProtocolError("something was wrong")
+
+    with pytest.raises(typer.Exit):
+        one_line_for_errors(work)
+    assert ProtocolError.remedy in capsys.readouterr().err
