@@ -1,0 +1,456 @@
+"""A client written from docs/protocol.md alone, with the standard library and PyNaCl.
+
+It shares no code with the product, so that a rule which the page forgets shows here. Section
+numbers are those of the page.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from nacl.exceptions import BadSignatureError
+from nacl.public import PublicKey, SealedBox
+from nacl.signing import SigningKey, VerifyKey
+
+MODULUS = 2**64
+
+
+class Refused(Exception):
+    """A peer's message is not to be believed."""
+
+
+def require(condition: object, reason: str) -> None:
+    if not condition:
+        raise Refused(reason)
+
+
+# Section 2: canonical JSON
+
+
+def number(value: float) -> str:
+    """Write a double as ECMAScript does."""
+    require(math.isfinite(value), "not finite")
+    if value == 0:
+        return "0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    text, point = "".join(map(str, digits)), len(digits) + int(exponent)
+    if len(text) <= point <= 21:
+        text += "0" * (point - len(text))
+    elif 0 < point <= 21:
+        text = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        text = "0." + "0" * -point + text
+    else:
+        text = text[0] + ("." + text[1:] if len(text) > 1 else "") + f"e{point - 1:+d}"
+    return "-" * sign + text
+
+
+def write_json(value: Any) -> bytes:
+    def parts(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            members = sorted(value, key=lambda name: name.encode("utf-16-be"))
+            yield "{"
+            for position, name in enumerate(members):
+                yield "," * (position > 0) + json.dumps(name, ensure_ascii=False) + ":"
+                yield from parts(value[name])
+            yield "}"
+        elif isinstance(value, list):
+            yield "["
+            for position, item in enumerate(value):
+                yield "," * (position > 0)
+                yield from parts(item)
+            yield "]"
+        elif isinstance(value, float):
+            yield number(value)
+        else:
+            yield json.dumps(value, ensure_ascii=False)
+
+    return "".join(parts(value)).encode()
+
+
+def read_json(encoded: bytes) -> Any:
+    def integer(text: str) -> float:
+        exact = abs(float(text)) < 2**53
+        return int(text) if exact else float(text)
+
+    try:
+        value = json.loads(encoded.decode(), parse_int=integer)
+        again = write_json(value)
+    except (ValueError, RecursionError) as error:
+        raise Refused("not JSON") from error
+    require(again == encoded, "not canonical")
+    return value
+
+
+# Sections 4 and 5: digests, signed documents, roster
+
+
+def tagged(tag: str, content: bytes) -> bytes:
+    return b"shoal/v1/" + tag.encode() + b"\n" + content
+
+
+def sha256(tag: str, content: bytes) -> str:
+    return hashlib.sha256(tagged(tag, content)).hexdigest()
+
+
+def sign(body: dict[str, Any], signer: str, key: SigningKey) -> bytes:
+    signature = key.sign(tagged(body["kind"], write_json(body))).signature.hex()
+    return write_json({"body": body, "signature": signature, "signer": signer})
+
+
+def read_signed(encoded: bytes, kind: str) -> tuple[dict[str, Any], str, str]:
+    """Return body, signer and signature of a document of `kind`; check the envelope only."""
+    value = read_json(encoded)
+    require(isinstance(value, dict) and value.keys() == {"body", "signature", "signer"}, "members")
+    body, signature, signer = value["body"], value["signature"], value["signer"]
+    require(isinstance(body, dict), "body")
+    require(isinstance(signature, str) and re.fullmatch("[0-9a-f]{128}", signature), "signature")
+    require(isinstance(signer, str) and re.fullmatch("[a-z0-9][a-z0-9-]{0,62}", signer), "signer")
+    require(type(body.get("version")) is int and body["version"] == 1, "version")
+    require(body.get("kind") == kind, "kind")
+    return body, signer, signature
+
+
+def verify(body: dict[str, Any], signature: str, key: str) -> None:
+    try:
+        message = tagged(body["kind"], write_json(body))
+        VerifyKey(bytes.fromhex(key)).verify(message, bytes.fromhex(signature))
+    except BadSignatureError as error:
+        raise Refused("signature") from error
+
+
+def read_roster(file: bytes) -> list[bytes]:
+    require(file[:12] == b"SHOALROSTER\1", "magic")
+    (count,) = struct.unpack("<I", file[12:16].ljust(4, b"\0"))
+    require(len(file) == 16 + 32 * count, "length")
+    keys = [file[start : start + 32] for start in range(16, len(file), 32)]
+    enrolled = [key for key in keys if any(key)]
+    require(len(set(enrolled)) == len(enrolled), "a key twice")
+    return keys
+
+
+# Section 6: sets of clients
+
+
+def write_set(clients: Iterable[int]) -> str:
+    chunks: dict[int, list[int]] = {}
+    for client in sorted(set(clients)):
+        chunks.setdefault(client >> 16, []).append(client & 0xFFFF)
+    payloads, run_flags, heads = [], [], b""
+    for key, values in chunks.items():
+        members = set(values)
+        starts = [value for value in values if value - 1 not in members]
+        ends = [value for value in values if value + 1 not in members]
+        size, runs = len(values), len(starts)
+        as_runs = 2 + 4 * runs < (2 * size if size <= 4096 else 8192)
+        if as_runs:
+            pairs = (struct.pack("<HH", a, z - a) for a, z in zip(starts, ends, strict=True))
+            payload = struct.pack("<H", runs) + b"".join(pairs)
+        elif size <= 4096:
+            payload = struct.pack(f"<{size}H", *values)
+        else:
+            bits = bytearray(8192)
+            for value in values:
+                bits[value // 8] |= 1 << value % 8
+            payload = bytes(bits)
+        payloads.append(payload)
+        run_flags.append(as_runs)
+        heads += struct.pack("<HH", key, size - 1)
+    count = len(chunks)
+    if any(run_flags):
+        flags = sum(1 << position for position, flag in enumerate(run_flags) if flag)
+        head = struct.pack("<HH", 0x303B, count - 1) + flags.to_bytes((count + 7) // 8, "little")
+    else:
+        head = struct.pack("<II", 0x303A, count)
+    head += heads
+    if not any(run_flags) or count >= 4:
+        offset = len(head) + 4 * count
+        for payload in payloads:
+            head += struct.pack("<I", offset)
+            offset += len(payload)
+    return base64.b64encode(head + b"".join(payloads)).decode()
+
+
+def read_set(encoded: str) -> set[int]:
+    clients: set[int] = set()
+    try:
+        file = base64.b64decode(encoded, validate=True)
+        cookie, high = struct.unpack_from("<HH", file)
+        if cookie == 0x303B:
+            count, at = high + 1, 4 + (high + 8) // 8
+            flags = int.from_bytes(file[4:at], "little")
+        else:
+            require(cookie == 0x303A, "cookie")
+            (count,), at, flags = struct.unpack_from("<I", file, 4), 8, 0
+        require(count <= 65_536, "too many chunks")
+        heads = [struct.unpack_from("<HH", file, at + 4 * chunk) for chunk in range(count)]
+        at += 4 * count + (4 * count if cookie == 0x303A or count >= 4 else 0)
+        for chunk, (key, less_one) in enumerate(heads):
+            base, size = key << 16, less_one + 1
+            if flags >> chunk & 1:
+                (runs,) = struct.unpack_from("<H", file, at)
+                for run in range(runs):
+                    first, more = struct.unpack_from("<HH", file, at + 2 + 4 * run)
+                    clients.update(range(base + first, base + first + more + 1))
+                    require(len(clients) <= 10_000_000, "too many clients")
+                at += 2 + 4 * runs
+            elif size <= 4096:
+                clients.update(base + value for value in struct.unpack_from(f"<{size}H", file, at))
+                at += 2 * size
+            else:
+                octets = struct.unpack_from("<8192B", file, at)
+                clients.update(
+                    base + 8 * position + bit
+                    for position, octet in enumerate(octets)
+                    for bit in range(8)
+                    if octet >> bit & 1
+                )
+                at += 8192
+        require(write_set(clients) == encoded, "not canonical")
+    except (ValueError, struct.error) as error:
+        raise Refused("not a bitmap") from error
+    return clients
+
+
+# Sections 11 and 12: what a round may ask
+
+
+def smallest_delta(epsilon: float, mu: float) -> float:
+    def upper_tail(x: float) -> float:
+        return math.erfc(x / math.sqrt(2)) / 2
+
+    epsilon -= 1e-6
+    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    return (upper_tail(near) - math.exp(epsilon) * upper_tail(far)) * (1 + 1e-8)
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    low, high = 1e-9, 100.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if smallest_delta(epsilon, middle) <= delta else (low, middle)
+    return low
+
+
+def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes], now: str) -> None:
+    policy, query = manifest["policy"], spec["query"]
+    require(now < spec["deadline"], "the deadline has passed")  # times sort as text
+    require(spec["opened_at"] < spec["deadline"] < spec["give_up_at"], "times")
+    names = [node["name"] for node in manifest["compute_nodes"]]
+    require(spec["compute_nodes"] == names, "compute_nodes")
+    population = read_set(spec["population"])
+    require(len(population) == spec["population_size"], "population_size")
+    require(all(client < len(keys) and any(keys[client]) for client in population), "enrolled")
+    smallest = spec["population_size"] - spec["dropouts"]
+    require(spec["minimum_cohort"] == smallest >= policy["minimum_cohort"], "minimum_cohort")
+    protecting = smallest - spec["colluders"] - 1
+    require(protecting >= 1, "nobody adds noise")
+    require(query["name"] in policy["queries"], "query")
+    require(spec["noise"]["mechanism"] in policy["mechanisms"], "mechanism")
+    facts = describe(query)
+    require(spec["dimension"] == facts["dimension"], "dimension")
+    scales = [relative * spec["noise"]["scale"] for _, relative in facts["blocks"]]
+    d, least = spec["dimension"], min(scales)
+    squares = d + 2 * math.sqrt(60 * d) + 120
+    fine = least >= 4 and (squares + d) / (6 * protecting * least**2) <= 1e-8
+    require(fine, "too coarse a grid")
+    cost = facts["sensitivity"] / (spec["noise"]["scale"] * math.sqrt(protecting))
+    require(math.isclose(cost, spec["mu"], rel_tol=1e-9), "mu")
+    allowed = largest_mu(policy["maximum_epsilon"], policy["delta"])
+    require(cost <= allowed * (1 + 1e-9), "too little noise")
+    tail = max(scales) * math.sqrt(2 * spec["population_size"] * math.log(2 * d * 2**40))
+    largest_sum = spec["population_size"] * facts["largest_value"] + math.ceil(tail)
+    require(2 * largest_sum < 2**62, "overflow")
+
+
+# Section 13: queries
+
+
+def describe(query: dict[str, Any]) -> dict[str, Any]:
+    """Return dimension, noise blocks, sensitivity and largest value."""
+    p = len(query["columns"]) + (query["intercept"] > 0)
+    r, b2 = query["records_per_client"], 4 ** query["grid_bits"]
+    limit = norm_limit(query)
+    value = r * (b2 if limit is None else min(b2, limit))
+    if query["name"] == "second_moments":
+        reach = math.sqrt(p) * b2
+        reach = reach if limit is None else min(reach, math.sqrt(2) * limit)
+        blocks, sensitivity = [(p, 1.0)], r * reach
+    else:
+        off_diagonal = 1.0 if limit is None else math.sqrt(0.5)
+        blocks = [(p, 1.0), (p * (p - 1) // 2, off_diagonal)][: 1 + (p > 1)]
+        sensitivity = r * (p * b2 if limit is None else math.sqrt(2) * limit)
+        sensitivity = value if p == 1 else sensitivity
+    return {
+        "dimension": sum(size for size, _ in blocks),
+        "blocks": blocks,
+        "sensitivity": float(sensitivity),
+        "largest_value": value,
+    }
+
+
+def norm_limit(query: dict[str, Any]) -> int | None:
+    if query["radius"] is None:
+        return None
+    p = len(query["columns"]) + (query["intercept"] > 0)
+    limit = math.floor((Fraction(query["radius"]) * 2 ** query["grid_bits"]) ** 2)
+    return limit if limit < p * 4 ** query["grid_bits"] else None
+
+
+def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
+    """Return the client's integers."""
+    if not 1 <= len(records) <= query["records_per_client"]:
+        raise ValueError("wrong number of records")
+    rows = [lattice_row(query, record) for record in records]
+    p = len(rows[0])
+    pairs = [(i, i) for i in range(p)]
+    if query["name"] == "second_moment_matrix":
+        pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]
+    return [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+
+
+def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
+    if not all(map(math.isfinite, record)):
+        raise ValueError("a value is not finite")
+    columns = zip(record, query["columns"], strict=True)
+    row = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    if query["intercept"] > 0:
+        row = [query["intercept"], *row]
+    limit = norm_limit(query)
+    if limit is not None:
+        norm = math.sqrt(sum(x * x for x in row))
+        row = [x * (query["radius"] / max(query["radius"], norm)) for x in row]
+    integers = [math.trunc(x * 2 ** query["grid_bits"]) for x in row]
+    while limit is not None and sum(w * w for w in integers) > limit:
+        longest = max(range(len(integers)), key=lambda j: abs(integers[j]))
+        integers[longest] -= 1 if integers[longest] > 0 else -1
+    return integers
+
+
+# Sections 15 and 16: sharing and envelopes
+
+
+def chacha20_block(key: bytes, counter: int, nonce: bytes) -> bytes:
+    """RFC 8439, section 2.3."""
+    start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574]
+    start += [*struct.unpack("<8I", key), counter, *struct.unpack("<3I", nonce)]
+    s = start.copy()
+
+    def quarter(a: int, b: int, c: int, d: int) -> None:
+        for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            s[x] = (s[x] + s[y]) & 0xFFFFFFFF
+            s[z] ^= s[x]
+            s[z] = (s[z] << turn | s[z] >> (32 - turn)) & 0xFFFFFFFF
+
+    for _ in range(10):
+        for column in range(4):
+            quarter(column, 4 + column, 8 + column, 12 + column)
+        for diagonal in range(4):
+            quarter(
+                diagonal,
+                4 + (diagonal + 1) % 4,
+                8 + (diagonal + 2) % 4,
+                12 + (diagonal + 3) % 4,
+            )
+    return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(start, s, strict=True)))
+
+
+def stream(seed: bytes, dimension: int) -> list[int]:
+    blocks = (chacha20_block(seed, n, b"shoal-share1") for n in range((8 * dimension + 63) // 64))
+    return list(struct.unpack(f"<{dimension}Q", b"".join(blocks)[: 8 * dimension]))
+
+
+def split(
+    values: list[int], client: int, nodes: int, draw: Callable[[int], bytes]
+) -> list[tuple[int, bytes]]:
+    """Return kind and payload of each node's share."""
+    rest, shares = [value % MODULUS for value in values], {}
+    for node in range(nodes):
+        if node != client % nodes:
+            shares[node] = (0, draw(32))
+            others = stream(shares[node][1], len(rest))
+            rest = [(a - b) % MODULUS for a, b in zip(rest, others, strict=True)]
+    shares[client % nodes] = (1, struct.pack(f"<{len(rest)}Q", *rest))
+    return [shares[node] for node in range(nodes)]
+
+
+def envelope(
+    share: tuple[int, bytes],
+    *,
+    node: int,
+    client: int,
+    manifest: str,
+    round_id: str,
+    box_key: str,
+    key: SigningKey,
+) -> bytes:
+    kind, payload = share
+    header = b"SHOAL" + struct.pack("<BBBI", 1, kind, node, client)
+    header += bytes.fromhex(manifest) + bytes.fromhex(round_id)
+    context = hashlib.sha256(tagged("share_context", header)).digest()
+    box = SealedBox(PublicKey(bytes.fromhex(box_key))).encrypt(context + payload)
+    return header + box + key.sign(tagged("share_envelope", header + box)).signature
+
+
+class Client:
+    """A data holder with one key, that pinned one manifest."""
+
+    def __init__(self, manifest: bytes, roster: bytes, pin: str, key: SigningKey) -> None:
+        body, signer, signature = read_signed(manifest, "manifest")
+        require(sha256("manifest", write_json(body)) == pin, "pin")
+        require(signer == "authority", "signer")
+        verify(body, signature, body["authority"])
+        require(sha256("roster", roster) == body["roster"]["digest"], "roster")
+        self.keys = read_roster(roster)
+        require(len(self.keys) == body["roster"]["clients"], "roster")
+        self.manifest, self.digest, self.key = body, pin, key
+        self.client = self.keys.index(bytes(key.verify_key))
+
+    def join(self, request: bytes) -> bytes:
+        """Return a signed join of the job that an analyst asks for."""
+        body, signer, signature = read_signed(request, "job_request")
+        require(body["manifest"] == self.digest and body["analyst"] == signer, "job")
+        analysts = {analyst["name"]: analyst for analyst in self.manifest["analysts"]}
+        require(signer in analysts, "analyst")
+        verify(body, signature, analysts[signer]["verify_key"])
+        self.job = sha256("job_request", write_json(body))
+        join = {"kind": "join", "version": 1, "manifest": self.digest}
+        return sign(join | {"job": self.job, "client": self.client}, "client", self.key)
+
+    def answer(
+        self,
+        signed_spec: bytes,
+        records: list[list[float]],
+        noise: list[int],
+        draw: Callable[[int], bytes],
+        now: str,
+    ) -> list[bytes]:
+        """Return one envelope for each Compute node; noise was drawn by section 14."""
+        spec, signer, signature = read_signed(signed_spec, "round_spec")
+        require(spec["manifest"] == self.digest and spec["job"] == self.job, "round")
+        require(signer == self.manifest["trainer"]["name"], "trainer")
+        verify(spec, signature, self.manifest["trainer"]["verify_key"])
+        check_spec(spec, self.manifest, self.keys, now)
+        require(self.client in read_set(spec["population"]), "not in the population")
+        values = evaluate(spec["query"], records)
+        noisy = [value + draw_ for value, draw_ in zip(values, noise, strict=True)]
+        nodes = self.manifest["compute_nodes"]
+        return [
+            envelope(
+                share,
+                node=node,
+                client=self.client,
+                manifest=self.digest,
+                round_id=sha256("round_spec", write_json(spec)),
+                box_key=nodes[node]["box_key"],
+                key=self.key,
+            )
+            for node, share in enumerate(split(noisy, self.client, len(nodes), draw))
+        ]

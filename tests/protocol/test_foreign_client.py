@@ -1,0 +1,282 @@
+"""A client written from docs/protocol.md alone is understood, and agrees with the vectors."""
+
+import ast
+import base64
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from nacl import bindings
+from nacl.signing import SigningKey
+
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import canonical_json, encode_clients, parse_canonical_json
+from shoal_protocol.envelope import parse
+from shoal_protocol.jobs import Join
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import Noise
+from tests.protocol import foreign_client as foreign
+from tests.protocol.examples import (
+    CONSORTIUM,
+    DIMENSION,
+    DOCUMENTS,
+    MATRIX,
+    NODES,
+    SHARING,
+    SPEC,
+    box_key,
+    box_private_key,
+    client_key,
+    named,
+    random_bytes,
+    signing_key,
+)
+from tests.strategies import client_sets, finite_floats, json_values
+from tests.vectors.make_vectors import FOLDER
+from tests.vectors.operations import Inputs
+
+RECORDS = [[47.0, 133.5], [81.0, 160.0]]
+NOISE = [12_345_678, -87_654_321, 5, 0, -1, 999_999]
+NOW = "2026-03-01T12:00:30.000Z"
+
+
+def make_client(client: int) -> foreign.Client:
+    manifest = CONSORTIUM.signed_manifest.encode()
+    return foreign.Client(
+        manifest, CONSORTIUM.roster.encode(), CONSORTIUM.digest, client_key(client)
+    )
+
+
+def answer(spec: bytes, client: int = 4) -> list[bytes]:
+    holder = make_client(client)
+    holder.join(DOCUMENTS["job_request"].encode())
+    return holder.answer(spec, RECORDS, NOISE, random_bytes("foreign"), NOW)
+
+
+def test_it_shares_no_code_with_the_product() -> None:
+    source = Path(foreign.__file__).read_text()
+    modules = {
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name.partition(".")[0] for name in modules} <= {
+        *("base64", "hashlib", "json", "math", "re", "struct", "typing", "collections"),
+        *("decimal", "fractions", "nacl"),
+    }
+
+
+def test_its_chacha20_is_that_of_rfc_8439() -> None:
+    # section 2.3.2
+    block = foreign.chacha20_block(bytes(range(32)), 1, bytes.fromhex("000000090000004a00000000"))
+    assert block.hex() == (
+        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    )
+
+
+def test_its_join_is_accepted() -> None:
+    signed = decode(make_client(3).join(DOCUMENTS["job_request"].encode()), Join)
+    CONSORTIUM.verify(signed)
+    assert signed == DOCUMENTS["join"]
+
+
+@pytest.mark.parametrize("client", [0, 1, 2, 11])
+def test_its_envelopes_are_accepted_and_add_up_to_its_noisy_answer(client: int) -> None:
+    sums = []
+    for node, encoded in enumerate(answer(DOCUMENTS["round_spec"].encode(), client)):
+        received = parse(encoded)
+        assert (received.header.node, received.header.client) == (node, client)
+        assert received.header.manifest == CONSORTIUM.digest
+        assert received.header.round_id == SPEC.digest
+        received.verify(CONSORTIUM.roster.verify_key_bytes(client))
+        share = received.open(box_private_key(node), box_key(node))
+        SHARING.check(share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
+        sums.append(SHARING.add([share], DIMENSION))
+    total = from_ring(SHARING.combine(sums))
+    assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise": Noise(scale=SPEC.noise.scale / 2)},
+        {"noise": Noise(scale=SPEC.noise.scale / 40), "mu": SPEC.mu * 40},
+        {"mu": SPEC.mu / 2},
+        {"minimum_cohort": 9},
+        {"population_size": 13},
+        {"population": encode_clients([*range(11), 19])},
+        {"compute_nodes": ("compute-1", "compute-0", "compute-2")},
+        {"dimension": 5},
+        {"deadline": SPEC.opened_at},
+        {"job": "00" * 32},
+    ],
+    ids=str,
+)
+def test_it_refuses_a_bad_spec(changes: dict[str, Any]) -> None:
+    with pytest.raises(foreign.Refused):
+        answer(named("trainer", SPEC.model_copy(update=changes)).encode())
+
+
+def test_it_refuses_a_spec_by_another_party_and_another_manifest() -> None:
+    with pytest.raises(foreign.Refused):
+        answer(named("aggregator", SPEC).encode())
+    forged = CONSORTIUM.signed_manifest.encode()
+    with pytest.raises(foreign.Refused):
+        foreign.Client(forged, CONSORTIUM.roster.encode(), "00" * 32, signing_key("client 0"))
+
+
+@given(json_values)
+def test_both_write_the_same_canonical_json(value: object) -> None:
+    assert foreign.write_json(value) == canonical_json(value)
+    assert foreign.read_json(canonical_json(value)) == parse_canonical_json(canonical_json(value))
+
+
+@given(finite_floats)
+def test_both_write_the_same_numbers(value: float) -> None:
+    assert foreign.number(value).encode() == canonical_json(value)
+
+
+@given(client_sets)
+def test_both_write_the_same_sets(clients: set[int]) -> None:
+    assert foreign.write_set(clients) == encode_clients(clients)
+    assert foreign.read_set(encode_clients(clients)) == clients
+
+
+def test_both_find_the_same_largest_mu() -> None:
+    policy = CONSORTIUM.manifest.policy
+    mine = foreign.largest_mu(policy.maximum_epsilon, policy.delta)
+    assert mine == pytest.approx(policy.maximum_mu, rel=1e-9)
+
+
+def read_document(given: Inputs) -> dict[str, Any]:
+    """Check a document as far as a client of the page's sections 2 to 4 can without a schema."""
+    manifest, _, _ = foreign.read_signed(bytes.fromhex(given["manifest"]), "manifest")
+    body, signer, signature = foreign.read_signed(bytes.fromhex(given["document"]), given["kind"])
+    services = [*manifest["compute_nodes"], manifest["aggregator"], manifest["trainer"]]
+    keys = {each["name"]: each["verify_key"] for each in services + manifest["analysts"]}
+    if given["kind"] == "join":
+        roster = foreign.read_roster(bytes.fromhex(given["roster"]))
+        foreign.require(body["client"] in range(len(roster)), "unknown")
+        keys["client"] = roster[body["client"]].hex()
+    foreign.require(signer in keys, "unknown signer")
+    speaks_for = next((body[name] for name in ("node", "party", "analyst") if name in body), signer)
+    foreign.require(signer == speaks_for, "speaks for another")
+    foreign.verify(body, signature, keys[signer])
+    return {"digest": foreign.sha256(given["kind"], foreign.write_json(body))}
+
+
+def split_like_the_vector(given: Inputs) -> dict[str, Any]:
+    seeds = iter(given["seeds"])
+    shares = foreign.split(
+        [int(value) for value in given["secret"]],
+        given["client"],
+        given["nodes"],
+        lambda size: bytes.fromhex(next(seeds)),
+    )
+    return {
+        "kinds": [["seed", "vector"][kind] for kind, _ in shares],
+        "bytes": [payload.hex() for _, payload in shares],
+    }
+
+
+def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
+    key = SigningKey(bytes.fromhex(given["signing_seed"]))
+    encoded = foreign.sign(given["body"], given["signer"], key)
+    digest = foreign.sha256(given["body"]["kind"], foreign.write_json(given["body"]))
+    signature = json.loads(encoded)["signature"]
+    return {"bytes": encoded.hex(), "digest": digest, "signature": signature}
+
+
+def query_like_the_vector(given: Inputs) -> dict[str, Any]:
+    values = foreign.evaluate(given["query"], given["records"])
+    return {"values": values, "bytes": struct.pack(f"<{len(values)}q", *values).hex()}
+
+
+def set_like_the_vector(given: Inputs) -> dict[str, Any]:
+    clients = [client for first, last in given["runs"] for client in range(first, last + 1)]
+    return {"bytes": base64.b64decode(foreign.write_set(clients)).hex()}
+
+
+FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
+    "encode_json": lambda given: {"bytes": foreign.write_json(given["value"]).hex()},
+    "decode_json": lambda given: {
+        "bytes": foreign.write_json(foreign.read_json(bytes.fromhex(given["bytes"]))).hex()
+    },
+    "encode_set": set_like_the_vector,
+    "decode_set": lambda given: {"clients": sorted(foreign.read_set(given["base64"]))},
+    "cohort_digest": lambda given: {
+        "digest": foreign.sha256(
+            "cohort",
+            bytes.fromhex(given["round"])
+            + b"".join(struct.pack("<I", client) for client in sorted(given["clients"])),
+        )
+    },
+    "decode_roster": lambda given: {
+        "digest": foreign.sha256("roster", bytes.fromhex(given["bytes"]))
+        if foreign.read_roster(bytes.fromhex(given["bytes"]))
+        else ""
+    },
+    "expand_seed": lambda given: {
+        "bytes": struct.pack(
+            f"<{given['dimension']}Q",
+            *foreign.stream(bytes.fromhex(given["seed"]), given["dimension"]),
+        ).hex()
+    },
+    "split_secret": split_like_the_vector,
+    "encode_query": query_like_the_vector,
+    "sign_document": signed_like_the_vector,
+    "accept_document": read_document,
+}
+# What only a reader that knows each kind's fields, or who may sign what, can find.
+NEEDS_A_SCHEMA = {
+    *("an unknown field", "a missing field", "a number in quotes", "true for a number"),
+    *("another manifest", "a party that may not sign this"),
+}
+VECTORS = [
+    pytest.param(vector, id=f"{path.stem}: {vector['name']} ({vector['operation']})")
+    for path in sorted(FOLDER.glob("*.json"))
+    for vector in json.loads(path.read_text())
+    if vector["operation"] in FOREIGN_OPERATIONS and vector["name"] not in NEEDS_A_SCHEMA
+]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_it_agrees_with_the_vector(vector: dict[str, Any]) -> None:
+    operation = FOREIGN_OPERATIONS[vector["operation"]]
+    if vector["success"]:
+        outputs = vector.keys() - {"name", "operation", "inputs", "success"}
+        assert operation(vector["inputs"]) == {key: vector[key] for key in outputs}
+    else:
+        with pytest.raises(foreign.Refused):
+            operation(vector["inputs"])
+
+
+def test_its_envelope_layout_is_that_of_the_vectors() -> None:
+    # its sealed box is libsodium's own, so only the parts around the box repeat
+    for vector in json.loads((FOLDER / "envelopes.json").read_text()):
+        if vector["operation"] != "seal_share":
+            continue
+        given, theirs = vector["inputs"], bytes.fromhex(vector["bytes"])
+        mine = foreign.envelope(
+            (["seed", "vector"].index(given["kind"]), bytes.fromhex(given["payload"])),
+            node=given["node"],
+            client=given["client"],
+            manifest=given["manifest"],
+            round_id=given["round"],
+            box_key=given["box_key"],
+            key=SigningKey(bytes.fromhex(given["signing_seed"])),
+        )
+        assert len(mine) == len(theirs)
+        assert mine[:76] == theirs[:76]
+        private = box_private_key(given["node"])
+        public = bindings.crypto_scalarmult_base(private)
+        assert bindings.crypto_box_seal_open(mine[76:-64], public, private) == (
+            bindings.crypto_box_seal_open(theirs[76:-64], public, private)
+        )
