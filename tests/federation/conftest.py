@@ -1,9 +1,11 @@
 """One consortium's keys for all tests here, and simulated federations that begin with them."""
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.simulation.federation import Federation
 from tests.simulation.trust import Trust, make_trust
@@ -18,3 +20,12 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
     async with Federation(trust, tmp_path) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Show errors only: of the rest, a failing test would print thousands of lines."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.configure(**before)

@@ -1,6 +1,7 @@
 """Randomness that is the same in every run: bytes and noise from a label; it protects nothing."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from statistics import NormalDist
 
@@ -26,12 +27,20 @@ class FixedNoise:
 
     def __init__(self, label: str) -> None:
         self._bytes = fixed_bytes(label)
-        self.drawn: list[tuple[int, ...]] = []
+        self._drawn: list[list[int]] = []
 
     def __call__(self, scale: float, count: int) -> Int64Vector:
         words = np.frombuffer(self._bytes(8 * count), "<u8") >> np.uint64(11)
         uniform = (words.astype(np.float64) + 0.5) / 2.0**53
         normal = np.array([_STANDARD.inv_cdf(each) for each in uniform])
         block = np.rint(scale * normal).astype(np.int64)
-        self.drawn.append(tuple(block.tolist()))
+        self._drawn.append(block.tolist())
         return block
+
+    def blocks(self, coordinates: int) -> Counter[tuple[int, ...]]:
+        """Return what was drawn, cut into blocks of so many; a draw may be for several clients."""
+        return Counter(
+            tuple(draw[start : start + coordinates])
+            for draw in self._drawn
+            for start in range(0, len(draw), coordinates)
+        )

@@ -61,7 +61,11 @@ class Running:
 
 
 class Federation:
-    """A consortium at work. `noise` None is a rounded Gaussian that is the same every time."""
+    """A consortium at work.
+
+    `noise` None is a rounded Gaussian that is the same every time; `holders` are further
+    arguments of the data holders.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class Federation:
         directory: Path,
         *,
         noise: NoiseSampler | None = None,
-        holder_arguments: Mapping[str, Any] | None = None,
+        holders: Mapping[str, Any] | None = None,
     ) -> None:
         self.trust = trust
         self.clock = Clock()
@@ -78,7 +82,7 @@ class Federation:
         self.absent: set[str] = set()
         """Parties that are not started again by `step`."""
         self._directory = directory
-        self._holder_arguments = holder_arguments or {}
+        self._holder_arguments = dict(holders or {})
         self._up: dict[str, Running] = {}
         self._starts: dict[str, int] = {}
         self._stack = AsyncExitStack()
@@ -144,7 +148,7 @@ class Federation:
             "noise": self.noise[name],
             "transport": self.wire.of(life),
         }
-        holder = DataHolder(**(arguments | dict(self._holder_arguments)))
+        holder = DataHolder(**(arguments | self._holder_arguments))
         return Running(life, holder.step, holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
@@ -249,6 +253,11 @@ class Federation:
         """Return what the trainer says of a job."""
         return dict((await self.ask("trainer", f"/v1/jobs/{job}")).json())
 
+    async def is_collecting(self, job: str) -> bool:
+        """Tell whether the job's newest round takes answers."""
+        rounds = (await self.state(job))["rounds"]
+        return bool(rounds) and rounds[-1]["phase"] == "collecting"
+
     async def is_over(self, job: str) -> bool:
         return (await self.state(job))["phase"] in ("finished", "failed")
 
@@ -271,6 +280,12 @@ class Federation:
         """Return the body of a round's result, None if there is none."""
         answer = await self.ask("aggregator", f"/v1/rounds/{round_id}/result")
         return dict(json.loads(answer.content)["body"]) if answer.status_code == 200 else None
+
+    async def collecting(self, **changes: Any) -> tuple[str, str]:
+        """Submit a job and stop when its round takes answers; return job and round."""
+        job = await self.submit(**changes)
+        await self.until(lambda: self.is_collecting(job))
+        return job, str((await self.state(job))["rounds"][-1]["round"])
 
     async def learn(self, **changes: Any) -> PosteriorReport:
         """Run a job that must succeed."""

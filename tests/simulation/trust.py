@@ -18,7 +18,7 @@ from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from tests.simulation.chance import fixed_bytes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SITES = {"clinic-a": 7, "clinic-b": 7}
+SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing
 COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
@@ -59,7 +59,7 @@ class Trust:
     def records(self, site: str) -> Records:
         """Return made-up records of which every client's is another one."""
         count = len(self.keys(site))
-        first = list(SITES).index(site) * 100
+        first = list(SITES).index(site) * 7
         age = 30.0 + (np.arange(count) * 37 + first) % 50
         pressure = 90.0 + 0.5 * age + (np.arange(count) * 13) % 9
         return Records(COLUMNS, np.column_stack([age, pressure]), np.arange(count + 1))

@@ -108,10 +108,10 @@ class Wire:
         self.log.append(message)
         rule = self._rule(message)
         response = await self._befall(sender, message, rule)
-        for due, late in list(self._late):
-            if len(self.log) > due:
-                self._late.remove((due, late))
-                await self._again(late)
+        while self._late and len(self.log) > min(due for due, _ in self._late):
+            late = min(self._late, key=lambda each: each[0])
+            self._late.remove(late)
+            await self._again(late[1])
         if response is None:
             raise httpx.ReadTimeout("nothing came back")
         return response

@@ -1,0 +1,117 @@
+"""Clients that go missing, come late, come twice or are revoked while a round is open."""
+
+import asyncio
+
+from tests.simulation.audit import audit, look_at
+from tests.simulation.federation import ROUND_SECONDS, Federation
+from tests.simulation.trust import SITES
+from tests.simulation.wire import Fault, Rule
+
+CLIENTS = sum(SITES.values())
+MISSING = SITES["clinic-c"]
+
+
+async def test_clients_that_drop_out_within_the_tolerance_are_left_out(
+    federation: Federation,
+) -> None:
+    job, round_id = await federation.collecting()
+    federation.absent.add("clinic-c")
+    await federation.crash("clinic-c")
+    await federation.until(lambda: federation.is_over(job))
+    federation.absent.clear()
+    state = await federation.finish(job)
+
+    assert state["phase"] == "finished", state
+    result = (await audit(federation))[round_id]
+    assert result is not None
+    assert result["cohort_size"] == CLIENTS - MISSING
+
+
+async def test_too_many_dropouts_end_the_job_with_nothing_released(federation: Federation) -> None:
+    job, round_id = await federation.collecting()
+    federation.absent.add("clinic-b")
+    await federation.crash("clinic-b")
+    await federation.until(lambda: federation.is_over(job))
+    federation.absent.clear()
+    state = await federation.finish(job)
+
+    assert state["phase"] == "failed"
+    assert "cohort_too_small" in state["reason"]
+    assert await audit(federation) == {round_id: None}
+    for node in federation.nodes:
+        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
+        assert seen["phase"] == "abandoned"
+
+
+async def test_a_client_whose_share_reached_only_some_nodes_is_left_out(
+    federation: Federation,
+) -> None:
+    federation.wire.rules.append(Rule(Fault.LOST, "clinic-c", "compute-1", "/shares"))
+    report = await federation.learn()
+
+    assert report.cohort_sizes == (CLIENTS - MISSING,)
+    await audit(federation)
+
+
+async def test_shares_that_come_after_the_deadline_are_left_out(federation: Federation) -> None:
+    cut = federation.wire.cut("clinic-c", "compute-2")
+    job, round_id = await federation.collecting()
+    await federation.step(list(SITES))
+    federation.wire.rules.remove(cut)
+    late = next(m for m in federation.wire.log if m.fault is Fault.LOST)
+    federation.clock.move(ROUND_SECONDS + 1)  # nobody has noticed yet
+    answer = await federation.ask("compute-2", late.path, method="POST", content=late.body)
+    outcomes = answer.json()["outcomes"]
+
+    assert [each["status"] for each in outcomes] == [410] * MISSING
+    assert {each["problem"]["type"] for each in outcomes} == {"urn:shoal:problem:too-late"}
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    result = (await audit(federation))[round_id]
+    assert result is not None
+    assert result["cohort_size"] == CLIENTS - MISSING
+
+
+async def test_two_equal_uploads_at_once_are_one(federation: Federation) -> None:
+    cut = federation.wire.cut("clinic-c", "compute-0")
+    job, round_id = await federation.collecting()
+    await federation.step(["clinic-c"])
+    federation.wire.rules.remove(cut)
+    upload = next(m for m in federation.wire.log if m.fault is Fault.LOST)
+    answers = await asyncio.gather(
+        *(
+            federation.ask("compute-0", upload.path, method="POST", content=upload.body)
+            for _ in range(3)
+        )
+    )
+    statuses = sorted(
+        tuple(each["status"] for each in answer.json()["outcomes"]) for answer in answers
+    )
+
+    assert statuses == [(200,) * MISSING, (200,) * MISSING, (201,) * MISSING]
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    result = (await audit(federation))[round_id]
+    assert result is not None
+    assert result["cohort_size"] == CLIENTS
+
+
+async def test_a_retry_sends_the_same_bytes_also_after_a_restart(federation: Federation) -> None:
+    cuts = [federation.wire.cut("clinic-c", node) for node in federation.nodes]
+    job, round_id = await federation.collecting()
+    await federation.step(["clinic-c"])
+    await federation.crash("clinic-c")
+    await federation.step()
+    await federation.crash("clinic-c")
+    for cut in cuts:
+        federation.wire.rules.remove(cut)
+    state = await federation.finish(job)
+
+    assert state["phase"] == "finished", state
+    assert (await audit(federation))[round_id] is not None
+    tries = [m for m in federation.wire.log if m.sender == "clinic-c" and "shares" in m.path]
+    assert len(tries) >= 3 * len(federation.nodes)
+    sent = look_at(federation).envelopes
+    assert all(
+        len(copies) == 1 for by_node in sent.values() for copies in by_node.values()
+    )

@@ -1,0 +1,196 @@
+"""What must be true of a federation whatever befell it; judged from its wire, not from its word.
+
+The audit opens every envelope that was ever sent, so it knows what each client contributed, and
+compares that with the records, the noise that was drawn, and all that was released.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from shoal_hosting.party import load_party
+from shoal_protocol.attestations import (
+    Abandonment,
+    Holdings,
+    PartialSum,
+    Result,
+    Vote,
+    cohort_digest,
+)
+from shoal_protocol.documents import Signed, decode, from_json
+from shoal_protocol.encoding import Int64Vector, decode_uint64
+from shoal_protocol.envelope import Envelope, parse, unframe
+from shoal_protocol.errors import ProtocolError
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import sharing_scheme
+from tests.simulation.chance import FixedNoise
+from tests.simulation.federation import Federation
+from tests.simulation.trust import SITES
+
+Attestation = Signed[Holdings] | Signed[Vote] | Signed[PartialSum] | Signed[Abandonment]
+
+
+@dataclass
+class Seen:
+    """All that went over the wire, by round."""
+
+    specs: dict[str, RoundSpec] = field(default_factory=dict)
+    envelopes: dict[tuple[str, int], dict[int, set[bytes]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(set))
+    )
+    """By round and client, then by node: different bytes that were sent."""
+    signed: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By round, kind and signer: digests of different documents."""
+    holdings: dict[tuple[str, str], BitMap] = field(default_factory=dict)
+    results: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+
+
+def look_at(federation: Federation) -> Seen:
+    """Read the whole log of the wire."""
+    seen = Seen()
+    for message in federation.wire.log:
+        if message.path == "/v1/rounds":
+            spec = decode(message.body, RoundSpec)
+            seen.specs[spec.digest] = spec.body
+        elif message.path.endswith(("/shares", "/shares/bulk")):
+            bulk = message.path.endswith("bulk")
+            for encoded in unframe(message.body) if bulk else [message.body]:
+                header = parse(encoded).header
+                seen.envelopes[header.round_id, header.client][header.node].add(encoded)
+        elif message.path.endswith("/result") and message.receiver == "aggregator":
+            if message.status == 200:
+                seen.results[decode(message.answer, Result).body.round].add(message.answer)
+        elif message.method == "POST":
+            for value in _documents(message.body):
+                _note(seen, value)
+        if message.path == "/v1/gossip" and message.status == 200:
+            for value in _documents(message.answer):
+                _note(seen, value)
+    return seen
+
+
+def _documents(body: bytes) -> list[Any]:
+    value = json.loads(body)
+    return list(value["documents"]) if "documents" in value else [value]
+
+
+def _note(seen: Seen, value: Any) -> None:
+    try:
+        signed: Attestation = from_json(value, Holdings, Vote, PartialSum, Abandonment)
+    except ProtocolError:
+        return  # a job request or a join: not of a round
+    body = signed.body
+    seen.signed[body.round, body.kind, signed.signer].add(signed.digest)
+    if isinstance(body, Holdings):
+        seen.holdings[body.round, signed.signer] = body.held()
+
+
+async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
+    """Check all that must hold, and return each round's result, None where it was abandoned."""
+    assert not federation.wire.crashes, federation.wire.crashes
+    seen = look_at(federation)
+    for (round_id, kind, signer), digests in seen.signed.items():
+        assert len(digests) == 1, f"{signer} signed two documents of kind {kind} in {round_id}"
+    for by_node in seen.envelopes.values():
+        assert all(len(sent) == 1 for sent in by_node.values()), "a retry sent other bytes"
+    assert all(len(found) == 1 for found in seen.results.values()), "two results of one round"
+    await _check_ledgers(federation, seen)
+    results = {}
+    for round_id, spec in seen.specs.items():
+        results[round_id] = await _check_round(federation, seen, round_id, spec)
+    return results
+
+
+async def _check_round(
+    federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
+) -> dict[str, Any] | None:
+    result = await federation.result(round_id)
+    abandonment = await federation.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
+    sums = await federation.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
+    if result is None:
+        assert not seen.results[round_id], "a result was shown and withdrawn"
+        assert sums.status_code != 200, "partial sums of a round without result"
+        return None
+    assert abandonment.status_code == 404, "a round both published and abandoned"
+    cohort = BitMap.intersection(
+        *(seen.holdings[round_id, node] for node in federation.nodes)
+    )
+    assert result["cohort"] == cohort_digest(round_id, cohort)
+    assert result["cohort_size"] == len(cohort) >= spec.minimum_cohort
+    contributions = contributions_of(federation, seen, round_id, spec)
+    expected = np.sum([contributions[client] for client in cohort], axis=0)
+    values = decode_uint64(result["values"]).view(np.int64)
+    assert values.tolist() == expected.tolist(), "not the sum over the cohort"
+    _check_noise(federation, spec, contributions)
+    return result
+
+
+def contributions_of(
+    federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
+) -> dict[int, Int64Vector]:
+    """Return what each client that sent to all nodes contributed, shape (dimension,)."""
+    scheme = sharing_scheme(spec.sharing)
+    opened = {}
+    for (of_round, client), by_node in seen.envelopes.items():
+        if of_round == round_id and len(by_node) == len(federation.nodes):
+            shares = [
+                _open(federation, node, parse(next(iter(by_node[index]))))
+                for index, node in enumerate(federation.nodes)
+            ]
+            added = [scheme.add([share], spec.dimension) for share in shares]
+            opened[client] = from_ring(scheme.combine(added))
+    return opened
+
+
+def _open(federation: Federation, node: str, envelope: Envelope) -> Any:
+    key = load_party(federation.trust.directory / "parties" / node).box_private_key
+    assert key is not None
+    return envelope.open(bytes(key), bytes(key.public_key))
+
+
+def _check_noise(
+    federation: Federation, spec: RoundSpec, contributions: dict[int, Int64Vector]
+) -> None:
+    """Each contribution is the client's own record and noise drawn for nobody else."""
+    used: Counter[tuple[int, ...]] = Counter()
+    for site, client, record in _encoded_records(federation, spec):
+        noise = federation.noise[site]
+        if client in contributions and isinstance(noise, FixedNoise):
+            added = (contributions[client] - record).tolist()
+            for coordinates, _ in spec.noise_scales():
+                block, added = tuple(added[:coordinates]), added[coordinates:]
+                drawn = noise.blocks(coordinates)
+                assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
+                used[block] += 1
+    assert all(count == 1 for count in used.values()), "two clients have the same noise"
+
+
+def _encoded_records(
+    federation: Federation, spec: RoundSpec
+) -> Iterator[tuple[str, int, Int64Vector]]:
+    roster = federation.trust.consortium.roster
+    for site in SITES:
+        records = federation.trust.records(site)
+        indices = roster.indices(key.verify_key for key in federation.trust.keys(site))
+        for position, client in enumerate(indices):
+            assert client is not None
+            rows = records.of(position, spec.query.column_names)
+            yield site, client, spec.query.encode(rows)
+
+
+async def _check_ledgers(federation: Federation, seen: Seen) -> None:
+    """Each client has paid for every round in which anything of it was ever sent, and once."""
+    paid: dict[int, float] = {}
+    for site in SITES:
+        paid |= await federation.holder(site).spent()
+    owed: dict[int, float] = defaultdict(float)
+    for round_id, client in seen.envelopes:
+        owed[client] += seen.specs[round_id].mu ** 2
+    for client, price in owed.items():
+        assert paid[client] >= price * (1 - 1e-12), "a release that nobody paid for"
