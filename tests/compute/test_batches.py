@@ -1,0 +1,84 @@
+"""Batches: nobody's item is lost, doubled or answered with another's outcome."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal_compute.group_commit import Batches
+
+
+@given(
+    bursts=st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=6),
+    largest=st.integers(1, 7),
+    at_once=st.integers(1, 3),
+)
+def test_everyone_gets_the_outcome_of_their_own_item(
+    bursts: list[list[int]], largest: int, at_once: int
+) -> None:
+    async def run() -> None:
+        in_work = 0
+
+        async def work(items: list[int]) -> list[int]:
+            nonlocal in_work
+            in_work += 1
+            assert 0 < len(items) <= largest
+            assert in_work <= at_once
+            await asyncio.sleep(0)
+            in_work -= 1
+            return [-item for item in items]
+
+        batches = Batches(work, largest=largest, at_once=at_once)
+        futures = []
+        for burst in bursts:
+            futures += [(item, batches.submit(item)) for item in burst]
+            await asyncio.sleep(0)
+        assert [await future for _, future in futures] == [-item for item, _ in futures]
+
+    asyncio.run(run())
+
+
+async def test_items_that_arrive_while_a_batch_is_in_work_share_the_next() -> None:
+    sizes: list[int] = []
+    go = asyncio.Event()
+
+    async def work(items: list[int]) -> list[int]:
+        sizes.append(len(items))
+        await go.wait()
+        return items
+
+    batches = Batches(work, largest=100)
+    first = batches.submit(0)
+    await asyncio.sleep(0.01)
+    rest = [batches.submit(item) for item in range(50)]
+    go.set()
+    assert await first == 0
+    assert await asyncio.gather(*rest) == list(range(50))
+    assert sizes == [1, 50]
+
+
+async def test_a_batch_that_fails_fails_for_all_in_it_and_for_nobody_else() -> None:
+    async def work(items: list[int]) -> list[int]:
+        if 13 in items:
+            raise OSError
+        return items
+
+    batches = Batches(work, largest=2)
+    futures = [batches.submit(item) for item in (1, 13, 2, 3)]
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OSError, OSError, int, int]
+
+
+async def test_whoever_stops_waiting_leaves_the_batch_undisturbed() -> None:
+    async def work(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return items
+
+    batches = Batches(work, largest=10)
+    futures = [batches.submit(item) for item in range(3)]
+    futures[1].cancel()
+    assert await futures[0] == 0
+    assert await futures[2] == 2
+    with pytest.raises(asyncio.CancelledError):
+        await futures[1]

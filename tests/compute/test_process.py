@@ -1,0 +1,140 @@
+"""The node as its operator runs it: a process that serves TLS, and refuses to start half right."""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from nacl.public import PrivateKey
+
+from shoal_hosting.connections import pinned_client
+from shoal_protocol.documents import sign
+from shoal_protocol.manifest import AUTHORITY_NAME, ComputeParty
+from tests.hosting.certificates import make_identity
+from tests.protocol import examples
+from tests.protocol.examples import signing_key
+
+STARTED_WITHIN_SECONDS = 60
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> dict[str, str]:
+    """A party directory, a consortium directory, and the environment that names them."""
+    identity = make_identity()
+    own, shared, data = tmp_path / "party", tmp_path / "consortium", tmp_path / "data"
+    own.mkdir()
+    (shared / "history").mkdir(parents=True)
+    identity.write(own)
+    private = PrivateKey(examples.box_private_key(0))
+    listed = examples.service("compute-0") | {"certificate": identity.pem}
+    nodes = (
+        ComputeParty(**listed, box_key=bytes(private.public_key).hex()),
+        ComputeParty(**examples.service("compute-1"), box_key=examples.box_key(1).hex()),
+    )
+    manifest = examples.manifest(compute_nodes=nodes)
+    signed = sign(manifest, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    for directory, prefix in ((shared, ""), (shared / "history", "000001-")):
+        (directory / f"{prefix}manifest.json").write_bytes(signed.encode())
+        (directory / f"{prefix}roster.bin").write_bytes(examples.roster().encode())
+    card = {key: listed[key] for key in ("name", "operator", "url", "verify_key", "certificate")}
+    card |= {"role": "compute", "box_key": bytes(private.public_key).hex()}
+    (own / "card.json").write_text(json.dumps(card))
+    (own / "pin").write_text(signed.digest)
+    for name, secret in (
+        ("signing.key", bytes(signing_key("compute-0"))),
+        ("box.key", bytes(private)),
+    ):
+        (own / name).write_text(secret.hex() + "\n")
+        (own / name).chmod(0o600)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {
+        "SHOAL_PARTY": str(own),
+        "SHOAL_CONSORTIUM": str(shared),
+        "SHOAL_DATA": str(data),
+        "SHOAL_PORT": str(port),
+    }
+
+
+def start(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "shoal_compute"],
+        env={"PATH": os.environ["PATH"]} | environment,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
+    process = start(party)
+    certificate = (Path(party["SHOAL_PARTY"]) / "tls.crt").read_text()
+    url = f"https://127.0.0.1:{party['SHOAL_PORT']}"
+    try:
+        async with pinned_client(certificate, base_url=url) as client:
+            await _until_ready(client, process)
+            reply = await client.get(f"/v1/rounds/{'0' * 64}")
+            assert reply.json()["type"] == "urn:shoal:problem:unknown-round"
+            memory = next(
+                line
+                for line in (await client.get("/metrics")).text.splitlines()
+                if line.startswith("process_resident_memory_bytes")
+            )
+        assert float(memory.split()[1]) < 300e6
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+    assert process.returncode == 0, log.decode()
+    assert b'"error"' not in log
+
+
+async def _until_ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + STARTED_WITHIN_SECONDS
+    while process.poll() is None and time.monotonic() < give_up:
+        try:
+            if (await client.get("/readyz")).status_code == 200:
+                return
+        except (httpx.ConnectError, ssl.SSLError):
+            await asyncio.sleep(0.05)
+    pytest.fail("the node did not become ready")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("pin", "0" * 64, b"no manifest"),
+        ("box.key", "1" * 64, b"box.key"),
+        ("signing.key", base64.b64encode(bytes(32)).decode(), b"signing.key"),
+    ],
+)
+def test_a_node_does_not_start_with_the_wrong_keys(
+    party: dict[str, str], name: str, content: str, complaint: bytes
+) -> None:
+    (Path(party["SHOAL_PARTY"]) / name).write_text(content)
+    process = start(party)
+    _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+    assert process.returncode == 78
+    assert complaint in log
+    assert content.encode() not in log
+
+
+def test_a_node_does_not_start_on_a_database_of_another_version(party: dict[str, str]) -> None:
+    data = Path(party["SHOAL_DATA"])
+    data.mkdir()
+    with sqlite3.connect(data / "compute.sqlite") as database:
+        database.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)")
+        database.execute("INSERT INTO schema_version VALUES (99)")
+    database.close()
+    process = start(party)
+    _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
+    assert process.returncode == 78
+    assert b"schema version 99" in log
