@@ -96,7 +96,7 @@ class Round:
         assert record.partial_sums >= len(self.acknowledged)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(actions=st.lists(ACTIONS, max_size=14))
 def test_a_round_never_has_two_ends_and_no_acknowledged_sum_is_lost(
     actions: list[tuple[str, int]],
