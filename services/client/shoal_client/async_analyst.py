@@ -22,6 +22,7 @@ from shoal_protocol.phases import JobPhase
 from shoal_protocol.sharing import RandomBytes
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
+SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
 MOST_TRIES: Final = 8
 
 
@@ -188,6 +189,7 @@ class AsyncAnalyst:
             signed = await self.report(job, wait_seconds=0 if finished else POLL_SECONDS)
             if signed is not None:
                 return signed
+            await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
 
     async def _insist(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
         for _ in range(MOST_TRIES - 1):

@@ -1,0 +1,247 @@
+"""The agent: it starts from its owner's files or says what is wrong, and shows its owner all."""
+
+import json
+import logging
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from shoal_client.agent.assembly import Service, assemble
+from shoal_client.agent.settings import Settings
+from shoal_client.consortium_files import create
+from shoal_client.party_files import write_client_keys
+from shoal_hosting.logs import configure_logs
+from shoal_hosting.security import StartupRefused
+from shoal_hosting.settings import read_settings
+from tests.client.test_policy import RULES
+from tests.client.world import World
+
+CLIENTS = 12
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path, CLIENTS)
+    create(tmp_path / "consortium", world.consortium.signed_manifest, world.consortium.roster)
+    party = tmp_path / "party"
+    party.mkdir()
+    (party / "pin").write_text(world.consortium.digest + "\n")
+    write_client_keys(party / "clients.key", world.keys)
+    lines = ["age,pressure", *(f"{age},{pressure}" for age, pressure in world.records.values)]
+    (tmp_path / "records.csv").write_text("\n".join(lines))
+    (tmp_path / "policy.toml").write_text(RULES)
+    return world
+
+
+def environment(directory: Path) -> dict[str, str]:
+    return {
+        "SHOAL_PARTY": str(directory / "party"),
+        "SHOAL_CONSORTIUM": str(directory / "consortium"),
+        "SHOAL_DATA": str(directory / "data"),
+        "SHOAL_PORT": "0",
+        "SHOAL_AGENT_KEYS": str(directory / "party" / "clients.key"),
+        "SHOAL_AGENT_RECORDS": str(directory / "records.csv"),
+        "SHOAL_AGENT_POLICY": str(directory / "policy.toml"),
+    }
+
+
+def start(world: World, **changes: str) -> Service:
+    settings = read_settings(Settings, "SHOAL_", environment(world.directory) | changes)
+    return assemble(settings, clock=world.clock, transport=world.transport)
+
+
+@pytest.fixture
+async def agent(world: World) -> AsyncIterator[Service]:
+    service = start(world)
+    yield service
+    await service.close()
+
+
+async def ask(agent: Service, path: str, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(app=agent.app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
+        return await client.get(path, headers=headers)
+
+
+async def work(world: World, agent: Service) -> str:
+    request = world.submit()
+    await agent.step()
+    world.announce(request)
+    await agent.step()
+    return request.digest
+
+
+def owner_token(world: World) -> str:
+    return (world.directory / "data" / "owner.token").read_text().strip()
+
+
+async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service) -> None:
+    job = await work(world, agent)
+    assert [sorted(node.held) for node in world.nodes] == [list(range(CLIENTS))] * 3
+    status = (await ask(agent, "/v1/status")).json()
+    assert (status["clients"], status["enrolled"], status["refused"]) == (CLIENTS, CLIENTS, {})
+    [shown] = status["jobs"]
+    assert shown["job"] == job
+    assert shown["joins"] == {"acknowledged": CLIENTS}
+    assert shown["rounds"][0]["envelopes"] == {"acknowledged": 3 * CLIENTS}
+
+
+async def test_its_policy_is_shown(agent: Service) -> None:
+    shown = (await ask(agent, "/v1/policy")).json()
+    assert shown["maximum_epsilon"] == 3.0
+    assert shown["columns"] == ["age", "pressure"]
+
+
+async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Service) -> None:
+    job = await work(world, agent)
+    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
+    first = (await ask(agent, "/v1/ledger?count=8", **bearer)).json()
+    second = (await ask(agent, f"/v1/ledger?count=8&after={first['next']}", **bearer)).json()
+    entries = first["entries"] + second["entries"]
+    assert [entry["client"] for entry in entries] == list(range(CLIENTS))
+    assert {entry["job"] for entry in entries} == {job}
+    assert second["next"] is None
+    spent = first["spent"]
+    assert spent["clients"] == CLIENTS
+    assert 0.99 < spent["epsilon"]["least"] <= spent["epsilon"]["most"] < 1.0001
+    assert spent["maximum_epsilon"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer ", "Bearer x", "Basic x", "Bearer \xe9"]
+)
+async def test_the_ledger_is_shown_to_nobody_else(
+    world: World, agent: Service, authorization: str | None
+) -> None:
+    await work(world, agent)
+    headers: Any = (
+        {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
+    )
+    answer = await ask(agent, "/v1/ledger", **headers)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "entries" not in answer.json()
+
+
+async def test_the_owners_token_is_made_once_and_private(world: World, agent: Service) -> None:
+    path = world.directory / "data" / "owner.token"
+    token = owner_token(world)
+    assert len(token) == 64
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await agent.close()
+    again = start(world)
+    assert owner_token(world) == token
+    await again.close()
+
+
+async def test_it_goes_on_after_a_restart(world: World, agent: Service) -> None:
+    request = world.submit()
+    await agent.step()
+    await agent.close()
+    again = start(world)
+    world.announce(request)
+    await again.step()
+    assert [sorted(node.held) for node in world.nodes] == [list(range(CLIENTS))] * 3
+    await again.close()
+
+
+async def test_metrics_count_events_without_client_linked_labels(
+    world: World, agent: Service
+) -> None:
+    await work(world, agent)
+    text = (await ask(agent, "/metrics")).text
+    assert 'shoal_agent_events_total{event="job_joined"} 1.0' in text
+    assert 'shoal_agent_envelopes_total{outcome="acknowledged"} 36.0' in text
+    ours = [line for line in text.splitlines() if line.startswith("shoal_agent")]
+    labels = {line.partition("{")[2].partition("=")[0] for line in ours if "{" in line}
+    assert labels == {"event", "outcome"}
+
+
+async def test_it_is_ready_and_alive(agent: Service) -> None:
+    assert (await ask(agent, "/healthz")).status_code == 200
+    assert (await ask(agent, "/readyz")).status_code == 200
+
+
+async def test_logs_hold_no_record_key_or_client(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        configure_logs(level="debug")
+        agent = start(world)
+        await work(world, agent)
+        await agent.close()
+    finally:
+        structlog.reset_defaults()
+        logging.getLogger().handlers = []
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {line["event"] for line in lines} >= {"job joined", "envelopes settled"}
+    for line in lines:
+        assert not {"client", "clients", "record", "key"} & line.keys()
+    text = json.dumps(lines)
+    assert not any(bytes(key).hex() in text for key in world.keys)
+    assert not any(bytes(key.verify_key).hex() in text for key in world.keys)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
+        ("records.csv", "age\n1\n", "no column 'pressure'"),
+        ("records.csv", "age,pressure\n1,2\n", "12 keys for 1 clients"),
+        ("policy.toml", "analysts = []", "maximum_epsilon"),
+        ("party/clients.key", "SECRET\n", "line 1 is not a key"),
+        ("party/clients.key", "", "holds no keys"),
+        ("party/pin", "0" * 64, "no manifest"),
+        ("data/owner.token", "x", "holds no token"),
+        ("data/holder.sqlite", "SECRET" * 999, "not a state file"),
+    ],
+)
+def test_it_does_not_start_on_broken_files_and_names_them(
+    world: World, file: str, content: str, message: str
+) -> None:
+    path = world.directory / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(StartupRefused, match=message) as refusal:
+        start(world)
+    assert "SECRET" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("file", ["records.csv", "policy.toml", "party/clients.key", "party/pin"])
+def test_it_does_not_start_without_a_file_and_names_it(world: World, file: str) -> None:
+    (world.directory / file).unlink()
+    with pytest.raises(StartupRefused, match=file.rpartition("/")[2]):
+        start(world)
+
+
+def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
+    (world.directory / "party" / "clients.key").chmod(0o640)
+    with pytest.raises(StartupRefused, match="chmod 600"):
+        start(world)
+
+
+async def test_a_second_agent_on_the_same_data_is_refused(world: World, agent: Service) -> None:
+    with pytest.raises(StartupRefused, match="in use"):
+        start(world)
+
+
+async def test_columns_that_the_policy_does_not_name_are_never_read(world: World) -> None:
+    path = world.directory / "records.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(["name," + lines[0], *(f"SECRET,{line}" for line in lines[1:])]))
+    agent = start(world)
+    await work(world, agent)
+    assert sorted(world.nodes[0].held) == list(range(CLIENTS))
+    await agent.close()
+
+
+def test_a_setting_that_does_not_exist_is_refused(world: World) -> None:
+    with pytest.raises(StartupRefused, match="SHOAL_AGENT_POLICIES"):
+        start(world, SHOAL_AGENT_POLICIES="x")

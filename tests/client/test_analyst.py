@@ -1,0 +1,285 @@
+"""An analyst's side: the request that is signed, the report that is believed, and patience."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pydantic
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_client import async_analyst
+from shoal_client.analyst import Analyst
+from shoal_client.async_analyst import AsyncAnalyst, JobFailed, JobRefused
+from shoal_client.peer import Unavailable
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
+from shoal_protocol.posteriors import Posterior
+from tests.client.world import PRIVACY, TASK, World, problem
+
+JOB: dict[str, Any] = {
+    "privacy": PRIVACY,
+    "minimum_population": 10,
+    "maximum_population": 12,
+    "join_seconds": 60,
+    "round_seconds": 30,
+    "grace_seconds": 20,
+}
+
+
+class ReportingTrainer:
+    """A trainer that takes jobs and, when told to, has a report or a failure."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[bytes] = []
+        self.phase = "enrolling"
+        self.report: bytes | None = None
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        self.asked.append(path)
+        if request.method == "POST":
+            self.requests.append(request.content)
+            signed = decode(request.content, JobRequest)
+            self.world.consortium.verify(signed)
+            return httpx.Response(201, json={"job": signed.digest})
+        if not path.endswith("/result"):
+            job = path.rpartition("/")[2]
+            reason = "too few joined" if self.phase == "failed" else None
+            state = {"job": job, "phase": self.phase, "joined": 12, "reason": reason, "more": 1}
+            return httpx.Response(200, json=state)
+        if self.phase == "failed":
+            return problem(410, "job-failed")
+        if self.report is None:
+            return httpx.Response(202, json={})
+        return httpx.Response(200, content=self.report)
+
+    def finish(self, job: str, *, signer: str = "trainer", **changes: Any) -> PosteriorReport:
+        fields: dict[str, Any] = {
+            "manifest": self.world.consortium.digest,
+            "job": job,
+            "rounds": ("1" * 64,),
+            "results": ("2" * 64,),
+            "population_size": 12,
+            "cohort_sizes": (12,),
+            "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.mu),
+            "posterior": Posterior(
+                names=("intercept", "age"),
+                target="pressure",
+                coefficients=(1.0, 2.0),
+                covariance=((1.0, 0.0), (0.0, 1.0)),
+                residual_sd=1.0,
+                records=12,
+            ),
+        }
+        body = PosteriorReport(**(fields | changes))
+        self.report = sign(body, "trainer", self.world.parties[signer].signing_key).encode()
+        self.phase = "finished"
+        return body
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def trainer(world: World) -> ReportingTrainer:
+    scripted = ReportingTrainer(world)
+    world.scripts["trainer"] = scripted
+    return scripted
+
+
+def arguments(world: World, key: SigningKey | None = None) -> dict[str, Any]:
+    return {
+        "name": "analyst",
+        "key": key or world.parties["analyst"].signing_key,
+        "book": world.book,
+        "clock": world.clock,
+        "random_bytes": world.random_bytes,
+        "transport": world.transport,
+    }
+
+
+@pytest.fixture
+async def analyst(world: World) -> AsyncIterator[AsyncAnalyst]:
+    async with AsyncAnalyst(**arguments(world)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
+    """Let no test wait: sleeping moves the clock."""
+    slept: list[float] = []
+    really = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        world.clock.pass_seconds(seconds)
+        await really(0)
+
+    monkeypatch.setattr(async_analyst.asyncio, "sleep", sleep)
+    return slept
+
+
+def made(analyst: AsyncAnalyst) -> Signed[JobRequest]:
+    return analyst.request(TASK, **JOB)
+
+
+async def test_a_submitted_job_is_named_by_its_request(
+    analyst: AsyncAnalyst, trainer: ReportingTrainer
+) -> None:
+    request = made(analyst)
+    assert await analyst.submit(request) == request.digest
+    assert trainer.requests == [request.encode()]
+
+
+async def test_two_requests_alike_are_two_jobs(analyst: AsyncAnalyst) -> None:
+    assert made(analyst).digest != made(analyst).digest
+
+
+async def test_a_request_that_contradicts_itself_is_not_made(analyst: AsyncAnalyst) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        analyst.request(TASK, **(JOB | {"maximum_population": 9}))
+
+
+async def test_a_trainer_that_stumbles_gets_the_same_request_again(
+    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
+) -> None:
+    bodies: list[bytes] = []
+
+    def stumble(request: httpx.Request) -> httpx.Response:
+        bodies.append(request.content)
+        if len(bodies) == 1:
+            raise httpx.ReadTimeout("the answer was lost")
+        if len(bodies) == 2:
+            return problem(503, "storage-unavailable", **{"Retry-After": "3"})
+        return trainer(request)
+
+    world.scripts["trainer"] = stumble
+    await analyst.submit(made(analyst))
+    assert len(bodies) == 3 and len(set(bodies)) == 1
+    assert waits[1] >= 3
+
+
+async def test_a_trainer_that_is_away_for_good_is_given_up(
+    world: World, analyst: AsyncAnalyst, waits: list[float]
+) -> None:
+    world.scripts["trainer"] = lambda request: httpx.Response(502)
+    with pytest.raises(Unavailable):
+        await analyst.submit(made(analyst))
+    assert len(waits) == async_analyst.MOST_TRIES - 1
+
+
+async def test_a_refusal_says_why(world: World, analyst: AsyncAnalyst) -> None:
+    world.scripts["trainer"] = lambda request: problem(403, "budget-exceeded")
+    with pytest.raises(JobRefused, match="budget-exceeded"):
+        await analyst.submit(made(analyst))
+
+
+async def test_a_report_signed_by_the_trainer_is_believed(
+    analyst: AsyncAnalyst, trainer: ReportingTrainer
+) -> None:
+    job = await analyst.submit(made(analyst))
+    assert await analyst.report(job, wait_seconds=0) is None
+    body = trainer.finish(job)
+    signed = await analyst.report(job, wait_seconds=0)
+    assert signed is not None and signed.body == body
+    assert signed.encode() == trainer.report
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"),
+    [
+        (lambda trainer, job: trainer.finish(job, signer="aggregator"), BadSignature),
+        (lambda trainer, job: trainer.finish("3" * 64), UnknownJob),
+        (lambda trainer, job: trainer.finish(job, manifest="4" * 64), ProtocolError),
+    ],
+    ids=["another signer", "another job", "another manifest"],
+)
+async def test_any_other_report_is_not_believed(
+    analyst: AsyncAnalyst,
+    trainer: ReportingTrainer,
+    forge: Callable[[ReportingTrainer, str], object],
+    error: type[Exception],
+) -> None:
+    job = await analyst.submit(made(analyst))
+    forge(trainer, job)
+    with pytest.raises(error):
+        await analyst.report(job, wait_seconds=0)
+
+
+async def test_a_report_that_names_another_signer_is_not_believed(
+    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
+) -> None:
+    job = await analyst.submit(made(analyst))
+    body = trainer.finish(job)
+    key = world.parties["analyst"].signing_key
+    trainer.report = sign(body, "analyst", key).encode()
+    with pytest.raises(WrongSigner):
+        await analyst.report(job, wait_seconds=0)
+
+
+async def test_waiting_shows_each_new_state_once(
+    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
+) -> None:
+    job = await analyst.submit(made(analyst))
+    phases = iter(["enrolling", "enrolling", "running", "running", "running"])
+
+    def moving_on(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/result"):
+            trainer.phase = next(phases, "finished")
+            if trainer.phase == "finished":
+                trainer.finish(job)
+        return trainer(request)
+
+    world.scripts["trainer"] = moving_on
+    shown: list[str] = []
+    signed = await analyst.wait(job, lambda state: shown.append(state.phase))
+    assert signed.body.job == job
+    assert shown == ["enrolling", "running", "finished"]
+
+
+async def test_a_failed_job_says_why(analyst: AsyncAnalyst, trainer: ReportingTrainer) -> None:
+    job = await analyst.submit(made(analyst))
+    trainer.phase = "failed"
+    with pytest.raises(JobFailed, match="too few joined"):
+        await analyst.wait(job, lambda state: None)
+    with pytest.raises(JobFailed, match="job-failed"):
+        await analyst.report(job, wait_seconds=0)
+
+
+async def test_a_job_that_the_trainer_does_not_know_is_reported(
+    world: World, analyst: AsyncAnalyst
+) -> None:
+    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
+    with pytest.raises(JobFailed, match="unknown-job"):
+        await analyst.state("5" * 64)
+
+
+def submitted(analyst: Analyst) -> Any:
+    more = {"epsilon": 1.0, "delta": 1e-6, "dropouts": 2, "colluders": 2}
+    return analyst.submit(TASK, **more, **{k: v for k, v in JOB.items() if k != "privacy"})
+
+
+def test_scripts_do_the_same_without_asyncio(world: World, trainer: ReportingTrainer) -> None:
+    analyst = Analyst(**arguments(world))
+    job = submitted(analyst)
+    assert job.state().phase == "enrolling"
+    assert job.result() is None and job.certificate() is None
+    body = trainer.finish(job.id)
+    assert job.wait() == job.result() == analyst.job(job.id).result() == body
+    assert job.certificate() == trainer.report
+    assert job.id in repr(job)
+
+
+async def test_notebooks_which_run_a_loop_of_their_own_can_do_it_too(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    job = submitted(Analyst(**arguments(world)))
+    assert job.state().joined == 12
