@@ -7,6 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from shoal_aggregator import schema
 from shoal_aggregator.assembly import Service
 from shoal_protocol.attestations import Abandonment, AbandonmentReason, Result
 from shoal_protocol.documents import decode
@@ -337,3 +338,26 @@ async def test_who_waits_for_a_result_learns_at_once_that_there_will_be_none(
 async def test_a_wait_out_of_bounds_is_refused(aggregator: Service, wait: str) -> None:
     await announced(aggregator)
     assert (await get(aggregator, f"/result?wait={wait}"))[0] == "invalid-request"
+
+
+async def test_a_round_that_cannot_be_read_does_not_hold_up_the_others(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    await announced(aggregator)
+    other = examples.spec(number=1)
+    await post(aggregator, "/v1/rounds", signed_by("trainer", other))
+    broken = schema.rounds.update().where(schema.rounds.c.id == ROUND).values(spec=b"?")
+    await aggregator.storage.run(lambda db: db.execute(broken))
+    clock.advance(100)
+    await aggregator.step()
+    async with client_of(aggregator.app) as http:
+        response = await http.get(f"/v1/rounds/{other.digest}/result")
+    assert problem_code(response) == "round-abandoned"
+
+
+async def test_ends_are_counted(aggregator: Service, clock: HandMovedClock) -> None:
+    await announced(aggregator)
+    await post(aggregator, f"{ROUND_PATH}/abandonments", give_up(0))
+    async with client_of(aggregator.app) as http:
+        metrics = (await http.get("/metrics")).text
+    assert 'shoal_aggregator_rounds_ended_total{end="abandoned"} 1.0' in metrics

@@ -4,7 +4,7 @@ Of each round it makes one decision, the result or the abandonment, and never an
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 from shoal_aggregator import store
 from shoal_aggregator.aggregation import add_up, check_partial_sum
 from shoal_aggregator.store import Outcome, RoundRecord, Stored
+from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_hosting.waiting import Changes
@@ -159,11 +160,20 @@ class Aggregator:
         """Decide on every round that is due: publish what is complete, then abandon the rest."""
         try:
             for round_id in await self._storage.run(store.complete_rounds):
-                await self._publish(round_id)
+                await self._apart(self._publish, round_id)
             for round_id in await self._storage.run(store.overdue_rounds, self._clock()):
-                await self._give_up(round_id)
+                await self._apart(self._give_up, round_id)
         except StorageUnavailable:
             log.warning("storage unavailable: rounds are decided once it answers again")
+
+    async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
+        """Decide on one round; a fault in it must not stop the others."""
+        try:
+            await decide(round_id)
+        except StorageUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 -- logged; tried again at the next step
+            log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
     async def _publish(self, round_id: str) -> None:
         spec = await self._spec(round_id)
