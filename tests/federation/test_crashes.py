@@ -12,54 +12,58 @@ from tests.simulation.federation import Federation
 from tests.simulation.trust import SITES, TASK_WITH_PROJECTION, Trust
 from tests.simulation.wire import Fault, Rule
 
-RECEIVER = (Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER)
-SENDER = (Fault.SENDER_DIES_BEFORE, Fault.SENDER_DIES_AFTER)
+BEFORE_RECEIVING, AFTER_RECEIVING = Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER
+BEFORE_SENDING, AFTER_SENDING = Fault.SENDER_DIES_BEFORE, Fault.SENDER_DIES_AFTER
 
-# what compute-1, the aggregator, the trainer and a data holder take part in, in a job's order
-TO_COMPUTE = [
-    ("trainer", "/v1/rounds$", (0,)),
-    ("clinic-a", "/shares", (0,)),
-    ("clinic-c", "/shares", (0,)),
-    ("compute-0", "/v1/gossip", (0,)),
-    ("compute-0", "/v1/gossip", (1,)),
-    ("compute-2", "/v1/gossip", (0,)),
-    ("compute-2", "/v1/gossip", (1,)),
-]
-FROM_COMPUTE = [
-    ("compute-0", "/v1/gossip", (0,)),
-    ("compute-0", "/v1/gossip", (1,)),
-    ("compute-2", "/v1/gossip", (0,)),
-    ("compute-2", "/v1/gossip", (1,)),
-    ("aggregator", "/partial-sums", (0,)),
-]
-TO_AGGREGATOR = [
-    ("trainer", "/v1/rounds$", (0,)),
-    ("trainer", "/result", (0,)),
-    ("trainer", "/result", (2,)),
-    (None, "/partial-sums", (0,)),
-    (None, "/partial-sums", (1,)),
-    (None, "/partial-sums", (2,)),
-]
-TO_TRAINER = [
-    ("clinic-a", "/request", (0,)),
-    ("clinic-a", "/joins", (0,)),
-    ("clinic-c", "/joins", (0,)),
-    ("clinic-a", "/rounds/0", (0,)),
-    ("clinic-a", "/rounds/0", (1,)),
-]
-FROM_TRAINER = [
-    ("aggregator", "/v1/rounds$", (0,)),
-    ("compute-0", "/v1/rounds$", (0,)),
-    ("compute-2", "/v1/rounds$", (0,)),
-    ("aggregator", "/result", (0,)),
-    ("aggregator", "/result", (1,)),
-]
-FROM_HOLDER = [
-    ("trainer", "/request", (0,)),
-    ("trainer", "/joins", (0,)),
-    ("trainer", "/rounds/0", (1,)),
-    ("compute-0", "/shares", (0,)),
-    ("compute-2", "/shares", (0,)),
+# by who dies: sender, receiver, path and how many of them, in a job's order
+TO = {
+    "compute-1": [
+        ("trainer", "compute-1", "/v1/rounds$", 1),
+        ("clinic-a", "compute-1", "/shares", 2),
+        ("clinic-c", "compute-1", "/shares", 2),
+        ("compute-0", "compute-1", "/v1/gossip", 2),
+        ("compute-2", "compute-1", "/v1/gossip", 2),
+    ],
+    "aggregator": [
+        ("trainer", "aggregator", "/v1/rounds$", 1),
+        ("trainer", "aggregator", "/result", 3),
+        ("compute-0", "aggregator", "/partial-sums", 1),
+        ("compute-1", "aggregator", "/partial-sums", 1),
+        ("compute-2", "aggregator", "/partial-sums", 1),
+    ],
+    "trainer": [
+        ("clinic-a", "trainer", "/request", 1),
+        ("clinic-a", "trainer", "/joins", 2),
+        ("clinic-c", "trainer", "/joins", 1),
+        ("clinic-a", "trainer", "/rounds/0", 2),
+    ],
+}
+FROM = {
+    "compute-1": [
+        ("compute-1", "compute-0", "/v1/gossip", 2),
+        ("compute-1", "compute-2", "/v1/gossip", 2),
+        ("compute-1", "aggregator", "/partial-sums", 1),
+    ],
+    "trainer": [
+        ("trainer", "aggregator", "/v1/rounds$", 1),
+        ("trainer", "compute-0", "/v1/rounds$", 1),
+        ("trainer", "compute-2", "/v1/rounds$", 1),
+        ("trainer", "aggregator", "/result", 2),
+    ],
+    "clinic-c": [
+        ("clinic-c", "trainer", "/request", 1),
+        ("clinic-c", "trainer", "/joins", 1),
+        ("clinic-c", "trainer", "/rounds/0", 2),
+        ("clinic-c", "compute-0", "/shares", 1),
+        ("clinic-c", "compute-1", "/shares", 1),
+        ("clinic-c", "compute-2", "/shares", 2),
+    ],
+}
+SCHEDULES = [
+    (who, fault, messages)
+    for table, faults in ((TO, (BEFORE_RECEIVING, AFTER_RECEIVING)), (FROM, (BEFORE_SENDING, AFTER_SENDING)))
+    for who, messages in table.items()
+    for fault in faults
 ]
 
 
@@ -81,13 +85,6 @@ async def outcome(federation: Federation, **changes: Any) -> dict[str, Any]:
     }
 
 
-async def befallen_by(federation: Federation, rule: Rule) -> dict[str, Any]:
-    federation.wire.rules.append(rule)
-    result = await outcome(federation)
-    assert any(message.fault is rule.fault for message in federation.wire.log), "nothing befell it"
-    return result
-
-
 @pytest.fixture
 async def expected(
     undisturbed: dict[str, Any], trust: Trust, tmp_path_factory: pytest.TempPathFactory
@@ -98,63 +95,28 @@ async def expected(
     return undisturbed
 
 
-@pytest.mark.parametrize("fault", RECEIVER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("sender", "path", "nth"), TO_COMPUTE)
-async def test_a_compute_node_that_dies_at_a_message_changes_nothing(
-    federation: Federation, expected: Any, sender: str, path: str, nth: tuple[int], fault: Fault
-) -> None:
-    rule = Rule(fault, sender, "compute-1", path, nth)
-    assert await befallen_by(federation, rule) == expected
-
-
-@pytest.mark.parametrize("fault", SENDER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("receiver", "path", "nth"), FROM_COMPUTE)
-async def test_a_compute_node_that_dies_at_a_message_of_its_own_changes_nothing(
-    federation: Federation, expected: Any, receiver: str, path: str, nth: tuple[int], fault: Fault
-) -> None:
-    rule = Rule(fault, "compute-1", receiver, path, nth)
-    assert await befallen_by(federation, rule) == expected
-
-
-@pytest.mark.parametrize("fault", RECEIVER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("sender", "path", "nth"), TO_AGGREGATOR)
-async def test_an_aggregator_that_dies_at_a_message_changes_nothing(
+@pytest.mark.parametrize(
+    ("fault", "messages"),
+    [
+        pytest.param(fault, messages, id=f"{who} {fault.name}")
+        for who, fault, messages in SCHEDULES
+    ],
+)
+async def test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothing(
     federation: Federation,
-    expected: Any,
-    sender: str | None,
-    path: str,
-    nth: tuple[int],
+    expected: dict[str, Any],
     fault: Fault,
+    messages: list[tuple[str, str, str, int]],
 ) -> None:
-    rule = Rule(fault, sender, "aggregator", path, nth)
-    assert await befallen_by(federation, rule) == expected
-
-
-@pytest.mark.parametrize("fault", RECEIVER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("sender", "path", "nth"), TO_TRAINER)
-async def test_a_trainer_that_dies_at_a_message_changes_nothing(
-    federation: Federation, expected: Any, sender: str, path: str, nth: tuple[int], fault: Fault
-) -> None:
-    rule = Rule(fault, sender, "trainer", path, nth)
-    assert await befallen_by(federation, rule) == expected
-
-
-@pytest.mark.parametrize("fault", SENDER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("receiver", "path", "nth"), FROM_TRAINER)
-async def test_a_trainer_that_dies_at_a_message_of_its_own_changes_nothing(
-    federation: Federation, expected: Any, receiver: str, path: str, nth: tuple[int], fault: Fault
-) -> None:
-    rule = Rule(fault, "trainer", receiver, path, nth)
-    assert await befallen_by(federation, rule) == expected
-
-
-@pytest.mark.parametrize("fault", SENDER, ids=lambda fault: fault.name)
-@pytest.mark.parametrize(("receiver", "path", "nth"), FROM_HOLDER)
-async def test_a_data_holder_that_dies_at_a_message_of_its_own_changes_nothing(
-    federation: Federation, expected: Any, receiver: str, path: str, nth: tuple[int], fault: Fault
-) -> None:
-    rule = Rule(fault, "clinic-c", receiver, path, nth)
-    assert await befallen_by(federation, rule) == expected
+    federation.wire.rules += [
+        Rule(fault, sender, receiver, path, range(count))
+        for sender, receiver, path, count in messages
+    ]
+    assert await outcome(federation) == expected
+    for sender, receiver, path, count in messages:
+        rule = Rule(fault, sender, receiver, path)
+        deaths = [m for m in federation.wire.log if m.fault is fault and rule.fits(m)]
+        assert len(deaths) == count, f"{rule} befell {len(deaths)} messages"
 
 
 async def test_a_federation_in_which_all_die_after_every_step_ends_a_job_all_the_same(
