@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -16,8 +17,16 @@ from shoal_protocol.attestations import (
 from shoal_protocol.documents import decode, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.jobs import JobRequest, Join
-from shoal_protocol.manifest import ComputeParty, ServiceParty
+from shoal_protocol.manifest import (
+    AUTHORITY_NAME,
+    ComputeParty,
+    Consortium,
+    Manifest,
+    RosterReference,
+    ServiceParty,
+)
 from shoal_protocol.ring import to_ring
+from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec
 from tests.hosting.certificates import make_identity
 from tests.protocol import examples
@@ -66,14 +75,29 @@ def records_of(clients: int) -> np.ndarray:
     return np.column_stack([ages, 100.0 + 0.5 * ages])
 
 
+def successor(consortium: Consortium, roster: Roster) -> Consortium:
+    """Return the next manifest version, with that roster."""
+    fields = consortium.manifest.model_dump() | {
+        "sequence": consortium.manifest.sequence + 1,
+        "previous": consortium.digest,
+        "roster": RosterReference(digest=roster.digest, clients=len(roster)),
+    }
+    body = Manifest.model_validate(fields)
+    signed = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    return consortium.successor(signed.encode(), roster.encode())
+
+
 Change = Callable[[Any], Any]
 
 
 class Federation(httpx.AsyncBaseTransport):
-    """Routes by host. `down` do not answer, `refusals` answer with a problem of that code."""
+    """Routes by host. `down` do not answer, `refusals` answer with a problem of that code,
+    `behind` do so with `wrong-manifest` until they are handed a manifest."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
+        self.behind: set[str] = set()
+        self.consortium = CONSORTIUM
         self.refusals: dict[str, tuple[int, str]] = {}
         self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
         self.decided = True
@@ -96,6 +120,13 @@ class Federation(httpx.AsyncBaseTransport):
                 "status": status,
             }
             return httpx.Response(status, json=problem, request=request)
+        if name in self.behind and request.method == "PUT":
+            assert request.content == bundle(self.consortium)
+            self.behind.remove(name)
+            return httpx.Response(200, json={}, request=request)
+        if name in self.behind:
+            problem = {"type": "urn:shoal:problem:wrong-manifest"}
+            return httpx.Response(409, json=problem, request=request)
         return self._answer(name, request)
 
     def _answer(self, name: str, request: httpx.Request) -> httpx.Response:
@@ -103,7 +134,7 @@ class Federation(httpx.AsyncBaseTransport):
         match request.method, path:
             case "POST", ["rounds"]:
                 signed = decode(request.content, RoundSpec)
-                CONSORTIUM.verify(signed)
+                self.consortium.verify(signed)
                 is_new = signed.digest not in self.rounds[name]
                 self.rounds[name][signed.digest] = signed.body
                 return httpx.Response(201 if is_new else 200, request=request)

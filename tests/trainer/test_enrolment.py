@@ -6,19 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.documents import sign
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.jobs import JobRequest, PrivacyDemand
-from shoal_protocol.manifest import AUTHORITY_NAME, Analyst, RosterReference
+from shoal_protocol.manifest import Analyst, Consortium
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, party, problem_code
 from tests.trainer.conftest import Assemble
-from tests.trainer.federation import CONSORTIUM, PARTIES, Federation, job, join, signed_job
+from tests.trainer.federation import (
+    CONSORTIUM,
+    PARTIES,
+    Federation,
+    job,
+    join,
+    signed_job,
+    successor,
+)
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
@@ -306,20 +314,44 @@ async def test_a_failed_round_stays_charged(
         )
 
 
+def accept(service: Service, consortium: Consortium) -> None:
+    service.resources.book.accept(consortium.signed_manifest.encode(), consortium.roster.encode())
+
+
+async def test_a_client_revoked_between_two_rounds_is_left_out_of_the_second(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    federation.consortium = successor(CONSORTIUM, examples.roster().with_revoked((3, 7)))
+    accept(trainer, federation.consortium)
+    federation.decided = True
+    await trainer.step()
+    first, second = federation.rounds["aggregator"].values()
+    assert first.clients() - second.clients() == BitMap([3, 7])
+    assert second.manifest == federation.consortium.digest
+    assert (await state(trainer))["phase"] == "finished"
+
+
+async def test_a_job_fails_if_too_many_of_its_clients_are_revoked(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    accept(trainer, successor(CONSORTIUM, examples.roster().with_revoked((3, 7, 8))))
+    federation.decided = True
+    await trainer.step()
+    expected = "too many clients of the population were revoked"
+    assert (await state(trainer))["reason"] == expected
+
+
 async def test_a_client_revoked_after_joining_is_left_out(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     federation.decided = False
     await joined(trainer)
-    roster = examples.roster().with_revoked((3,))
-    body = CONSORTIUM.manifest.model_dump() | {
-        "sequence": 2,
-        "previous": CONSORTIUM.digest,
-        "roster": RosterReference(digest=roster.digest, clients=len(roster)),
-    }
-    following = type(CONSORTIUM.manifest).model_validate(body)
-    signed = sign(following, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
-    trainer.resources.book.accept(signed.encode(), roster.encode())
+    following = successor(CONSORTIUM, examples.roster().with_revoked((3,)))
+    accept(trainer, following)
     federation.down = {"aggregator", "compute-0", "compute-1", "compute-2"}
     clock.now = JOB.join_deadline
     await trainer.step()

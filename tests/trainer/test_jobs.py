@@ -202,6 +202,14 @@ async def test_a_node_that_stays_away_fails_the_job_while_clients_could_not_uplo
 async def test_a_node_that_lacks_the_manifest_is_handed_it(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
+    federation.behind = {"aggregator", "compute-1"}
+    await running(trainer, clock)
+    assert (await state(trainer))["phase"] == "finished"
+
+
+async def test_a_node_that_will_not_have_the_manifest_fails_the_job(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
     federation.refusals = {"compute-1": (409, "wrong-manifest")}
     await running(trainer, clock)
     assert ("compute-1", "PUT", "/v1/manifest") in federation.requests
