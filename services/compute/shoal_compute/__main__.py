@@ -13,7 +13,7 @@ from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import StartupRefused, server_tls, startup_of
 from shoal_hosting.serving import serve, step_for_ever
 from shoal_hosting.settings import read_settings
-from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.errors import StorageUnavailable, UnknownManifest
 from shoal_protocol.manifest import ServiceParty
 
 _TICK_SECONDS: Final = 0.05
@@ -44,6 +44,10 @@ def main() -> None:
             raise StartupRefused("the database cannot be used: is it full, locked or away?") from (
                 error
             )
+        except UnknownManifest as error:
+            raise StartupRefused(
+                "a round on file is older than the pinned manifest: pin the version it began under"
+            ) from error
         serve(
             service.app,
             host=settings.host,

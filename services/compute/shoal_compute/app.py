@@ -30,6 +30,17 @@ _BULK_BYTES: Final = 32 << 20
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
 _JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_UPLOADS: Final = {
+    "/v1/rounds/{round_id}/shares": (
+        "Upload one share envelope",
+        {201: "It is stored durably.", 200: "The same bytes are stored already."},
+    ),
+    "/v1/rounds/{round_id}/shares/bulk": (
+        "Upload share envelopes, each behind its length in 4 bytes, little-endian",
+        {200: "`outcomes` has the status of each, in order; each is judged by itself."},
+    ),
+}
 
 
 class Allowance:
@@ -131,7 +142,37 @@ def create_app(
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
     app.router.routes[:0] = [one, many]  # and come first
+    _describe_uploads(app)
     return app
+
+
+def _describe_uploads(app: FastAPI) -> None:
+    """Add to the OpenAPI document the routes that FastAPI does not know."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = generate()
+        for path, (what, statuses) in _UPLOADS.items():
+            schema["paths"][path] = {
+                "post": {
+                    "summary": what,
+                    "parameters": [
+                        {
+                            "name": "round_id",
+                            "in": "path",
+                            "required": True,
+                            "schema": {"type": "string", "pattern": f"^{_ROUND_ID.pattern}$"},
+                        }
+                    ],
+                    "requestBody": {"required": True, "content": {_BYTES: {}}},
+                    "responses": {
+                        str(status): {"description": said} for status, said in statuses.items()
+                    },
+                }
+            }
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 async def _body(request: Request, take: Callable[[int], None]) -> bytes:

@@ -11,7 +11,14 @@ from sqlalchemy import Engine
 from shoal_hosting.storage import translating_storage_errors
 from shoal_protocol.errors import StorageUnavailable
 
-BATCH_SHARES: Final = 500  # in one transaction, so that uploads do not wait long
+# of payloads in one transaction, so that uploads do not wait long behind it
+_BATCH_BYTES: Final = 8 << 20
+_LARGEST_BATCH: Final = 500
+
+
+def batch_size(dimension: int) -> int:
+    """Return how many payloads of this length to erase in one transaction."""
+    return max(1, min(_LARGEST_BATCH, _BATCH_BYTES // (8 * dimension)))
 
 
 def truncate_log(engine: Engine) -> None:

@@ -2,7 +2,8 @@
 
 A message carries documents and, for each round, the digests of all that its sender holds. The
 answer carries what the sender lacks, and names what it should send yet. Lost, repeated and
-reordered messages do no harm: each says in full where its sender stands.
+reordered messages do no harm: each says in full where its sender stands. Partial sums are not
+for other nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +23,8 @@ from shoal_protocol.encoding import Digest, canonical_json, parse_canonical_json
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.phases import Phase
 
-LARGEST_MESSAGE_BYTES: Final = 16 << 20
-_DOCUMENT_BYTES: Final = 8 << 20  # of documents in one message; the rest follows in the next
+LARGEST_MESSAGE_BYTES: Final = 4 << 20
+_DOCUMENT_BYTES: Final = 2 << 20  # of documents in one message; the rest follows in the next
 _MOST_ROUNDS: Final = 256
 _MOST_DIGESTS: Final = 2_048  # two holdings, votes and an abandonment of each of 255 nodes
 PERIOD: Final = timedelta(seconds=1)
@@ -94,19 +95,10 @@ def answer(rounds: Mapping[str, Round], known: Mapping[str, frozenset[str]]) -> 
     unknown_there: list[SignedAttestation] = []
     wanted: set[str] = set()
     for round_id, digests in known.items():
-        here = spoken_of(rounds[round_id]) if round_id in rounds else {}
+        here = rounds[round_id].spoken_of if round_id in rounds else {}
         wanted |= digests - here.keys()
         unknown_there += [here[digest] for digest in here.keys() - digests]
     return Answer(_bounded(unknown_there), frozenset(wanted))
-
-
-def spoken_of(known: Round) -> dict[str, SignedAttestation]:
-    """Return the documents that nodes tell each other, by digest. Partial sums are not."""
-    return {
-        digest: signed
-        for digest, signed in known.documents.items()
-        if isinstance(signed.body, Holdings | Vote | Abandonment)
-    }
 
 
 @dataclass
@@ -126,7 +118,7 @@ class Acquaintance:
         """Return what to tell the peer now, or None if that can wait."""
         if not self.pace.is_due(now):
             return None
-        shared = {each.id: spoken_of(each) for each in rounds}
+        shared = {each.id: each.spoken_of for each in rounds}
         unknown = {
             round_id: documents.keys() - self.knows.get(round_id, set())
             for round_id, documents in shared.items()
@@ -163,7 +155,7 @@ class Acquaintance:
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether the peer knows all that there is to know of a round."""
-        return spoken_of(known).keys() <= self.knows.get(known.id, set())
+        return known.spoken_of.keys() <= self.knows.get(known.id, set())
 
 
 def _encode_all(documents: Iterable[SignedAttestation]) -> bytes:

@@ -26,7 +26,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
-from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownRound
+from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownManifest, UnknownRound
 from shoal_protocol.manifest import ServiceParty
 
 log = structlog.get_logger()
@@ -74,7 +74,7 @@ class Gossip:
         for round_id in round_ids:
             try:
                 found[round_id] = await self._rounds.find(round_id)
-            except UnknownRound:
+            except (UnknownRound, UnknownManifest):
                 continue  # the answer will want all of its documents
         return found
 

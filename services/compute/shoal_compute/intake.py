@@ -11,6 +11,7 @@ from shoal_protocol.errors import (
     NotInPopulation,
     ProtocolError,
     UnknownClient,
+    WrongLength,
     WrongManifest,
     WrongNode,
     WrongRound,
@@ -65,6 +66,8 @@ class Intake:
             WrongShareKind, WrongLength: not the share that this node is due.
         """
         envelope = self.parse(encoded)
+        if len(encoded) > self.largest_envelope:
+            raise WrongLength
         client = envelope.header.client
         if client >= len(in_force):
             raise UnknownClient

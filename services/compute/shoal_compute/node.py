@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from shoal_compute import attesting, shares, store
 from shoal_compute.announcing import Announcements
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
-from shoal_compute.erasing import BATCH_SHARES, truncate_log
+from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
 from shoal_compute.metrics import Metrics
 from shoal_compute.pace import Pace
@@ -122,6 +122,8 @@ class Node:
             await self._reload(known)
         except StorageUnavailable:
             log.warning("a step waits for the store", round=known.id)
+        except Exception as error:  # noqa: BLE001 -- the other rounds go on
+            log.error("a step failed", round=known.id, **describe_exception(error))
 
     async def _reload(self, known: Round) -> None:
         try:
@@ -208,7 +210,8 @@ class Node:
         await self._gossip.take([signed])
 
     async def _erase(self, known: Round) -> None:
-        while not await self._storage.run(shares.erase_payloads, known.id, BATCH_SHARES):
+        most = batch_size(known.spec.body.dimension)
+        while not await self._storage.run(shares.erase_payloads, known.id, most):
             continue
         await asyncio.to_thread(truncate_log, self._engine)
         known.erased = True

@@ -46,12 +46,14 @@ class Peers:
             PeerUnreachable: no connection, a broken one, a slow one, or a reply beyond the limit.
         """
         client = await self._connection(party)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = {"Accept-Encoding": "identity"}  # a small reply cannot unfold into a large one
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         try:
             request = client.stream(method, path, content=body, headers=headers)
             async with request as response:
                 received = bytearray()
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():
                     received += chunk
                     if len(received) > limit_bytes:
                         raise PeerUnreachable("the reply is too large")

@@ -33,6 +33,7 @@ class Round:
     erased: bool
     held: BitMap
     documents: dict[str, SignedAttestation] = field(default_factory=dict)  # by digest
+    spoken_of: dict[str, SignedAttestation] = field(default_factory=dict)  # those nodes exchange
     holdings: dict[str, BitMap] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
@@ -59,6 +60,8 @@ class Round:
             return
         self.documents[signed.digest] = signed
         body = signed.body
+        if not isinstance(body, PartialSum):
+            self.spoken_of[signed.digest] = signed
         if kept is Kept.EVIDENCE:
             self.equivocation |= isinstance(body, Holdings | Vote)
         elif isinstance(body, Holdings):

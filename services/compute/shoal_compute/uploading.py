@@ -78,7 +78,7 @@ class Uploads:
         if not self._takes_shares(known):
             [status] = await self._look_up(known, [encoded])
         else:
-            [status] = await self._store(known, [encoded])
+            status = await self._store(known, encoded)
         if isinstance(status, ProtocolError):
             raise status
         return status
@@ -98,22 +98,28 @@ class Uploads:
         known = await self._rounds.find(round_id)
         if not self._takes_shares(known):
             return await self._look_up(known, envelopes)
-        return await self._store(known, envelopes)
+        return await self._store_all(known, envelopes)
 
     def _takes_shares(self, known: Round) -> bool:
         # The deadline counts by the clock, whether or not the freeze has been carried out.
         open_still = known.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
         return open_still and self._clock() < known.spec.body.deadline
 
-    async def _store(
+    async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
+        upload = Upload(known.intake, self._book.current.roster, encoded)
+        judged = await self._judging.submit(upload)
+        if isinstance(judged, ProtocolError):
+            return judged
+        return _status(await self._commits.submit(judged))
+
+    async def _store_all(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> Sequence[int | ProtocolError]:
         roster = self._book.current.roster
-        judged = await asyncio.gather(
-            *(self._judging.submit(Upload(known.intake, roster, encoded)) for encoded in envelopes)
-        )
+        uploads = (Upload(known.intake, roster, encoded) for encoded in envelopes)
+        judged = await asyncio.gather(*map(self._judging.submit, uploads))
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
-        commits = (self._commits.submit(share) for share in accepted)
+        commits = map(self._commits.submit, accepted)
         committed = await asyncio.gather(*commits, return_exceptions=True)
         statuses = iter([_status(outcome) for outcome in committed])
         return [share if isinstance(share, ProtocolError) else next(statuses) for share in judged]
