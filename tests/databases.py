@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,29 +17,35 @@ from sqlalchemy import create_engine
 from shoal_hosting.storage import sqlite_url
 
 _NUMBERS = count()
-
-
-def _run(*command: str | Path) -> None:
-    # the server refuses to run as root
-    as_user: dict[str, Any] = {"user": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_user)
+_PROGRAMS = ("initdb", "postgres", "pg_isready")
+# The server ends when its standard input does: with the tests, even if those are killed.
+_UNTIL_INPUT_ENDS = 'postgres "$@" & cat; kill -QUIT $!; wait $!'
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The directory with the socket of a PostgreSQL server that keeps nothing."""
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+    if any(shutil.which(program) is None for program in _PROGRAMS):
         pytest.skip("PostgreSQL's server programs are not installed here")
+    # the server refuses to run as root
+    as_user: dict[str, Any] = {"user": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
     with tempfile.TemporaryDirectory(prefix="shoal-pg-") as directory:
         if os.geteuid() == 0:
             os.chown(directory, pwd.getpwnam("postgres").pw_uid, -1)
-        data, socket_only = Path(directory, "data"), f"-c listen_addresses='' -k {directory} -F"
-        _run("initdb", "-D", data, "-A", "trust", "-U", "shoal", "--no-sync")
-        _run("pg_ctl", "-D", data, "-o", socket_only, "-l", Path(directory, "log"), "-w", "start")
-        try:
+        data = ["-D", f"{directory}/data"]
+        made = ["initdb", *data, "-A", "trust", "-U", "shoal", "--no-sync"]
+        subprocess.run(made, check=True, **quiet, **as_user)
+        options = [*data, "-c", "listen_addresses=", "-k", directory, "-F"]
+        command = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", *options]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, **quiet, **as_user) as server:
+            asked = ["pg_isready", "-h", directory, "-t", "1"]
+            while subprocess.run(asked, **quiet).returncode != 0:
+                if server.poll() is not None:
+                    pytest.fail("the PostgreSQL server did not start")
+                time.sleep(0.05)
             yield directory
-        finally:
-            _run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            server.communicate()  # ends its input, and waits for its end
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
