@@ -1,6 +1,6 @@
 """Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -114,6 +114,12 @@ class PosteriorReport(BoundDocument):
     rounds: tuple[Digest, ...]
     results: tuple[Digest, ...]
     population_size: int = Field(ge=2)
-    cohort_sizes: tuple[int, ...]
+    cohort_sizes: tuple[Annotated[int, Field(ge=1)], ...]
     privacy: PrivacySpent
     posterior: Posterior
+
+    @pydantic.model_validator(mode="after")
+    def _rounds_agree(self) -> Self:
+        if not len(self.rounds) == len(self.results) == len(self.cohort_sizes):
+            raise ValueError("rounds, results and cohort_sizes must have one entry per round")
+        return self

@@ -152,6 +152,8 @@ def _check_times(spec: RoundSpec, maximum_seconds: int, now: datetime) -> None:
         raise RefusedSpec("the deadline has passed")
     if not spec.opened_at < spec.deadline < spec.give_up_at:
         raise RefusedSpec("opened_at, deadline and give_up_at must follow one another")
+    if (spec.opened_at - now).total_seconds() > maximum_seconds:
+        raise RefusedSpec("opened_at lies too far ahead")  # services would keep it all the time
     if (spec.give_up_at - spec.opened_at).total_seconds() > maximum_seconds:
         raise RefusedSpec(f"the round may last at most {maximum_seconds} seconds")
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.errors import RefusedJob
-from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand, check_job
+from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, check_job
 from shoal_protocol.privacy import gaussian_epsilon
-from tests.protocol.examples import CONSORTIUM, JOB, POLICY
+from tests.protocol.examples import CONSORTIUM, DOCUMENTS, JOB, POLICY
 
 
 def changed(**changes: Any) -> JobRequest:
@@ -106,3 +106,12 @@ def test_requests_that_differ_in_their_nonce_only_are_two_jobs() -> None:
 def test_a_join_names_a_client_index_of_32_bits(client: int) -> None:
     with pytest.raises(pydantic.ValidationError):
         Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=client)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rounds": ()}, {"results": ()}, {"cohort_sizes": (11, 11)}, {"cohort_sizes": (0,)}]
+)
+def test_a_report_has_one_result_and_one_cohort_for_each_round(changes: dict[str, Any]) -> None:
+    report = DOCUMENTS["posterior_report"].body
+    with pytest.raises(pydantic.ValidationError):
+        PosteriorReport.model_validate(report.model_dump() | changes)

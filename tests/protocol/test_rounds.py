@@ -199,6 +199,12 @@ def test_an_expired_spec_is_refused() -> None:
             check(SPEC, now=late)
 
 
+def test_a_spec_from_the_far_future_is_refused() -> None:
+    check(SPEC, now=OPENED_AT - 3600 * SECOND)
+    with pytest.raises(RefusedSpec, match="too far ahead"):
+        check(SPEC, now=OPENED_AT - 3601 * SECOND)
+
+
 def test_a_spec_of_another_trainer_or_another_consortium_is_refused() -> None:
     with pytest.raises(ProtocolError):
         CONSORTIUM.verify(named("compute-0", SPEC))
