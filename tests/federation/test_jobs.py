@@ -63,7 +63,8 @@ async def test_envelope_by_envelope_the_sum_is_the_same_as_in_bulk(
 ) -> None:
     in_bulk = await federation.learn()
 
-    async with Federation(trust, tmp_path / "single", holders={"bulk": False}) as single:
+    one_each = {site: {"bulk": False} for site in SITES}
+    async with Federation(trust, tmp_path / "single", holders=one_each) as single:
         one_by_one = await single.learn()
         await audit(single)
 

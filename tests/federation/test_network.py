@@ -79,7 +79,7 @@ async def test_a_node_that_neither_hears_nor_is_heard_ends_the_round(
     for other in ("compute-0", "compute-1"):
         federation.wire.cut(other, "compute-2")
         federation.wire.cut("compute-2", other)
-    state = await federation.finish(job)
+    state = await federation.finish(job, tick=5.0)
 
     assert state["phase"] == "failed"
     assert "abandoned" in state["reason"]
@@ -91,7 +91,7 @@ async def test_a_partial_sum_that_never_arrives_ends_the_round_with_nothing_rele
 ) -> None:
     job = await federation.submit()
     federation.wire.cut("compute-2", "aggregator")
-    state = await federation.finish(job)
+    state = await federation.finish(job, tick=5.0)
 
     assert state["phase"] == "failed"
     assert "partial_sums_missing" in state["reason"]

@@ -63,8 +63,8 @@ class Running:
 class Federation:
     """A consortium at work.
 
-    `noise` None is a rounded Gaussian that is the same every time; `holders` are further
-    arguments of the data holders.
+    `noise` None is a rounded Gaussian that is the same every time; `holders` are other arguments
+    of data holders, by site.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Federation:
         directory: Path,
         *,
         noise: NoiseSampler | None = None,
-        holders: Mapping[str, Any] | None = None,
+        holders: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.trust = trust
         self.clock = Clock()
@@ -82,7 +82,7 @@ class Federation:
         self.absent: set[str] = set()
         """Parties that are not started again by `step`."""
         self._directory = directory
-        self._holder_arguments = dict(holders or {})
+        self._holder_arguments = holders or {}
         self._up: dict[str, Running] = {}
         self._starts: dict[str, int] = {}
         self._stack = AsyncExitStack()
@@ -97,10 +97,11 @@ class Federation:
         for name in self.names:
             self._start(name)
         home = self.trust.directory / "parties" / "analyst"
+        self.analyst_book = self._book("analyst")
         self.analyst = AsyncAnalyst(
             name="analyst",
             key=load_party(home).signing_key,
-            book=self._book("analyst"),
+            book=self.analyst_book,
             clock=self.clock.of("analyst"),
             random_bytes=fixed_bytes("analyst"),
             transport=self.wire.of(Life("analyst")),
@@ -148,7 +149,7 @@ class Federation:
             "noise": self.noise[name],
             "transport": self.wire.of(life),
         }
-        holder = DataHolder(**(arguments | self._holder_arguments))
+        holder = DataHolder(**(arguments | dict(self._holder_arguments.get(name, {}))))
         return Running(life, holder.step, holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
@@ -181,10 +182,6 @@ class Federation:
         holder = self._up[name].party
         assert isinstance(holder, DataHolder)
         return holder
-
-    def book(self, name: str) -> ManifestBook:
-        """Return a service's or data holder's manifests, as it has them on file."""
-        return self._book(name)
 
     async def crash(self, name: str) -> None:
         """Kill a party where it stands; nothing of it is closed or finished."""
