@@ -27,6 +27,8 @@ from shoal_protocol.rounds import LARGEST_DIMENSION
 from shoal_protocol.sharing import ShareKind
 
 _BULK_BYTES: Final = 32 << 20
+_SPEC_BYTES: Final = 16 << 20  # the bitmap of a large population takes some megabytes
+_MANIFEST_BYTES: Final = 256 << 20  # with the roster: 43 bytes for each enrolled client
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
 _ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
 _JSON: Final = "application/json"
@@ -89,6 +91,8 @@ def create_app(
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
+            "/v1/rounds": _SPEC_BYTES,
+            "/v1/manifest": _MANIFEST_BYTES,
         },
     )
     app.include_router(manifest_routes(book))
