@@ -51,7 +51,8 @@ def open_engine(url: str) -> Engine:
     Every SQLite transaction takes the write lock when it begins: one that read first and asked
     for the lock afterwards could be refused it.
     """
-    engine = create_engine(url, pool_pre_ping=True)
+    # an error of the database would otherwise quote the values of its statement
+    engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_immediate)
