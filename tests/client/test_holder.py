@@ -26,11 +26,12 @@ from shoal_hosting.manifest_routes import bundle
 from shoal_protocol import envelope
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.queries import SecondMoments
+from shoal_protocol.queries import Column, SecondMoments
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
+MORE = Column(name="weight", centre=60.0, scale=60.0)
 
 
 @pytest.fixture
@@ -297,12 +298,26 @@ async def test_two_rounds_are_answered_one_after_the_other(
         {"mu": PRIVACY.mu * 1.001},
         {"population": BitMap(range(CLIENTS - 3)), "dropouts": 1},
         {"query": SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))},
+        {"query": QUERY.model_copy(update={"records_per_client": 2})},
+        {"query": QUERY.model_copy(update={"columns": (*QUERY.columns, MORE)})},
     ],
-    ids=["fewer colluders", "fewer dropouts", "dearer", "smaller population", "another query"],
+    ids=[
+        "fewer colluders",
+        "fewer dropouts",
+        "dearer",
+        "smaller population",
+        "another query",
+        "more records",
+        "another column",
+    ],
 )
 async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
-    world: World, holder: DataHolder, changes: dict[str, Any]
+    world: World, changes: dict[str, Any]
 ) -> None:
+    columns = (*COLUMNS, MORE.name)
+    values = np.column_stack([world.records.values, np.ones(CLIENTS)])
+    world.records = Records(columns, values, world.records.starts)
+    holder = world.holder(policy=policy(columns=columns))
     request = world.submit()
     await holder.step()
     world.announce(request, **changes)
@@ -313,6 +328,7 @@ async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
     await steps(world, holder, 2)
     assert all(node.held == {} for node in world.nodes)
     assert await holder.ledger() == []
+    await holder.close()
 
 
 async def test_rounds_that_cost_more_than_the_job_together_are_refused(
@@ -339,6 +355,19 @@ async def test_rules_that_were_narrowed_since_joining_are_kept(world: World) -> 
     await holder.step()
     assert "pressure" in str((await holder.status()).jobs[0].ended)
     assert all(node.held == {} for node in world.nodes)
+    await holder.close()
+
+
+async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> None:
+    holder = world.holder(policy=policy(maximum_epsilon=2.0))
+    first, second = world.submit(), world.submit()
+    await holder.step()
+    await holder.close()
+    assert {first.digest, second.digest} == world.trainer.joined.keys()
+    world.announce(first)
+    holder = world.holder(policy=policy(maximum_epsilon=1.1))
+    await holder.step()
+    assert await holder.ledger() == []
     await holder.close()
 
 
@@ -740,20 +769,25 @@ async def test_another_process_prepares_the_same_answers(world: World) -> None:
         await holder.close()
 
 
-def test_run_steps_until_it_is_told_to_stop(world: World) -> None:
-    holder = world.holder()
+def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
     request = world.submit()
-    seen: list[int] = []
+    seen: list[HolderStatus] = []
 
-    def done(status: HolderStatus) -> bool:
-        seen.append(len(status.jobs))
-        if request.digest in world.trainer.joined and not world.trainer.specs:
-            world.announce(request)
-        return bool(status.jobs and status.jobs[0].rounds)
+    def joined(status: HolderStatus) -> bool:
+        seen.append(status)
+        return request.digest in world.trainer.joined
 
-    status = holder.run(until=done, poll_seconds=0.0)
-    assert status.jobs[0].rounds[0].ended == "delivered"
-    assert len(seen) >= 2
+    def answered(status: HolderStatus) -> bool:
+        seen.append(status)
+        return bool(status.jobs[0].rounds)
+
+    with world.holder(bulk=False, concurrency=1) as holder:
+        for _ in range(2):
+            holder.run(until=joined, poll_seconds=0.0)
+        world.announce(request)
+        holder.run(until=answered, poll_seconds=0.0)
+    assert seen[-1].jobs[0].rounds[0].ended == "delivered"
+    world.holder().__exit__()  # the state was closed, so it can be opened again
 
 
 async def test_events_never_name_a_client(world: World) -> None:

@@ -18,8 +18,7 @@ import nacl.utils
 from nacl.signing import SigningKey
 
 from shoal_client.async_analyst import AsyncAnalyst, JobState, Progress
-from shoal_client.clock import system_clock
-from shoal_client.site import Clock
+from shoal_client.clock import Clock, system_clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.documents import Signed

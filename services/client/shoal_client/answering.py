@@ -126,10 +126,14 @@ class Answering:
     async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
         site = self._site
         positions, population = site.positions(), spec.clients()
+        committed = await self._background.disk(State.committed)
         clients = [
             client
             for client in await self._background.disk(State.unanswered, round_id)
-            if client in population and client in positions
+            if client in population
+            and client in positions
+            # the job is in there already; the owner may have lowered the cap since it was joined
+            and site.policy.affords(committed[client], 0.0)
         ]
         keys = box_keys(site.book.get(spec.manifest))
         largest = envelope_size(ShareKind.VECTOR, spec.dimension)

@@ -10,9 +10,8 @@ import nacl.utils
 import pydantic
 from nacl.signing import SigningKey
 
-from shoal_client.clock import system_clock
+from shoal_client.clock import Clock, system_clock
 from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable
-from shoal_client.site import Clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed, decode, describe, sign
 from shoal_protocol.errors import MalformedDocument, UnknownJob

@@ -1,6 +1,9 @@
 """The clock of this machine, for callers that bring none: the library reads it only here."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+
+Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:

@@ -36,7 +36,12 @@ class Delivery:
         self._background = background
         self._report = report
         self._bulk = bulk
-        self._slots = asyncio.Semaphore(concurrency)
+        self._concurrency = concurrency
+        self.open_slots()
+
+    def open_slots(self) -> None:
+        """Begin anew, possibly in another event loop; nothing may be under way."""
+        self._slots = asyncio.Semaphore(self._concurrency)
 
     async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
         """Send what the outbox still holds for a round, to each node that may be asked now."""

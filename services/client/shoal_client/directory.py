@@ -5,8 +5,8 @@ import binascii
 
 import httpx
 
+from shoal_client.clock import Clock
 from shoal_client.peer import OK, Peer
-from shoal_client.site import Clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import MalformedDocument

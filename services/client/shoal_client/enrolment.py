@@ -76,12 +76,12 @@ class Enrolment:
             now=site.clock(),
         )
         committed = await self._background.disk(State.committed)
-        most_records = request.task.records_per_client
+        most_records, mu = request.task.records_per_client, request.privacy.mu
         joining = [
             (client, site.keys[position])
             for client, position in sorted(site.positions().items())
             if site.records.counts[position] <= most_records
-            and site.policy.affords(committed.get(client, 0.0), request.privacy.mu)
+            and site.policy.affords(committed.get(client, 0.0), mu)
         ]
         if not joining:
             raise RefusedJob("no client here is enrolled, within its budget and has few records")
@@ -91,7 +91,7 @@ class Enrolment:
             State.add_job,
             job,
             signed.encode(),
-            mu=request.privacy.mu,
+            mu=mu,
             joins=joins,
             declined=declined,
         )

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 
 from shoal_client.answering import Answering
 from shoal_client.background import Background
-from shoal_client.clock import system_clock
+from shoal_client.clock import Clock, system_clock
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
@@ -24,7 +24,7 @@ from shoal_client.noise import NoiseSampler, discrete_gaussian
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.reporting import Report, silent
-from shoal_client.site import Clock, Site
+from shoal_client.site import Site
 from shoal_client.state import LedgerEntry, State
 from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
@@ -76,9 +76,11 @@ class DataHolder:
         self._directory = Directory(
             book, clock=clock, random_bytes=random_bytes, transport=transport
         )
-        delivery = Delivery(self._background, report, bulk=bulk, concurrency=concurrency)
+        self._delivery = Delivery(self._background, report, bulk=bulk, concurrency=concurrency)
         self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
-        self._answering = Answering(self._site, self._background, self._directory, delivery, report)
+        self._answering = Answering(
+            self._site, self._background, self._directory, self._delivery, report
+        )
 
     @property
     def policy(self) -> Policy:
@@ -91,6 +93,7 @@ class DataHolder:
         Raises:
             sqlite3.Error: the state cannot be read or written.
         """
+        self._delivery.open_slots()
         await self._enrolment.look_for_jobs()
         await self._enrolment.send_joins()
         await self._answering.fetch_rounds()
@@ -118,24 +121,29 @@ class DataHolder:
         await self._directory.close()
         self._background.close()
 
+    def __enter__(self) -> "DataHolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.close()
+
     def run(
         self,
         *,
-        until: Callable[[HolderStatus], bool] = lambda status: False,
+        until: Callable[[HolderStatus], bool] | None = None,
         poll_seconds: float = 1.0,
-    ) -> HolderStatus:
-        """Step every `poll_seconds` until `until` is true of the status, and return that."""
-        return asyncio.run(self._run(until, poll_seconds))
+    ) -> None:
+        """Step every `poll_seconds` until `until` is true of the status; None is for ever.
 
-    async def _run(
-        self, until: Callable[[HolderStatus], bool], poll_seconds: float
-    ) -> HolderStatus:
+        For programs without an event loop: `with DataHolder(...) as holder: holder.run()`.
+        """
+        asyncio.run(self._run(until, poll_seconds))
+
+    async def _run(self, until: Callable[[HolderStatus], bool] | None, poll_seconds: float) -> None:
         try:
-            while True:
-                await self.step()
-                status = await self.status()
-                if until(status):
-                    return status
+            await self.step()
+            while until is None or not until(await self.status()):
                 await asyncio.sleep(poll_seconds)
+                await self.step()
         finally:
             await self._directory.close()  # connections belong to this event loop

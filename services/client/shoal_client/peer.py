@@ -5,19 +5,20 @@ Knows HTTP and no meaning. An answer is bounded in size, for no peer is trusted 
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import httpx
 
+from shoal_client.clock import Clock
 from shoal_hosting.connections import pinned_client
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.sharing import RandomBytes
 
-LARGEST_ANSWER_BYTES: Final = 96 << 20  # a manifest with a roster of two million clients
+LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
@@ -125,7 +126,7 @@ class Peer:
         self,
         party: ServiceParty,
         *,
-        clock: Callable[[], datetime],
+        clock: Clock,
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:

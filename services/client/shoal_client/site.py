@@ -3,19 +3,17 @@
 It reads no file and asks no peer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from nacl.signing import SigningKey
 
+from shoal_client.clock import Clock
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.sharing import RandomBytes
-
-Clock = Callable[[], datetime]
 
 
 @dataclass
