@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,26 @@ def records_for(clients: int) -> Records:
 
 def client_keys(clients: int) -> list[SigningKey]:
     return [SigningKey(client.to_bytes(32, "big")) for client in range(1, clients + 1)]
+
+
+@cache
+def parties() -> dict[str, NewParty]:
+    """Return all parties by name, made once: certificates take time."""
+    random_bytes = counter_bytes()
+    names = [*(f"compute-{k}" for k in range(NODES)), "aggregator", "trainer", "analyst"]
+    return {
+        name: new_party(
+            PartyRole(name.split("-")[0]),
+            name=name,
+            operator=f"Operator of {name}",
+            url=None if name == "analyst" else f"https://{name}.example:8443",
+            extra_hosts=(),
+            now=NOW,
+            valid_days=30,
+            random_bytes=random_bytes,
+        )
+        for name in names
+    }
 
 
 @dataclass
@@ -190,11 +211,7 @@ class World:
         self.keys = client_keys(clients)
         self.records = records_for(clients)
         self.random_bytes = counter_bytes()
-        self.parties = {
-            name: self._party(PartyRole(name.split("-")[0]), name)
-            for name in (*(f"compute-{k}" for k in range(NODES)), "aggregator", "trainer")
-        }
-        self.parties["analyst"] = self._party(PartyRole.ANALYST, "analyst")
+        self.parties = parties()
         self.authority = SigningKey(b"a" * 32)
         roster = Roster(b"").with_enrolled(key.verify_key for key in self.keys)
         manifest = first_manifest(
@@ -225,18 +242,6 @@ class World:
         key = self.parties[name].box_key
         assert key is not None
         return key
-
-    def _party(self, role: PartyRole, name: str) -> NewParty:
-        return new_party(
-            role,
-            name=name,
-            operator=f"Operator of {name}",
-            url=None if role is PartyRole.ANALYST else f"https://{name}.example:8443",
-            extra_hosts=(),
-            now=NOW,
-            valid_days=30,
-            random_bytes=self.random_bytes,
-        )
 
     @property
     def transport(self) -> httpx.MockTransport:
