@@ -1,6 +1,6 @@
 """How often the linear regression's intervals hold, and how well it predicts, by simulation.
 
-    python -m bench.calibration [--repeats 200] [--seed 1]
+    python -m bench.calibration [--repeats 60] [--seed 1]
 
 Noise is drawn by numpy, rounded to integers, as in `bench.simulation`. delta is 1e-5 throughout;
 20 clients may drop out, 10 of them do, 10 more may collude.
@@ -212,7 +212,7 @@ def print_diabetes(repeats: int, seed: int) -> None:
 def main() -> None:
     """Run both experiments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     print_coverage(arguments.repeats, arguments.seed)
