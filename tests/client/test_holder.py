@@ -22,6 +22,7 @@ from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.state import State
 from shoal_client.status import HolderStatus, RoundStatus
+from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import bundle
 from shoal_protocol import envelope
 from shoal_protocol.jobs import JobRequest
@@ -753,6 +754,27 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
     await holder.step()
     assert world.book.current.digest == world.consortium.digest
     assert request.digest in (await holder.status()).refused
+
+
+async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
+    world: World,
+) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
+    await holder.step()
+    await holder.close()
+    roster = world.consortium.roster
+    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    later = Consortium.pinned(newer.encode(), roster.encode(), digest=newer.digest)
+    del world.scripts["compute-1"]
+    holder = world.holder(book=ManifestBook(later, world.directory / "others"))
+    await steps(world, holder, 20)
+    assert world.nodes[1].held == {}
+    assert (await only_round(holder)).ended == "over"
+    await holder.close()
 
 
 # Arrangement

@@ -1,5 +1,6 @@
 """A peer as seen from here: what counts as an answer, and how long it is left in peace."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +120,31 @@ async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) ->
     with pytest.raises(Unavailable):
         await peer.get("/")
     assert peer.seconds_until_due == 0.5
+    await peer.close()
+
+
+async def test_a_success_beside_it_does_not_cut_a_pause_short(world: World) -> None:
+    both_sent = asyncio.Event()
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/slow":
+            await both_sent.wait()
+            return httpx.Response(200)
+        return problem(503, "not-ready", **{"Retry-After": "20"})
+
+    peer = Peer(
+        world.consortium.manifest.trainer,
+        clock=world.clock,
+        random_bytes=bytes,
+        transport=httpx.MockTransport(handler),
+    )
+    slow = asyncio.create_task(peer.get("/slow"))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await peer.get("/busy")
+    both_sent.set()
+    assert (await slow).status == 200
+    assert peer.seconds_until_due == 20.0
     await peer.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_client.state import ACKNOWLEDGED, State
+from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
 ROUND, OTHER_ROUND = "c" * 64, "d" * 64
@@ -36,7 +37,7 @@ def with_round(state: State, clients: int = 4) -> None:
 
 def answer(state: State, clients: range, text: bytes = b"envelope") -> None:
     answers = [(k, [b"%s %d for %d" % (text, k, node) for node in range(3)]) for k in clients]
-    state.record_answers(ROUND, 0.3, answers)
+    state.record_answers(ROUND, 0.3, NOW, answers)
 
 
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> list[tuple[int, bytes]]:
@@ -89,7 +90,7 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
         raise OSError("interrupted between two clients")
 
     with pytest.raises(OSError):
-        state.record_answers(ROUND, 0.3, answers())
+        state.record_answers(ROUND, 0.3, NOW, answers())
     assert state.ledger(after=0, count=9) == []
     assert pending(state) == []
     answer(state, range(4))
@@ -192,7 +193,7 @@ def test_a_job_costs_what_its_dearest_client_spent(state: State) -> None:
     assert state.job_mu(JOB) == 0.0
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    state.record_answers(OTHER_ROUND, 0.4, [(0, [b"e"]), (1, [b"e"])])
+    state.record_answers(OTHER_ROUND, 0.4, NOW, [(0, [b"e"]), (1, [b"e"])])
     assert state.job_mu(JOB) == pytest.approx(0.5)
 
 

@@ -25,7 +25,7 @@ from shoal_client.site import Site
 from shoal_client.state import State, StoredJob
 from shoal_protocol.documents import decode
 from shoal_protocol.envelope import envelope_size
-from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob
+from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob, UnknownManifest
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import RandomBytes, ShareKind
@@ -116,7 +116,11 @@ class Answering:
             if self._site.clock() >= spec.give_up_at:
                 await self._background.disk(State.end_round, stored.round_id, OVER)
                 continue
-            nodes = self._directory.nodes(spec.manifest)
+            try:
+                nodes = self._directory.nodes(spec.manifest)
+            except UnknownManifest:  # the owner pinned a later version since
+                self._report("round not in the manifest", round=stored.round_id)
+                continue
             await self._delivery.send_pending(stored.round_id, nodes)
             await self._prepare(stored.round_id, spec, nodes)
             # what is not prepared by now will never be: only its deadline can have stopped that
@@ -125,16 +129,8 @@ class Answering:
 
     async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
         site = self._site
-        positions, population = site.positions(), spec.clients()
-        committed = await self._background.disk(State.committed)
-        clients = [
-            client
-            for client in await self._background.disk(State.unanswered, round_id)
-            if client in population
-            and client in positions
-            # the job is in there already; the owner may have lowered the cap since it was joined
-            and site.policy.affords(committed[client], 0.0)
-        ]
+        clients = await self._who_answers(round_id, spec)
+        positions = site.positions()
         keys = box_keys(site.book.get(spec.manifest))
         largest = envelope_size(ShareKind.VECTOR, spec.dimension)
         size = max(1, min(MOST_ENVELOPES, MOST_BYTES // largest))
@@ -153,10 +149,26 @@ class Answering:
                 answers = await self._background.work(
                     seal_batch, spec, keys, batch, random_bytes=site.random_bytes, noise=site.noise
                 )
-                await self._background.disk(State.record_answers, round_id, spec.mu, answers)
+                await self._background.disk(
+                    State.record_answers, round_id, spec.mu, site.clock(), answers
+                )
                 for node, peer in enumerate(nodes):
                     chunk = [(client, envelopes[node]) for client, envelopes in answers]
                     await self._delivery.start(sending, round_id, node, peer, chunk)
+
+    async def _who_answers(self, round_id: str, spec: RoundSpec) -> list[int]:
+        site = self._site
+        population, positions = spec.clients(), site.positions()
+        clients = [
+            client
+            for client in await self._background.disk(State.unanswered, round_id)
+            if client in population and client in positions
+        ]
+        if not clients:
+            return []
+        # the job is in there already; the owner may have lowered the cap since it was joined
+        committed = await self._background.disk(State.committed)
+        return [client for client in clients if site.policy.affords(committed[client], 0.0)]
 
 
 def seal_batch(

@@ -172,7 +172,7 @@ class Peer:
         answer = await self._request("POST", path, content=content, headers=headers)
         if answer.status == NOT_FOUND:
             self._pause(None)
-            raise Unavailable(f"{self.name} does not know {answer.code}")
+            raise Unavailable(f"{self.name} answered 404, {answer.code}")
         return answer
 
     async def _request(self, method: str, path: str, **request: Any) -> Answer:
@@ -189,7 +189,7 @@ class Peer:
         if redirected or answer.status in _LATER or answer.status >= 500:
             self._pause(response.headers)
             raise Unavailable(f"{self.name} answered {answer.status}")
-        self._failures, self._not_before = 0, None
+        self._failures = 0  # a pause that another request brought about still stands
         return answer
 
     def _pause(self, headers: Mapping[str, str] | None) -> None:

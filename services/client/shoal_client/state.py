@@ -9,12 +9,14 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import StateFile
 from shoal_client.status import JobStatus, read_jobs
+from shoal_protocol.encoding import format_time
 
 PENDING: Final = "pending"
 
@@ -46,6 +48,7 @@ class LedgerEntry:
     round_id: str
     client: int
     mu: float
+    at: str
 
 
 class State:
@@ -159,7 +162,11 @@ class State:
         return [client for (client,) in rows]
 
     def record_answers(
-        self, round_id: str, mu: float, answers: Iterable[tuple[int, Sequence[bytes]]]
+        self,
+        round_id: str,
+        mu: float,
+        now: datetime,
+        answers: Iterable[tuple[int, Sequence[bytes]]],
     ) -> None:
         """Debit `mu` to each client and store its envelopes, one for each node; all or nothing.
 
@@ -170,8 +177,9 @@ class State:
             job, number = self._file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
             for client, envelopes in answers:
                 self._file.database.execute(
-                    "INSERT INTO ledger (job, number, round, client, mu) VALUES (?, ?, ?, ?, ?)",
-                    (job, number, round_id, client, mu),
+                    "INSERT INTO ledger (job, number, round, client, mu, at)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    (job, number, round_id, client, mu, format_time(now)),
                 )
                 self._file.database.executemany(
                     "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
@@ -273,7 +281,7 @@ class State:
     def ledger(self, *, after: int, count: int) -> list[LedgerEntry]:
         """Return up to `count` entries that follow entry `after`."""
         rows = self._file.rows(
-            "SELECT entry, job, number, round, client, mu FROM ledger WHERE entry > ?"
+            "SELECT entry, job, number, round, client, mu, at FROM ledger WHERE entry > ?"
             " ORDER BY entry LIMIT ?",
             after,
             count,

@@ -43,6 +43,7 @@ CREATE TABLE ledger (
     round TEXT NOT NULL REFERENCES rounds,
     client INTEGER NOT NULL,
     mu REAL NOT NULL,
+    at TEXT NOT NULL,
     UNIQUE (job, client, number)
 );
 CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger

@@ -66,6 +66,7 @@ def create_agent_application(
                     "round": each.round_id,
                     "client": each.client,
                     "mu": each.mu,
+                    "at": each.at,
                 }
                 for each in entries
             ],
