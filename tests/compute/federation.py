@@ -1,6 +1,6 @@
 """Compute nodes in one process, on a made-up network with a clock that is moved by hand."""
 
-import hashlib
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -61,6 +61,7 @@ class Wire(httpx.AsyncBaseTransport):
     def __init__(self) -> None:
         self.apps: dict[str, ASGIApp] = {}
         self.cut: set[str] = set()
+        self.silent: set[str] = set()  # hosts that take a request and never answer
         self.requests: list[tuple[str, str, str]] = []  # host, method, path
         self.lost_replies: set[str] = set()  # hosts that act, and whose answer never comes
 
@@ -69,6 +70,8 @@ class Wire(httpx.AsyncBaseTransport):
         self.requests.append((host, request.method, request.url.path))
         if host in self.cut or host not in self.apps:
             raise httpx.ConnectError("no route")
+        if host in self.silent:
+            await asyncio.Event().wait()
         response = await httpx.ASGITransport(self.apps[host]).handle_async_request(request)
         if host in self.lost_replies:
             raise httpx.ReadTimeout("the answer was lost")
@@ -315,7 +318,3 @@ def vote(spec: RoundSpec, node: str, cohort: Iterable[int]) -> Signed[Vote]:
         cohort_size=len(chosen),
     )
     return sign(body, node, signing_key(node))
-
-
-def digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -342,3 +342,20 @@ async def test_an_abandoned_round_says_so_to_whoever_uploads(federation: Federat
         410,
         "urn:shoal:problem:round-abandoned",
     )
+
+
+async def test_a_peer_that_never_answers_holds_nobody_up(federation: Federation) -> None:
+    first, second = federation.spec(), federation.spec(number=1)
+    await federation.announce(first)
+    await federation.announce(second)
+    await federation.upload_all(first)
+    federation.wire.silent.add("compute-2.example")
+    await federation.step([0, 1], times=2)
+    assert (await federation.phases(first))[:2] == ["frozen"] * 2
+    await federation.upload_all(second)
+    await federation.step([0, 1], times=2)
+    assert (await federation.phases(second))[:2] == ["frozen"] * 2
+    federation.clock.move(90)
+    await federation.step([0, 1], times=2)
+    assert (await federation.phases(first))[:2] == ["abandoned"] * 2
+    assert set(federation.aggregator.abandonments[first.digest]) == {"compute-0", "compute-1"}

@@ -46,14 +46,16 @@ class Peers:
             PeerUnreachable: no connection, a broken one, a slow one, or a reply beyond the limit.
         """
         client = await self._connection(party)
-        headers = {"Accept-Encoding": "identity"}  # a small reply cannot unfold into a large one
+        headers = {"Accept-Encoding": "identity"}  # no small reply is to unfold into a large one
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
             request = client.stream(method, path, content=body, headers=headers)
             async with request as response:
+                if "content-encoding" in response.headers:
+                    raise PeerUnreachable("the reply is compressed, which was not asked for")
                 received = bytearray()
-                async for chunk in response.aiter_raw():
+                async for chunk in response.aiter_bytes():
                     received += chunk
                     if len(received) > limit_bytes:
                         raise PeerUnreachable("the reply is too large")
