@@ -37,7 +37,7 @@ DEATHS = st.lists(
 SKEWS = st.dictionaries(st.sampled_from(PARTIES), st.floats(-8.0, 8.0), max_size=3)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rules=st.lists(RULES, min_size=1, max_size=6),
     cuts=CUTS,
@@ -46,7 +46,12 @@ SKEWS = st.dictionaries(st.sampled_from(PARTIES), st.floats(-8.0, 8.0), max_size
     projection=st.booleans(),
 )
 def test_a_round_releases_the_exact_sum_over_its_cohort_or_nothing(
-    trust: Trust, rules: list[Rule], cuts: object, deaths: object, skews: object, projection: bool
+    trust: Trust,
+    rules: list[Rule],
+    cuts: list[tuple[str, str, int, int]],
+    deaths: list[tuple[str, int, int]],
+    skews: dict[str, float],
+    projection: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(befall(trust, Path(directory), rules, cuts, deaths, skews, projection))

@@ -31,9 +31,7 @@ def second_version(trust: Trust) -> Consortium:
 
 async def publish(federation: Federation, version: Consortium, *names: str) -> None:
     for name in names:
-        answer = await federation.ask(
-            name, "/v1/manifest", method="PUT", content=bundle(version)
-        )
+        answer = await federation.ask(name, "/v1/manifest", method="PUT", content=bundle(version))
         assert answer.status_code == 200, answer.text
 
 

@@ -12,9 +12,6 @@ from tests.simulation.federation import Federation
 from tests.simulation.trust import SITES, TASK_WITH_PROJECTION, Trust
 from tests.simulation.wire import Fault, Rule
 
-BEFORE_RECEIVING, AFTER_RECEIVING = Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER
-BEFORE_SENDING, AFTER_SENDING = Fault.SENDER_DIES_BEFORE, Fault.SENDER_DIES_AFTER
-
 # by who dies: sender, receiver, path and how many of them, in a job's order
 TO = {
     "compute-1": [
@@ -61,7 +58,10 @@ FROM = {
 }
 SCHEDULES = [
     (who, fault, messages)
-    for table, faults in ((TO, (BEFORE_RECEIVING, AFTER_RECEIVING)), (FROM, (BEFORE_SENDING, AFTER_SENDING)))
+    for table, faults in (
+        (TO, (Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER)),
+        (FROM, (Fault.SENDER_DIES_BEFORE, Fault.SENDER_DIES_AFTER)),
+    )
     for who, messages in table.items()
     for fault in faults
 ]
@@ -97,10 +97,7 @@ async def expected(
 
 @pytest.mark.parametrize(
     ("fault", "messages"),
-    [
-        pytest.param(fault, messages, id=f"{who} {fault.name}")
-        for who, fault, messages in SCHEDULES
-    ],
+    [pytest.param(fault, messages, id=f"{who} {fault.name}") for who, fault, messages in SCHEDULES],
 )
 async def test_who_dies_at_every_kind_of_message_and_is_restarted_changes_nothing(
     federation: Federation,

@@ -112,6 +112,4 @@ async def test_a_retry_sends_the_same_bytes_also_after_a_restart(federation: Fed
     tries = [m for m in federation.wire.log if m.sender == "clinic-c" and "shares" in m.path]
     assert len(tries) >= 3 * len(federation.nodes)
     sent = look_at(federation).envelopes
-    assert all(
-        len(copies) == 1 for by_node in sent.values() for copies in by_node.values()
-    )
+    assert all(len(copies) == 1 for by_node in sent.values() for copies in by_node.values())

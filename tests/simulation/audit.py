@@ -22,7 +22,7 @@ from shoal_protocol.attestations import (
     Vote,
     cohort_digest,
 )
-from shoal_protocol.documents import Signed, decode, from_json
+from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import Int64Vector, decode_uint64
 from shoal_protocol.envelope import Envelope, parse, unframe
 from shoal_protocol.errors import ProtocolError
@@ -32,8 +32,6 @@ from shoal_protocol.sharing import sharing_scheme
 from tests.simulation.chance import FixedNoise
 from tests.simulation.federation import Federation
 from tests.simulation.trust import SITES
-
-Attestation = Signed[Holdings] | Signed[Vote] | Signed[PartialSum] | Signed[Abandonment]
 
 
 @dataclass
@@ -82,7 +80,7 @@ def _documents(body: bytes) -> list[Any]:
 
 def _note(seen: Seen, value: Any) -> None:
     try:
-        signed: Attestation = from_json(value, Holdings, Vote, PartialSum, Abandonment)
+        signed = from_json(value, Holdings, Vote, PartialSum, Abandonment)
     except ProtocolError:
         return  # a job request or a join: not of a round
     body = signed.body
@@ -118,9 +116,7 @@ async def _check_round(
         assert sums.status_code != 200, "partial sums of a round without result"
         return None
     assert abandonment.status_code == 404, "a round both published and abandoned"
-    cohort = BitMap.intersection(
-        *(seen.holdings[round_id, node] for node in federation.nodes)
-    )
+    cohort = BitMap.intersection(*(seen.holdings[round_id, node] for node in federation.nodes))
     assert result["cohort"] == cohort_digest(round_id, cohort)
     assert result["cohort_size"] == len(cohort) >= spec.minimum_cohort
     contributions = contributions_of(federation, seen, round_id, spec)

@@ -59,4 +59,4 @@ def keep_track_of_tasks() -> None:
             owner.own(task)
         return task
 
-    asyncio.get_running_loop().set_task_factory(make)
+    asyncio.get_running_loop().set_task_factory(make)  # type: ignore[arg-type]

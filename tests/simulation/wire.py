@@ -65,6 +65,7 @@ class Message:
     fault: Fault | None = None
     status: int | None = None
     answer: bytes = field(default=b"", repr=False)
+    answer_headers: httpx.Headers = field(default_factory=httpx.Headers, repr=False)
 
     @property
     def method(self) -> str:
@@ -168,9 +169,7 @@ class Wire:
 
     async def _handle(self, app: ASGIApp, message: Message) -> httpx.Response:
         sent = message.request
-        request = httpx.Request(
-            sent.method, sent.url, headers=sent.headers, content=message.body
-        )
+        request = httpx.Request(sent.method, sent.url, headers=sent.headers, content=message.body)
         try:
             response = await httpx.ASGITransport(app).handle_async_request(request)
             content = await response.aread()
@@ -178,6 +177,7 @@ class Wire:
             self.crashes.append(error)
             raise httpx.ReadError("the application failed") from error
         message.status, message.answer = response.status_code, content
+        message.answer_headers = response.headers
         return httpx.Response(response.status_code, headers=response.headers, content=content)
 
 

@@ -1,0 +1,53 @@
+"""A federation of real processes on free ports of this machine, for all tests here."""
+
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from demo.federation import Federation, Process
+from shoal_client import quickstart
+from tests.simulation.trust import Trust, make_trust
+
+SERVICES = 5
+
+
+def first_free_port() -> int:
+    """Return the first of as many free ports in a row as there are services."""
+    for first in range(21_000, 32_000, SERVICES):
+        taken = [socket.socket() for _ in range(SERVICES)]
+        try:
+            for offset, each in enumerate(taken):
+                each.bind(("127.0.0.1", first + offset))
+        except OSError:
+            continue
+        finally:
+            for each in taken:
+                each.close()
+        return first
+    raise RuntimeError("no free ports")
+
+
+@pytest.fixture(scope="session")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(
+        tmp_path_factory.mktemp("federation"),
+        url_template="https://127.0.0.1:{port}",
+        first_port=first_free_port(),
+        now=datetime.now(UTC),
+    )
+
+
+@pytest.fixture(scope="session")
+def running(trust: Trust, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    logs: Path = tmp_path_factory.mktemp("logs")
+    with Federation() as federation:
+        federation.start(
+            *(
+                Process(each.name, each.module, each.environment, logs / f"{each.name}.log")
+                for each in quickstart.services(trust.directory, trust.consortium)
+            )
+        )
+        yield federation

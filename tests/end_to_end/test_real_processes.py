@@ -1,0 +1,233 @@
+"""Services in processes of their own, over TLS, with one of them killed; agents hold fixed noise.
+
+What they release is what the simulated federation releases, to the last digit.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from demo.federation import Federation as Processes
+from shoal_client import (
+    Analyst,
+    DataHolder,
+    JobRefused,
+    ManifestBook,
+    Policy,
+    Records,
+    read_client_keys,
+)
+from shoal_client.analyst import Job
+from shoal_client.status import HolderStatus
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.party import read_pin
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import decode_uint64
+from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.learners import LinearRegressionTask
+from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.phases import JobPhase
+from tests.simulation.chance import FixedNoise
+from tests.simulation.federation import Federation as Simulated
+from tests.simulation.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
+
+CLIENTS = sum(SITES.values())
+
+
+def holder_of(trust: Trust, site: str, directory: Path) -> DataHolder:
+    home = trust.directory / "clients" / site
+    return DataHolder(
+        keys=trust.keys(site),
+        records=trust.records(site),
+        policy=HOLDER_POLICY,
+        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), directory / site),
+        data_directory=directory / site,
+        noise=FixedNoise(f"noise of {site}"),
+    )
+
+
+@contextmanager
+def agents(trust: Trust, directory: Path, *sites: str) -> Iterator[None]:
+    """Run data holders in threads until the block ends."""
+    over = threading.Event()
+    holders = [holder_of(trust, site, directory) for site in sites]
+
+    def until(status: HolderStatus) -> bool:
+        return over.is_set()
+
+    threads = [
+        threading.Thread(target=holder.run, kwargs={"until": until, "poll_seconds": 0.1})
+        for holder in holders
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for holder, thread in zip(holders, threads, strict=True):
+            thread.join()
+            asyncio.run(holder.close())
+
+
+def submit(trust: Trust, task: LinearRegressionTask) -> Job:
+    analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
+    return analyst.submit(
+        task,
+        epsilon=2.0,
+        delta=1e-6,
+        dropouts=2,
+        colluders=2,
+        minimum_population=10,
+        maximum_population=CLIENTS,
+        join_seconds=60,
+        round_seconds=60,
+        grace_seconds=60,
+    )
+
+
+def get(party: ServiceParty, path: str) -> Any:
+    """Ask a service over TLS, as anybody may."""
+
+    async def ask() -> httpx.Response:
+        async with pinned_client(party.certificate, base_url=party.url) as client:
+            return await client.get(path)
+
+    answer = asyncio.run(ask())
+    assert answer.status_code == 200, answer.text
+    return json.loads(answer.content)
+
+
+def values_of(trust: Trust, rounds: tuple[str, ...]) -> list[list[int]]:
+    aggregator = trust.consortium.manifest.aggregator
+    results = [get(aggregator, f"/v1/rounds/{each}/result")["body"] for each in rounds]
+    return [decode_uint64(each["values"]).view(np.int64).tolist() for each in results]
+
+
+async def simulated(trust: Trust, directory: Path, task: LinearRegressionTask) -> Any:
+    async with Simulated(trust, directory) as federation:
+        report = await federation.learn(task=task)
+        results = [await federation.result(each) for each in report.rounds]
+        values = [decode_uint64(each["values"]).view(np.int64).tolist() for each in results if each]
+        return values, report.posterior.model_dump_json()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if holds():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it never came about")
+
+
+def test_real_processes_and_the_simulation_release_the_same_numbers(
+    running: Processes, trust: Trust, tmp_path: Path
+) -> None:
+    with agents(trust, tmp_path / "real", *SITES):
+        report = submit(trust, TASK_WITH_PROJECTION).wait()
+
+    values, posterior = asyncio.run(simulated(trust, tmp_path, TASK_WITH_PROJECTION))
+    assert report.cohort_sizes == (CLIENTS, CLIENTS)
+    assert values_of(trust, report.rounds) == values
+    assert report.posterior.model_dump_json() == posterior
+
+
+def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
+    running: Processes, trust: Trust, tmp_path: Path
+) -> None:
+    victim = trust.consortium.manifest.compute_nodes[1]
+    job = submit(trust, TASK)
+    last = holder_of(trust, "clinic-c", tmp_path / "real")
+    last.run(until=lambda status: bool(status.jobs), poll_seconds=0.1)
+    asyncio.run(last.close())
+
+    with agents(trust, tmp_path / "real", "clinic-a", "clinic-b"):
+        wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
+        path = f"/v1/rounds/{job.state().rounds[0].round}"
+        wait_until(lambda: get(victim, path)["held"] == CLIENTS - SITES["clinic-c"])
+        running["compute-1"].kill()
+        with agents(trust, tmp_path / "real", "clinic-c"):
+            others = trust.consortium.manifest.compute_nodes[0]
+            wait_until(lambda: get(others, path)["held"] == CLIENTS)
+            assert job.state().phase is JobPhase.RUNNING
+            running.start(running["compute-1"])
+            report = job.wait()
+
+    values, posterior = asyncio.run(simulated(trust, tmp_path, TASK))
+    assert report.cohort_sizes == (CLIENTS,)
+    assert values_of(trust, report.rounds) == values
+    assert report.posterior.model_dump_json() == posterior
+
+
+def is_over(status: HolderStatus) -> bool:
+    return any(job.ended is not None for job in status.jobs)
+
+
+def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
+    """Open a data holder from files, as the documentation shows it: the noise is OpenDP's."""
+    home, rows = trust.directory / "clients" / site, trust.records(site)
+    table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
+    lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
+    table.write_text("".join(",".join(line) + "\n" for line in lines))
+    allowed = HOLDER_POLICY.model_dump(mode="json")
+    rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
+    return DataHolder(
+        keys=read_client_keys(home / "clients.key"),
+        records=Records.from_csv(table),
+        policy=Policy.from_toml(rules),
+        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), directory / site),
+        data_directory=directory / site,
+    )
+
+
+def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
+    running: Processes, trust: Trust, tmp_path: Path
+) -> None:
+    seen: list[JobPhase] = []
+    holders = [as_an_owner_would(trust, site, tmp_path) for site in SITES]
+    with ThreadPoolExecutor(len(holders)) as pool:
+        job = submit(trust, TASK)
+        done = [pool.submit(each.run, until=is_over, poll_seconds=0.1) for each in holders]
+        report = job.wait(progress=lambda state: seen.append(state.phase))
+        for each in done:
+            each.result()
+    statuses = [asyncio.run(holder.status()) for holder in holders]
+    for holder in holders:
+        asyncio.run(holder.close())
+
+    low, high = report.posterior.interval(0.9).T
+    assert (low < high).all()
+    assert report.cohort_sizes == (CLIENTS,)
+    assert report.privacy.epsilon <= 2.0
+    assert seen[0] is JobPhase.ENROLLING
+    assert job.state().phase is JobPhase.FINISHED
+    assert [status.jobs[-1].rounds[0].answers for status in statuses] == list(SITES.values())
+    certificate = job.certificate()
+    assert certificate is not None
+    assert decode(certificate, PosteriorReport).body == job.result() == report
+
+
+def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) -> None:
+    analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
+    with pytest.raises(JobRefused, match="refused-job"):
+        analyst.submit(
+            TASK,
+            epsilon=5.0,
+            delta=1e-6,
+            dropouts=2,
+            colluders=2,
+            minimum_population=10,
+            maximum_population=CLIENTS,
+            join_seconds=60,
+            round_seconds=60,
+            grace_seconds=60,
+        )

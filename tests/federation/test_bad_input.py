@@ -1,0 +1,166 @@
+"""Specs and bodies that no service may take, sent to each service that is offered such."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_hosting.party import load_party
+from shoal_protocol.documents import sign
+from shoal_protocol.encoding import canonical_json, encode_clients
+from shoal_protocol.privacy import round_mu
+from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.rounds import Noise, RoundSpec, make_spec
+from tests.simulation.federation import Federation
+from tests.simulation.trust import NOW, SITES, TASK, Trust
+
+CLIENTS = sum(SITES.values())
+TAKERS = ("compute-0", "compute-2", "aggregator")
+
+
+def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
+    columns = tuple(
+        Column(name=each.name, centre=each.centre, scale=each.half_range) for each in TASK.columns
+    )
+    query = SecondMomentMatrix(
+        columns=columns, intercept=0.25, radius=None, grid_bits=10, records_per_client=1
+    )
+    arguments: dict[str, Any] = {
+        "manifest": trust.consortium,
+        "job": "0" * 64,
+        "number": 0,
+        "query": query,
+        "mu": 0.3,
+        "population": BitMap(range(CLIENTS)),
+        "dropouts": 2,
+        "colluders": 2,
+        "opened_at": NOW,
+        "deadline": NOW + timedelta(seconds=40),
+        "give_up_at": NOW + timedelta(seconds=80),
+    }
+    return make_spec(**(arguments | changes))
+
+
+def with_noise(spec: RoundSpec, scale: float) -> RoundSpec:
+    """Change the noise and declare what it costs, so that nothing else is wrong."""
+    mu = round_mu(
+        sensitivity=spec.query.sensitivity,
+        noise_scale=scale,
+        population=spec.population_size,
+        dropouts=spec.dropouts,
+        colluders=spec.colluders,
+    )
+    return spec.model_copy(update={"noise": Noise(scale=scale), "mu": mu})
+
+
+def changed(**changes: Any) -> Callable[[RoundSpec], RoundSpec]:
+    return lambda spec: spec.model_copy(update=changes)
+
+
+WRONG: dict[str, Callable[[RoundSpec], RoundSpec]] = {
+    "too little noise for the policy": lambda spec: with_noise(spec, spec.noise.scale / 10),
+    "too little noise for its price": changed(noise=Noise(scale=1000.0)),
+    "one Compute node less": changed(compute_nodes=("compute-0", "compute-1")),
+    "nodes in another order": changed(compute_nodes=("compute-1", "compute-0", "compute-2")),
+    "too few clients": changed(
+        population=encode_clients(BitMap(range(5))), population_size=5, minimum_cohort=3
+    ),
+    "more clients than named": changed(population_size=CLIENTS + 1),
+    "a client nobody enrolled": changed(population=encode_clients(BitMap(range(1, CLIENTS + 1)))),
+    "a smaller cohort than its noise is for": changed(minimum_cohort=CLIENTS - 3),
+    "another dimension": changed(dimension=5),
+    "an end before its beginning": changed(give_up_at=NOW + timedelta(seconds=20)),
+    "an expired deadline": changed(
+        opened_at=NOW - timedelta(seconds=80), deadline=NOW - timedelta(seconds=40)
+    ),
+    "more time than the policy gives": changed(give_up_at=NOW + timedelta(days=2)),
+}
+
+
+async def offer(
+    federation: Federation, trust: Trust, name: str, spec: RoundSpec, key: SigningKey | None = None
+) -> httpx.Response:
+    key = key or load_party(trust.directory / "parties" / "trainer").signing_key
+    content = sign(spec, "trainer", key).encode()
+    return await federation.ask(name, "/v1/rounds", method="POST", content=content)
+
+
+async def test_specs_that_contradict_the_manifest_or_themselves_are_refused_everywhere(
+    federation: Federation, trust: Trust
+) -> None:
+    good = good_spec(trust)
+    for what, change in WRONG.items():
+        spec = change(good)
+        for name in TAKERS:
+            answer = await offer(federation, trust, name, spec)
+            assert answer.status_code == 422, (what, name, answer.text)
+            assert answer.json()["type"] == "urn:shoal:problem:refused-spec", (what, name)
+            unknown = await federation.ask(name, f"/v1/rounds/{spec.digest}")
+            assert unknown.status_code == 404, (what, name)
+    for name in TAKERS:
+        assert (await offer(federation, trust, name, good)).status_code == 201
+
+
+@pytest.mark.parametrize("name", TAKERS)
+async def test_specs_of_a_foreign_trainer_or_consortium_are_refused(
+    federation: Federation, trust: Trust, name: str
+) -> None:
+    stranger = await offer(federation, trust, name, good_spec(trust), SigningKey(bytes(32)))
+    foreign = good_spec(trust).model_copy(update={"manifest": "f" * 64})
+    elsewhere = await offer(federation, trust, name, foreign)
+
+    assert (stranger.status_code, elsewhere.status_code) == (403, 409)
+    assert stranger.json()["type"] == "urn:shoal:problem:bad-signature"
+    assert elsewhere.json()["type"] == "urn:shoal:problem:wrong-manifest"
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"lower": 80.0, "upper": 20.0},
+        {"lower": 20.0, "upper": 20.0},
+        {"lower": "low", "upper": 20.0},
+        {"lower": None, "upper": 20.0},
+    ],
+)
+async def test_a_job_with_contradicting_bounds_is_refused(
+    federation: Federation, trust: Trust, bounds: dict[str, Any]
+) -> None:
+    signed = federation.request().to_json()
+    signed["body"]["task"]["target"] |= bounds
+    content = canonical_json(signed)
+    answer = await federation.ask("trainer", "/v1/jobs", method="POST", content=content)
+
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["type"] == "urn:shoal:problem:malformed-document"
+    assert "low" not in answer.json()["detail"].split()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("compute-0", "/v1/rounds"),
+        ("compute-0", "/v1/gossip"),
+        ("compute-0", f"/v1/rounds/{'0' * 64}/shares"),
+        ("compute-0", f"/v1/rounds/{'0' * 64}/shares/bulk"),
+        ("aggregator", "/v1/rounds"),
+        ("aggregator", f"/v1/rounds/{'0' * 64}/partial-sums"),
+        ("aggregator", f"/v1/rounds/{'0' * 64}/abandonments"),
+        ("trainer", "/v1/jobs"),
+        ("trainer", f"/v1/jobs/{'0' * 64}/joins"),
+    ],
+)
+async def test_an_oversized_body_is_refused_before_it_is_read(
+    federation: Federation, name: str, path: str
+) -> None:
+    transport = httpx.ASGITransport(federation.app(name))
+    async with httpx.AsyncClient(transport=transport, base_url="https://direct") as client:
+        headers = {"Content-Length": str(1 << 40)}
+        answer = await client.post(path, content=b"{}", headers=headers)
+
+    assert answer.status_code == 413, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
