@@ -6,10 +6,11 @@ names protocol version and kind, then the canonical JSON of the body.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 import pydantic
 from nacl.exceptions import BadSignatureError
@@ -71,6 +72,12 @@ class Document(Model):
     def digest(self) -> str:
         """Return the SHA-256 digest that names this document, in hex."""
         return sha256(self.kind, self.canonical())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy as pydantic does, except for the digest, which is the original's alone."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("digest", None)
+        return copied
 
 
 class BoundDocument(Document):

@@ -274,3 +274,11 @@ def test_names_that_a_peer_made_up_are_not_told_but_our_own_are() -> None:
     assert "inner.*: Extra inputs are not permitted" in told
     assert "table.*.depth: " in told
     assert f"inner.{MARKER}: " in describe(refusal.value)  # for a file of one's own
+
+
+def test_a_changed_copy_has_a_digest_of_its_own() -> None:
+    original = CONSORTIUM.manifest
+    before = original.digest
+    copy = original.model_copy(update={"consortium": "another"})
+    assert copy.digest != before
+    assert original.model_copy().digest == before
