@@ -114,13 +114,14 @@ class Gossip:
                 self._metrics.gossiped("document_new")
         self._wake.set()
 
-    def due(self) -> dict[str, Message]:
-        """Return what to tell each peer now."""
+    def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
+        """Return what to tell each peer now, but for those with whom a message is under way."""
         now = self._clock()
         by_peer: dict[str, list[Round]] = defaultdict(list)
         for known in self._rounds.live.values():
             for name in known.peers:
-                by_peer[name].append(known)
+                if not busy(name):
+                    by_peer[name].append(known)
         messages = {
             name: self._acquaintances[name].message(rounds, now) for name, rounds in by_peer.items()
         }

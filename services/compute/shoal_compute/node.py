@@ -80,7 +80,7 @@ class Node:
             called_off=self._called_off,
         )
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._paces: dict[str, Pace] = defaultdict(Pace)  # of jobs that failed for want of storage
+        self._paces: dict[str, Pace] = defaultdict(Pace)  # of jobs that failed
         self._stepping = asyncio.Lock()
 
     async def step(self) -> None:
@@ -217,7 +217,8 @@ class Node:
         known.erased = True
 
     def _begin_jobs(self) -> None:
-        for name, message in self._gossip.due().items():
+        due = self._gossip.due(busy=lambda name: f"peer {name}" in self._jobs)
+        for name, message in due.items():
             self._begin(f"peer {name}", self._gossip.exchange, name, message)
         reports = self._reports.due()
         if reports:
