@@ -9,7 +9,7 @@ import pytest
 
 from demo.federation import Federation, Process
 from shoal_client import quickstart
-from tests.simulation.trust import Trust, make_trust
+from tests.simulated.trust import Trust, make_trust
 
 SERVICES = 5
 

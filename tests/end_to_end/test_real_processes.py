@@ -36,9 +36,9 @@ from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobPhase
-from tests.simulation.chance import FixedNoise
-from tests.simulation.federation import Federation as Simulated
-from tests.simulation.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
+from tests.simulated.chance import FixedNoise
+from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
+from tests.simulation import Federation as Simulated
 
 CLIENTS = sum(SITES.values())
 

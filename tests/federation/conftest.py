@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.simulation.federation import Federation
-from tests.simulation.trust import Trust, make_trust
+from tests.simulated.trust import Trust, make_trust
+from tests.simulation import Federation
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.privacy import round_mu
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds import Noise, RoundSpec, make_spec
-from tests.simulation.federation import Federation
-from tests.simulation.trust import NOW, SITES, TASK, Trust
+from tests.simulated.trust import NOW, SITES, TASK, Trust
+from tests.simulation import Federation
 
 CLIENTS = sum(SITES.values())
 TAKERS = ("compute-0", "compute-2", "aggregator")

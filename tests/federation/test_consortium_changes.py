@@ -12,9 +12,9 @@ from shoal_client.party_files import read_signing_key
 from shoal_client.records import Records
 from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.manifest import Consortium
-from tests.simulation.audit import audit
-from tests.simulation.federation import Federation
-from tests.simulation.trust import COLUMNS, SITES, Trust
+from tests.simulated.audit import audit
+from tests.simulated.trust import COLUMNS, SITES, Trust
+from tests.simulation import Federation
 
 CLIENTS = sum(SITES.values())
 NEWCOMER = SigningKey(b"newcomer".ljust(32, b"."))

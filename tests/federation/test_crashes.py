@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.audit import audit
-from tests.simulation.federation import Federation
-from tests.simulation.trust import SITES, TASK_WITH_PROJECTION, Trust
-from tests.simulation.wire import Fault, Rule
+from tests.simulated.audit import audit
+from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
+from tests.simulated.wire import Fault, Rule
+from tests.simulation import Federation
 
 # by who dies: sender, receiver, path and how many of them, in a job's order
 TO = {

@@ -11,8 +11,8 @@ from shoal_hosting.party import load_party
 from shoal_protocol.documents import decode, sign
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
-from tests.simulation.federation import Federation
-from tests.simulation.trust import SITES, Trust
+from tests.simulated.trust import SITES, Trust
+from tests.simulation import Federation
 
 
 def signed_by(trust: Trust, federation: Federation, who: str) -> bytes:

@@ -6,9 +6,9 @@ import pytest
 
 from shoal_client.async_analyst import JobRefused
 from shoal_client.noise import discrete_gaussian
-from tests.simulation.audit import audit
-from tests.simulation.federation import PRIVACY, Federation
-from tests.simulation.trust import SITES, TASK_WITH_PROJECTION, Trust
+from tests.simulated.audit import audit
+from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
+from tests.simulation import PRIVACY, Federation
 
 CLIENTS = sum(SITES.values())
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.simulation.audit import audit, look_at
-from tests.simulation.federation import ROUND_SECONDS, Federation
-from tests.simulation.trust import SITES
-from tests.simulation.wire import Fault, Rule
+from tests.simulated.audit import audit, look_at
+from tests.simulated.trust import SITES
+from tests.simulated.wire import Fault, Rule
+from tests.simulation import ROUND_SECONDS, Federation
 
 CLIENTS = sum(SITES.values())
 MISSING = SITES["clinic-c"]

@@ -3,10 +3,10 @@
 import pytest
 
 from shoal_protocol.posteriors import Posterior
-from tests.simulation.audit import audit
-from tests.simulation.federation import Federation
-from tests.simulation.trust import SITES, TASK_WITH_PROJECTION
-from tests.simulation.wire import Fault, Rule
+from tests.simulated.audit import audit
+from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
+from tests.simulated.wire import Fault, Rule
+from tests.simulation import Federation
 
 CLIENTS = sum(SITES.values())
 FIRST = (0,)

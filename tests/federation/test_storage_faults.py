@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.audit import audit
-from tests.simulation.federation import Federation
-from tests.simulation.trust import SITES, Trust
+from tests.simulated.audit import audit
+from tests.simulated.trust import SITES, Trust
+from tests.simulation import Federation
 
 CLIENTS = sum(SITES.values())
 

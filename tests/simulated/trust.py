@@ -15,7 +15,7 @@ from shoal_client.records import Records
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
-from tests.simulation.chance import fixed_bytes
+from tests.simulated.chance import fixed_bytes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing

@@ -12,7 +12,7 @@ from enum import Enum, auto
 import httpx
 from starlette.types import ASGIApp
 
-from tests.simulation.lives import Life
+from tests.simulated.lives import Life
 
 
 class Fault(Enum):

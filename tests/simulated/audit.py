@@ -29,9 +29,9 @@ from shoal_protocol.errors import ProtocolError
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import sharing_scheme
-from tests.simulation.chance import FixedNoise
-from tests.simulation.federation import Federation
-from tests.simulation.trust import SITES
+from tests.simulated.chance import FixedNoise
+from tests.simulated.trust import SITES
+from tests.simulation import Federation
 
 
 @dataclass

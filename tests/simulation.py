@@ -26,11 +26,11 @@ from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.documents import Signed
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_trainer import assembly as trainer
-from tests.simulation.chance import FixedNoise, fixed_bytes
-from tests.simulation.lives import Life, keep_track_of_tasks
-from tests.simulation.one_thread import one_thread
-from tests.simulation.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
-from tests.simulation.wire import Wire
+from tests.simulated.chance import FixedNoise, fixed_bytes
+from tests.simulated.lives import Life, keep_track_of_tasks
+from tests.simulated.one_thread import one_thread
+from tests.simulated.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
+from tests.simulated.wire import Wire
 
 PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
