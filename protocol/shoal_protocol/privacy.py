@@ -12,6 +12,7 @@ that the noise lives on the integers (`is_fine_enough`) and the last bits of flo
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 SMALLEST_CLIENT_SCALE: Final = 4.0
@@ -83,6 +84,7 @@ def gaussian_epsilon(*, mu: float, delta: float) -> float:
     return high
 
 
+@lru_cache(maxsize=1024)  # every check of a policy asks for the same few
 def gaussian_mu(*, epsilon: float, delta: float) -> float:
     """Return the largest `mu` whose Gaussian release costs at most (`epsilon`, `delta`).
 

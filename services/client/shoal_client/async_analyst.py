@@ -187,6 +187,8 @@ class AsyncAnalyst:
             finished = state.phase is JobPhase.FINISHED
             signed = await self.report(job, wait_seconds=0 if finished else POLL_SECONDS)
             if signed is not None:
+                if not finished:
+                    progress(await self.state(job))
                 return signed
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
 
