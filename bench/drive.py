@@ -1,6 +1,5 @@
 """A federation of real processes, driven by hand: no trainer, no agents, only what is measured."""
 
-import asyncio
 import json
 import os
 import secrets
@@ -26,7 +25,7 @@ from shoal_client.noise import discrete_gaussian
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import load_party
 from shoal_protocol.documents import Signed, sign
-from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds import RoundSpec, make_spec
 
@@ -110,11 +109,16 @@ class Drive:
             )
             return [each for chunk in made for each in chunk]
 
-    def client(self, party: str) -> httpx.AsyncClient:
-        """Return a connection to a service."""
+    def service(self, party: str) -> ServiceParty:
+        """Return a Compute node or the aggregator by name."""
         manifest = self.consortium.manifest
         services = [*manifest.compute_nodes, manifest.aggregator]
         [service] = [each for each in services if each.name == party]
+        return service
+
+    def client(self, party: str) -> httpx.AsyncClient:
+        """Return a connection to a service."""
+        service = self.service(party)
         return pinned_client(service.certificate, base_url=service.url)
 
     async def announce(self, spec: Signed[RoundSpec]) -> None:
@@ -136,16 +140,3 @@ def _contributions(
         )
         for here, key in enumerate(keys)
     ]
-
-
-async def gathered(
-    client: httpx.AsyncClient, path: str, bodies: Sequence[bytes], *, concurrency: int
-) -> None:
-    """Post every body, `concurrency` at a time."""
-    waiting = iter(bodies)
-
-    async def one_after_another() -> None:
-        for body in waiting:
-            (await client.post(path, content=body)).raise_for_status()
-
-    await asyncio.gather(*(one_after_another() for _ in range(concurrency)))

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from bench.drive import SITE, Drive, gathered, matrix_query, quickstart
+from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.load import ask, request
 from demo.federation import Federation, Process
 from shoal_protocol.envelope import frame
 
@@ -35,10 +36,9 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> list[floa
         for index, node in enumerate(spec.body.compute_nodes):
             mine = [each[index] for each in envelopes]
             bodies = [frame(mine[start : start + BULK]) for start in range(0, clients, BULK)]
-            async with drive.client(node) as client:
-                await gathered(
-                    client, f"/v1/rounds/{spec.digest}/shares/bulk", bodies, concurrency=2
-                )
+            service, path = drive.service(node), f"/v1/rounds/{spec.digest}/shares/bulk"
+            requests = [request(service, "POST", path, body) for body in bodies]
+            await ask(service, requests, connections=2)
         async with drive.client("aggregator") as client, asyncio.timeout(PATIENCE_SECONDS):
             while (await client.get(f"/v1/rounds/{spec.digest}/result?wait=20")).status_code != 200:
                 continue

@@ -11,18 +11,18 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Final
 
-from bench.drive import SITE, Drive, gathered, matrix_query, quickstart
+from bench.drive import SITE, Drive, matrix_query, quickstart
+from bench.load import ask, request
 from demo.federation import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.envelope import frame, parse
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import sharing_scheme
 
-CONCURRENCY: Final = 16
+CONNECTIONS: Final = 16
 BULK: Final = 250
 
 
@@ -56,36 +56,24 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
         mine = [each[0] for each in drive.envelopes(spec.body)]
         single, bulk = mine[:clients], mine[clients:-1]  # one is missing: nothing freezes
         path = f"/v1/rounds/{spec.digest}/shares"
-        async with drive.client("compute-0") as client:
-            for _ in range(CONCURRENCY):
-                await client.get("/healthz")
-
-            async def rate(work: Awaitable[None], count: int) -> float:
-                begun = time.perf_counter()
-                await work
-                return count / (time.perf_counter() - begun)
-
-            async def empty() -> None:
-                waiting = iter(range(clients))
-
-                async def one_after_another() -> None:
-                    for _ in waiting:
-                        (await client.get("/healthz")).raise_for_status()
-
-                await asyncio.gather(*(one_after_another() for _ in range(CONCURRENCY)))
-
-            bodies = [frame(bulk[start : start + BULK]) for start in range(0, len(bulk), BULK)]
-            return {
-                "bare primitives, one thread": bare_primitives(directory, drive, spec.body, single),
-                "empty endpoint": await rate(empty(), clients),
-                "single uploads": await rate(
-                    gathered(client, path, single, concurrency=CONCURRENCY), clients
-                ),
-                "bulk uploads": await rate(
-                    gathered(client, f"{path}/bulk", bodies, concurrency=2), len(bulk)
-                ),
-                "node's peak memory, MiB": federation["compute-0"].peak_memory_mib,
-            }
+        node = drive.service("compute-0")
+        bodies = [frame(bulk[start : start + BULK]) for start in range(0, len(bulk), BULK)]
+        plans = {
+            "empty endpoint": ([request(node, "GET", "/healthz")] * clients, clients),
+            "single uploads": ([request(node, "POST", path, each) for each in single], clients),
+            "bulk uploads": (
+                [request(node, "POST", f"{path}/bulk", body) for body in bodies],
+                len(bulk),
+            ),
+        }
+        found = {
+            "bare primitives, one thread": bare_primitives(directory, drive, spec.body, single)
+        }
+        for what, (requests, count) in plans.items():
+            begun = time.perf_counter()
+            await ask(node, requests, connections=CONNECTIONS)
+            found[what] = count / (time.perf_counter() - begun)
+        return found | {"node's peak memory, MiB": federation["compute-0"].peak_memory_mib}
 
 
 def main() -> None:
