@@ -22,6 +22,7 @@ from shoal_protocol.errors import MalformedDocument
 VERSION: Final = 1
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
+MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
 _LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
 
 Uint64Vector = npt.NDArray[np.uint64]
@@ -54,8 +55,11 @@ def parse_canonical_json(encoded: bytes) -> Any:
     """Decode bytes that are the canonical encoding of a JSON value.
 
     Raises:
-        MalformedDocument: they are not JSON, or not in canonical form.
+        MalformedDocument: they are not JSON, not in canonical form, or hold more than
+            `MOST_VALUES` commas and opening brackets, in strings too.
     """
+    if sum(encoded.count(structural) for structural in (b"[", b"{", b",")) > MOST_VALUES:
+        raise MalformedDocument(f"the JSON holds more than {MOST_VALUES} values")
     try:
         value = json.loads(encoded, parse_constant=_refuse_constant, parse_int=_parse_integer)
         again = canonical_json(value)

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.encoding import (
     LARGEST_SET,
+    MOST_VALUES,
     Base64,
     Timestamp,
     canonical_json,
@@ -28,6 +29,7 @@ from shoal_protocol.encoding import (
     sha256,
 )
 from shoal_protocol.errors import MalformedDocument, ProtocolError
+from tests.protocol.examples import DOCUMENTS
 from tests.strategies import client_sets, finite_floats, json_values, ring_vectors
 
 # RFC 8785, appendix B: bits of a double and its canonical form.
@@ -71,6 +73,23 @@ def test_a_value_comes_back_from_its_canonical_encoding(value: object) -> None:
     encoded = canonical_json(value)
     assert parse_canonical_json(encoded) == value
     assert canonical_json(parse_canonical_json(encoded)) == encoded
+
+
+@pytest.mark.parametrize("unit", [b"[]", b"{}", b"0"])
+def test_json_of_too_many_values_is_refused_before_it_is_built(unit: bytes) -> None:
+    per_unit = len(unit)  # a bracket, if it has one, and a comma
+    most = b"[" + b",".join([unit] * (MOST_VALUES // per_unit)) + b"]"
+    assert len(parse_canonical_json(most)) == MOST_VALUES // per_unit
+    with pytest.raises(MalformedDocument, match="more than 1048576 values"):
+        parse_canonical_json(b"[" + b",".join([unit] * (MOST_VALUES // per_unit + 1)) + b"]")
+
+
+def test_ten_thousand_joins_and_a_roster_of_a_million_are_not_too_many_values() -> None:
+    joins = canonical_json({"documents": [DOCUMENTS["join"].to_json()] * 10_000})
+    assert len(parse_canonical_json(joins)["documents"]) == 10_000
+    roster = base64.b64encode(bytes(32 * 1_000_000)).decode()
+    bundle = canonical_json({"manifest": DOCUMENTS["manifest"].to_json(), "roster": roster})
+    assert parse_canonical_json(bundle)["roster"] == roster
 
 
 @given(finite_floats)
