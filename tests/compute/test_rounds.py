@@ -210,7 +210,6 @@ async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
     await federation.upload_all(spec)
     federation.wire.cut.add("aggregator.example")
     await federation.step(times=3)
-    assert len(of_kind(await federation.documents(0, spec), PartialSum)) == 1
     signed = federation.aggregator.call_off(spec.body)
     federation.wire.cut.clear()
     federation.clock.move(6)
@@ -219,6 +218,31 @@ async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
     documents = await federation.documents(0, spec)
     assert of_kind(documents, PartialSum) == []
     assert signed in documents
+
+
+async def test_a_partial_sum_goes_to_the_aggregator_alone_until_it_is_acknowledged(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.lost_replies.add("aggregator.example")  # it has the sums; no node knows that
+    await federation.step(times=3)
+    federation.crash(1)
+    federation.clock.move(100)  # past give_up_at
+    await federation.step(times=2)
+    assert await federation.phases(spec) == ["agreed"] * 3
+    for node in range(3):
+        assert of_kind(await federation.documents(node, spec), PartialSum) == []
+        told = await federation.gossip(node, [], {spec.digest: []})
+        assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
+    federation.wire.lost_replies.clear()
+    federation.clock.move(6)
+    await federation.step()
+    assert await federation.phases(spec) == EVERYONE
+    for node in range(3):
+        [served] = of_kind(await federation.documents(node, spec), PartialSum)
+        assert served == federation.aggregator.sums[spec.digest][f"compute-{node}"]
 
 
 async def test_nobody_but_the_aggregator_can_call_an_agreed_round_off(

@@ -74,10 +74,10 @@ class Round:
     def served(self) -> list[SignedAttestation]:
         """Return the documents that anyone may have.
 
-        The partial sum is among them only while it may count: it is never out of a round that
-        was abandoned.
+        The partial sum is among them only once the aggregator has it. Were it out before, anyone
+        could add up all nodes' sums of a round that the aggregator then signs away as abandoned.
         """
-        released = self.phase in (Phase.AGREED, Phase.PUBLISHED)
+        released = self.phase is Phase.PUBLISHED
         return [
             signed
             for signed in self.documents.values()
