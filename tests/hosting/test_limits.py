@@ -21,7 +21,9 @@ async def ready() -> None:
     """Always ready."""
 
 
-def make_app(grace_seconds: float = 30.0, slowest: float = 1000.0) -> FastAPI:
+def make_app(
+    grace_seconds: float = 30.0, slowest: float = 1000.0, in_memory: int = 1000
+) -> FastAPI:
     app = create_application(
         "test",
         ready=ready,
@@ -30,6 +32,7 @@ def make_app(grace_seconds: float = 30.0, slowest: float = 1000.0) -> FastAPI:
         body_limit_bytes_by_ending={"/shares": LARGER_LIMIT},
         body_grace_seconds=grace_seconds,
         slowest_body_bytes_per_second=slowest,
+        bodies_in_memory_bytes=in_memory,
     )
 
     @app.post("/v1/raw")
@@ -163,3 +166,35 @@ def test_a_slow_body_earns_time_by_the_bytes_that_arrived(
     app = make_app(grace_seconds=4, slowest=2)
     with asyncio.Runner(loop_factory=JumpingClock) as runner:
         assert runner.run(statuses(app, receive, "/v1/raw")) == [status]
+
+
+async def test_all_bodies_together_are_bounded_and_the_largest_give_way_first() -> None:
+    app = make_app(in_memory=20)
+    answered, sent = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"xxxxxx"
+        sent.set()
+        await answered.wait()
+        yield b"x"
+
+    async def hold() -> list[int]:
+        chunks = aiter(slowly())
+
+        async def receive() -> dict[str, Any]:
+            body = await anext(chunks, b"")
+            return {"type": "http.request", "body": body, "more_body": bool(body)}
+
+        return await statuses(app, receive, "/v1/raw")
+
+    assert (await post(app, "/v1/raw", b"x" * 10)).json() == 10
+    holding = asyncio.create_task(hold())
+    await sent.wait()
+    assert (await post(app, "/v1/raw", b"x" * 7)).json() == 7  # 20 - 6 - 7 are left
+    for path in ("/v1/raw", "/v1/parsed"):
+        response = await post(app, path, b"x" * 8, **{"content-type": "application/json"})
+        assert_refused(response, "not-ready", 503)
+        assert response.headers["retry-after"] == "2"
+    answered.set()
+    assert await holding == [200]
+    assert (await post(app, "/v1/raw", b"x" * 10)).json() == 10

@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 from shoal_aggregator.aggregator import Aggregator
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import UnknownRound
@@ -19,7 +19,6 @@ JSON: Final = "application/json"
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
 SPEC_LIMIT_BYTES: Final = 16 << 20  # a population bitmap takes at most 2 bits per enrolled client
-MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 43 bytes for each enrolled client
 
 
 def _refuse_other_paths(round_id: str) -> str:

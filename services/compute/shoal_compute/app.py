@@ -18,18 +18,17 @@ from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
 from shoal_hosting.problems import problem_document
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.envelope import envelope_size
 from shoal_protocol.errors import NotReady, ProtocolError, UnknownRound
-from shoal_protocol.rounds import LARGEST_DIMENSION
+from shoal_protocol.rounds import LARGEST_DIMENSION, LARGEST_SPEC_BYTES
 from shoal_protocol.sharing import ShareKind
 
 _BULK_BYTES: Final = 32 << 20
-_SPEC_BYTES: Final = 16 << 20  # the bitmap of a large population takes some megabytes
-_MANIFEST_BYTES: Final = 256 << 20  # with the roster: 43 bytes for each enrolled client
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
+_SPECS_IN_MEMORY_BYTES: Final = 32 << 20
 _ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
@@ -46,7 +45,7 @@ _UPLOADS: Final = {
 
 
 class Allowance:
-    """Bounds the bytes of uploads that are in memory at once."""
+    """Bounds the bytes of bodies that are in memory at once."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._left = limit_bytes
@@ -62,7 +61,7 @@ class Allowance:
         def take(size: int) -> None:
             nonlocal taken
             if size > self._left:
-                raise NotReady("too many uploads at once")
+                raise NotReady("too many large requests at once")
             self._left -= size
             taken += size
 
@@ -91,17 +90,20 @@ def create_app(
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
-            "/v1/rounds": _SPEC_BYTES,
-            "/v1/manifest": _MANIFEST_BYTES,
+            "/v1/rounds": LARGEST_SPEC_BYTES,
+            "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
     app.include_router(manifest_routes(book))
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
+    specs = Allowance(_SPECS_IN_MEMORY_BYTES)
+
     @app.post("/v1/rounds", status_code=201)
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
-        known, new = await announcements.announce(await request.body())
+        with specs.reading() as take:
+            known, new = await announcements.announce(await _body(request, take))
         return _json(_state(known), 201 if new else 200)
 
     @app.get("/v1/rounds/{round_id}")

@@ -14,6 +14,7 @@ from shoal_hosting.observation import Observation
 from shoal_hosting.problems import install_problem_handlers
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
+BODIES_IN_MEMORY_BYTES: Final = 512 << 20
 
 # FastAPI would hand request URLs and exception messages to any OpenTelemetry provider in the
 # process, or that an environment variable names. Neither may leave it.
@@ -38,13 +39,14 @@ def create_application(
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
     body_grace_seconds: float = 30.0,
     slowest_body_bytes_per_second: float = 16_384.0,
+    bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
     `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
     as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
-    example `{"/shares": 64 << 20}`.
+    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together.
     """
     app = FastAPI(
         title=name,
@@ -81,6 +83,7 @@ def create_application(
         limit_bytes_by_ending=body_limit_bytes_by_ending or {},
         grace_seconds=body_grace_seconds,
         slowest_bytes_per_second=slowest_body_bytes_per_second,
+        in_memory_bytes=bodies_in_memory_bytes,
     )
     app.add_middleware(Observation, registry=registry)
     return app

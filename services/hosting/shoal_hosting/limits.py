@@ -1,4 +1,4 @@
-"""Bounds on the size and the slowness of request bodies; knows no path's meaning."""
+"""Bounds on the size, number and slowness of request bodies; knows no path's meaning."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,9 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal_hosting.problems import http_problem
+from shoal_protocol.errors import NotReady
 
 # The connection is closed, for the rest of the body must not be read as the next request.
 CLOSE: Final = {"Connection": "close"}
+LATER: Final = CLOSE | {"Retry-After": str(NotReady.retry_after_seconds)}
 
 
 class BodyLimits:
@@ -19,6 +21,11 @@ class BodyLimits:
     `limit_bytes_by_ending` sets other bounds for paths with certain endings. A body may take
     `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
     that a large body over a thin line passes and a silent peer holds nothing for long.
+
+    All requests in progress together hold at most `in_memory_bytes` of bodies. A body that grows
+    larger than what is left of them is refused with 503: so the largest give way first, and
+    however many of those there are, some room stays for small ones (the dynamic threshold of
+    Choudhury and Hahne, 1998).
 
     FastAPI's own `max_body_size` answers in plain text and sets no time.
     """
@@ -31,12 +38,14 @@ class BodyLimits:
         limit_bytes_by_ending: Mapping[str, int],
         grace_seconds: float,
         slowest_bytes_per_second: float,
+        in_memory_bytes: int,
     ) -> None:
         self._app = app
         self._limit_bytes = limit_bytes
         self._limit_bytes_by_ending = dict(limit_bytes_by_ending)
         self._grace_seconds = grace_seconds
         self._slowest_bytes_per_second = slowest_bytes_per_second
+        self._left_bytes = in_memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,13 +73,20 @@ class BodyLimits:
             except TimeoutError:
                 raise HTTPException(408, headers=CLOSE) from None
             if message["type"] == "http.request":
-                received += len(message.get("body", b""))
+                size = len(message.get("body", b""))
+                received += size
+                self._left_bytes -= size  # given back when the request was answered
                 complete = not message.get("more_body", False)
                 if received > limit:
                     raise HTTPException(413, headers=CLOSE)
+                if size and received > self._left_bytes:
+                    raise HTTPException(503, headers=LATER)
             return message
 
-        await self._app(scope, bounded_receive, send)
+        try:
+            await self._app(scope, bounded_receive, send)
+        finally:
+            self._left_bytes += received
 
     def _limit_for(self, path: str) -> int:
         for ending, limit in self._limit_bytes_by_ending.items():

@@ -1,8 +1,9 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
+import asyncio
 import base64
 import binascii
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -11,6 +12,8 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.encoding import canonical_json, parse_canonical_json
 from shoal_protocol.errors import MalformedDocument, StorageUnavailable
 from shoal_protocol.manifest import Consortium
+
+MANIFEST_LIMIT_BYTES: Final = 128 << 20  # with the roster: 43 bytes for each enrolled client
 
 
 def bundle(consortium: Consortium) -> bytes:
@@ -31,8 +34,12 @@ def _unbundle(body: bytes) -> tuple[bytes, bytes]:
 
 
 def manifest_routes(book: ManifestBook) -> APIRouter:
-    """Return GET and PUT /v1/manifest. Anyone may relay a version; the signature decides."""
+    """Return GET and PUT /v1/manifest. Anyone may relay a version; the signature decides.
+
+    Versions are judged one by one, for judging takes several times a body's size in memory.
+    """
     router = APIRouter()
+    judging = asyncio.Lock()
 
     def accept(body: bytes) -> Consortium:
         try:
@@ -46,7 +53,9 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
 
     @router.put("/v1/manifest")
     async def put_manifest(request: Request) -> dict[str, Any]:
-        consortium = await run_in_threadpool(accept, await request.body())
+        body = await request.body()
+        async with judging:
+            consortium = await run_in_threadpool(accept, body)
         return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
 
     return router

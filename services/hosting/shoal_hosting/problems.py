@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from shoal_protocol.errors import ProtocolError
+from shoal_protocol.errors import NotReady, ProtocolError
 
 # Where the problem's code is left for the request log.
 PROBLEM_IN_SCOPE: Final = "shoal.problem"
@@ -38,6 +38,12 @@ HTTP_PROBLEMS: Final = {
         "The body is too large",
         "The body exceeds what this path takes; nothing was stored.",
         "Send a smaller body, or several requests.",
+    ),
+    503: (
+        NotReady.code,
+        NotReady.title,
+        "Too many bodies are being received at once; nothing was stored.",
+        NotReady.remedy,
     ),
 }
 

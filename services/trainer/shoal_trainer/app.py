@@ -7,7 +7,7 @@ from fastapi import FastAPI, Header, Path, Request, Response
 from pydantic import AfterValidator
 
 from shoal_hosting.application import create_application
-from shoal_hosting.manifest_routes import manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
 from shoal_hosting.problems import problem_document
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
@@ -19,7 +19,6 @@ from shoal_trainer.resources import JOB_LIST, Resources
 
 JSON: Final = "application/json"
 JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
-MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 43 bytes for each enrolled client
 
 
 def _refuse_other_paths(job: str) -> str:
