@@ -23,6 +23,9 @@ from shoal_protocol.queries import Query
 from shoal_protocol.ring import MODULUS_BITS
 
 LARGEST_DIMENSION: Final = 1_000_000
+# 10,000,000 clients take 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
+# 512 columns with the longest names take 180 KiB.
+LARGEST_SPEC_BYTES: Final = 2 << 20
 _COST_TOLERANCE: Final = 1e-9  # relative: the declared cost is recomputed by everyone
 
 

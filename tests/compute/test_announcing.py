@@ -1,21 +1,28 @@
 """Which rounds a node takes, and how it keeps each client within the consortium's cap."""
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.documents import sign
+from shoal_compute import announcing
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.privacy import gaussian_mu
+from shoal_protocol.queries import Column
+from shoal_protocol.rounds import LARGEST_SPEC_BYTES, RoundSpec
 from tests.compute.federation import SECOND, Federation
+from tests.protocol import examples
 from tests.protocol.examples import signing_key
 
 CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
 
 
-async def announce(federation: Federation, spec: object) -> tuple[int, str]:
-    reply = await federation.request(0, "POST", "/v1/rounds", spec.encode())
+async def announce(federation: Federation, spec: Signed[RoundSpec] | bytes) -> tuple[int, str]:
+    encoded = spec if isinstance(spec, bytes) else spec.encode()
+    reply = await federation.request(0, "POST", "/v1/rounds", encoded)
     return reply.status_code, reply.json().get("type", "").removeprefix("urn:shoal:problem:")
 
 
@@ -142,6 +149,49 @@ async def test_an_open_round_takes_shares_until_its_deadline(
     await federation.step([0])
     await federation.upload_all(spec, [3], nodes=[0])
     assert (await federation.state(0, spec))["held"] == 1
+
+
+async def test_specs_that_take_long_to_read_hold_no_upload_up(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    begun, go_on = threading.Event(), threading.Event()
+    decode = announcing.decode
+
+    def take_long(encoded: bytes, *kinds: type[RoundSpec]) -> Signed[RoundSpec]:
+        begun.set()
+        go_on.wait()
+        return decode(encoded, *kinds)
+
+    monkeypatch.setattr(announcing, "decode", take_long)
+    slow = [asyncio.create_task(announce(federation, federation.spec())) for _ in range(8)]
+    try:
+        await asyncio.to_thread(begun.wait)
+        async with asyncio.timeout(60):  # it would never end
+            await federation.upload_all(spec, [3], nodes=[0])
+            assert await federation.gossip(0, []) == {"documents": [], "wanted": []}
+    finally:
+        go_on.set()
+    assert await asyncio.gather(*slow) == [(200, "")] * 8
+
+
+def test_the_largest_spec_fits_the_limit() -> None:
+    # no index is next to another, and every 65,536 of them take a whole bitmap
+    population = encode_clients(BitMap(range(0, LARGEST_SET, 2)))
+    numbers = {"centre": -1.2345678901234567e-300, "scale": 1.2345678901234567e-300}
+    columns = tuple(Column(name=chr(0x20000 + n) * 64, **numbers) for n in range(512))
+    query = examples.MATRIX.model_copy(update={"columns": columns})
+    nodes = tuple(f"{node:063}" for node in range(255))
+    changes = {"population": population, "query": query, "compute_nodes": nodes}
+    largest = sign(examples.SPEC.model_copy(update=changes), "trainer", signing_key("trainer"))
+    assert LARGEST_SPEC_BYTES / 2 < len(largest.encode()) < LARGEST_SPEC_BYTES
+
+
+async def test_a_body_that_can_be_no_spec_is_refused_unread(federation: Federation) -> None:
+    junk = b"[" * LARGEST_SPEC_BYTES
+    assert (await announce(federation, junk))[0] == 422
+    assert (await announce(federation, junk + b"["))[0] == 413
 
 
 def range_map(start: int, end: int) -> BitMap:

@@ -78,15 +78,18 @@ def assemble(
     storage = StorageThread(engine)
     judging = ThreadPoolExecutor(JUDGING_THREADS, thread_name_prefix="judging")
     adding = summing or ThreadPoolExecutor(1, thread_name_prefix="summing")
+    # what anyone may send is read apart from uploads, so that junk does not hold those up
+    announcing = ThreadPoolExecutor(1, thread_name_prefix="announcing")
+    gossiping = ThreadPoolExecutor(1, thread_name_prefix="gossiping")
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     wake = asyncio.Event()
     peers = Peers(transport)
     rounds = RoundBook(storage, book, party, metrics)
-    announcements = Announcements(rounds, storage, book, clock, judging, metrics)
+    announcements = Announcements(rounds, storage, book, clock, announcing, metrics)
     tallies = Tallies(adding)
     uploads = Uploads(rounds, storage, book, clock, judging, tallies, metrics, wake)
-    gossip = Gossip(rounds, storage, book, peers, clock, judging, metrics, wake)
+    gossip = Gossip(rounds, storage, book, peers, clock, gossiping, metrics, wake)
     node = Node(
         rounds=rounds,
         announcements=announcements,
@@ -114,8 +117,10 @@ def assemble(
         ready=ready,
         registry=registry,
     )
-    executors = (judging,) if summing is not None else (judging, adding)
-    return Service(app, wake, node, peers, storage, executors)
+    executors: list[Executor] = [judging, announcing, gossiping]
+    if summing is None:
+        executors.append(adding)
+    return Service(app, wake, node, peers, storage, tuple(executors))
 
 
 def _touch(db: Connection) -> None:
