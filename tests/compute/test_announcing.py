@@ -2,14 +2,18 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pyroaring import BitMap
 
-from shoal_compute import announcing
+from shoal_compute import announcing, store
+from shoal_hosting.storage import StorageThread
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import LARGEST_SET, encode_clients
+from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.queries import Column
 from shoal_protocol.rounds import LARGEST_SPEC_BYTES, RoundSpec
@@ -149,6 +153,45 @@ async def test_an_open_round_takes_shares_until_its_deadline(
     await federation.step([0])
     await federation.upload_all(spec, [3], nodes=[0])
     assert (await federation.state(0, spec))["held"] == 1
+
+
+@pytest.mark.parametrize("reached_the_disk", [True, False])
+async def test_a_round_whose_commit_seems_to_fail_is_charged_if_it_is_on_file(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, reached_the_disk: bool
+) -> None:
+    doubtful = federation.spec(mu=CAP * 0.9)
+    other = federation.spec(number=1, mu=CAP * 0.9)
+    with monkeypatch.context() as fault:
+        fault.setattr(StorageThread, "run", breaking_off(after_commit=reached_the_disk))
+        assert await announce(federation, doubtful) == (503, "storage-unavailable")
+        # nobody can tell yet, so the charge counts, but is not to be counted twice
+        assert await announce(federation, other) == (503, "storage-unavailable")
+        assert await announce(federation, doubtful) == (503, "storage-unavailable")
+    expected = (403, "budget-exceeded") if reached_the_disk else (201, "")
+    assert await announce(federation, other) == expected
+    again = (200, "") if reached_the_disk else (403, "budget-exceeded")
+    assert await announce(federation, doubtful) == again
+    metrics = (await federation.request(0, "GET", "/metrics")).text
+    assert 'shoal_compute_rounds{phase="announced"} 1.0' in metrics
+
+
+def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
+    """Make a `StorageThread.run` whose connection breaks when a round is stored, or looked up."""
+    whole = StorageThread.run
+    broken = False
+
+    async def run(storage: StorageThread, transaction: Any, *arguments: Any) -> Any:
+        nonlocal broken
+        if broken:
+            raise StorageUnavailable
+        if transaction is store.add_round:
+            broken = True
+            if after_commit:
+                await whole(storage, transaction, *arguments)
+            raise StorageUnavailable
+        return await whole(storage, transaction, *arguments)
+
+    return run
 
 
 async def test_specs_that_take_long_to_read_hold_no_upload_up(

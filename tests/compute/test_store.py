@@ -1,5 +1,6 @@
 """What the node's transactions promise, on SQLite and on PostgreSQL."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -82,6 +83,27 @@ def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed
         reason=AbandonmentReason(code=code),
     )
     return sign(body, party, signing_key(party))
+
+
+def test_a_round_is_looked_up_without_being_stored(storage: StorageThread) -> None:
+    other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
+    assert storage.run_here(store.is_on_file, SPEC)
+    for _ in range(2):
+        assert not storage.run_here(store.is_on_file, other)
+    assert storage.run_here(store.get_round, other.digest) is None
+
+
+async def test_a_look_up_waits_for_a_commit_that_is_under_way(
+    storage: StorageThread, database_url: str
+) -> None:
+    other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
+    engine = open_engine(database_url)
+    with engine.begin() as db:
+        store.add_round(db, other, CHARGE)
+        looked_up = asyncio.create_task(storage.run(store.is_on_file, other))
+        await asyncio.sleep(0.2)  # for it to begin; the answer is the same if it begins later
+    assert await looked_up
+    engine.dispose()
 
 
 def test_a_round_is_added_once(storage: StorageThread) -> None:

@@ -14,7 +14,7 @@ from shoal_compute.store import Charge
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.documents import Signed, decode
-from shoal_protocol.errors import StorageUnavailable, UnknownRound
+from shoal_protocol.errors import UnknownRound
 from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec, check_spec
 
@@ -38,6 +38,7 @@ class Announcements:
         self._executor = executor
         self._metrics = metrics
         self._budget = Budget(storage.run_here(store.all_charges))
+        self._in_doubt: Signed[RoundSpec] | None = None  # charged; nobody knows if it is on file
         self._one_at_a_time = asyncio.Lock()  # a charge is counted before the next is checked
 
     async def announce(self, encoded: bytes) -> tuple[Round, bool]:
@@ -53,6 +54,7 @@ class Announcements:
         loop = asyncio.get_running_loop()
         signed = await loop.run_in_executor(self._executor, decode, encoded, RoundSpec)
         async with self._one_at_a_time:
+            await self._settle_doubt()
             try:
                 return await self._rounds.find(signed.digest), False
             except UnknownRound:
@@ -63,13 +65,24 @@ class Announcements:
         charge, maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
         self._budget.check(charge, maximum_mu=maximum_mu)
         self._budget.add(charge)
-        try:
-            await self._storage.run(store.add_round, signed, charge)
-        except StorageUnavailable:
-            self._budget.give_back(charge)
-            raise
+        self._in_doubt = signed  # a commit that seems to fail may have reached the disk
+        await self._storage.run(store.add_round, signed, charge)
+        self._in_doubt = None
         self._metrics.moved(None, Phase.ANNOUNCED)
         return await self._rounds.find(signed.digest)
+
+    async def _settle_doubt(self) -> None:
+        """Find out whether the round whose storing was broken off is on file, or else uncharge it.
+
+        Until that is known its charge counts, so that the budget never counts too little.
+        """
+        if self._in_doubt is None:
+            return
+        if await self._storage.run(store.is_on_file, self._in_doubt):
+            self._metrics.moved(None, Phase.ANNOUNCED)
+        else:
+            self._budget.give_back(charge_of(self._in_doubt.body))
+        self._in_doubt = None
 
     def _judge(self, signed: Signed[RoundSpec]) -> tuple[Charge, float]:
         consortium = self._book.in_force(signed.body.manifest)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_compute.schema import charges, documents, rounds
 from shoal_compute.shares import held_clients, insert_ignoring
@@ -65,15 +66,7 @@ class Kept(Enum):
 
 def add_round(db: Connection, spec: Signed[RoundSpec], charge: Charge) -> bool:
     """Store a round with its charge; False if it is on file already."""
-    row = {
-        "id": spec.digest,
-        "spec": spec.encode(),
-        "phase": Phase.ANNOUNCED,
-        "reported": False,
-        "erased": False,
-    }
-    insert = insert_ignoring(db)(rounds).values(row).on_conflict_do_nothing()
-    number = db.execute(insert.returning(rounds.c.number)).scalar()
+    number = db.execute(_insert_round(db, spec)).scalar()
     if number is None:
         return False
     population = charge.population.serialize()
@@ -81,6 +74,17 @@ def add_round(db: Connection, spec: Signed[RoundSpec], charge: Charge) -> bool:
         charges.insert().values(round=number, mu_squared=charge.mu_squared, population=population)
     )
     return True
+
+
+def is_on_file(db: Connection, spec: Signed[RoundSpec]) -> bool:
+    """Tell whether a round is stored, even if a connection that broke is yet to commit it.
+
+    A row of the same id waits for that commit, where a query would not see it.
+    """
+    with db.begin_nested() as savepoint:
+        number = db.execute(_insert_round(db, spec)).scalar()
+        savepoint.rollback()
+    return number is None
 
 
 def all_charges(db: Connection) -> list[Charge]:
@@ -107,6 +111,18 @@ def count_phases(db: Connection) -> dict[Phase, int]:
     for phase in db.execute(select(rounds.c.phase)).scalars():
         counts[Phase(phase)] += 1
     return counts
+
+
+def _insert_round(db: Connection, spec: Signed[RoundSpec]) -> ReturningInsert[tuple[int]]:
+    row = {
+        "id": spec.digest,
+        "spec": spec.encode(),
+        "phase": Phase.ANNOUNCED,
+        "reported": False,
+        "erased": False,
+    }
+    insert = insert_ignoring(db)(rounds).values(row).on_conflict_do_nothing()
+    return insert.returning(rounds.c.number)
 
 
 def _read(db: Connection, row: Row[Any]) -> StoredRound:
