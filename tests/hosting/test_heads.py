@@ -19,6 +19,11 @@ async def send(*parts: bytes) -> bytes:
     """Send `parts` one by one, and return what comes back until the server closes."""
     app = create_application("t", ready=ready, registry=CollectorRegistry())
 
+    @app.post("/late")
+    async def header(request: Request) -> str:
+        await request.body()
+        return request.headers.get("x-late", "no such header")
+
     @app.post("/body")
     async def length(request: Request) -> int:
         return len(await request.body())
@@ -68,3 +73,43 @@ async def test_a_head_that_is_too_long_ends_the_connection(
 async def test_a_large_body_is_not_taken_for_a_head() -> None:
     head = b"POST /body HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 200000\r\n\r\n"
     assert (await send(head + b"x" * 200_000)).endswith(b"200000")
+
+
+CHUNKED = b"POST /%b HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        [b"0\r\nA: "] + [b"x" * 10_000] * 8,
+        [b"0\r\n"] + [b"A: b\r\n" * 1_000] * 12,
+        [b"1;"] + [b"x" * 10_000] * 8,
+        [b"1\r\nx\r\n" * 1_000] * 20,
+    ],
+    ids=["a trailer", "many trailers", "a chunk extension", "chunks of one byte"],
+)
+async def test_what_is_neither_head_nor_body_ends_the_connection_when_it_is_too_long(
+    endless: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedHeads, "head_seconds", 3600.0)
+    assert await send(CHUNKED % b"body", *endless) == b""
+
+
+async def test_a_large_body_in_ordinary_chunks_is_taken() -> None:
+    chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
+    received = await send(CHUNKED % b"body", *[chunk * 20] * 10, b"0\r\n\r\n")
+    assert received.endswith(b"819200")
+
+
+async def test_a_trailer_is_not_taken_for_a_header() -> None:
+    received = await send(CHUNKED % b"late", b"1\r\nx\r\n0\r\nX-Late: s3cret\r\n\r\n")
+    assert b"no such header" in received
+    assert b"s3cret" not in received
+
+
+async def test_few_requests_wait_behind_one_that_is_not_answered() -> None:
+    unfinished = b"POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n"
+    get = b"GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+    assert (await send(unfinished + b"x" + get * 15 + last)).count(b"HTTP/1.1 200 OK") == 17
+    assert await send(unfinished + b"x" + get * 17) == b""
