@@ -13,6 +13,7 @@ from shoal_protocol.attestations import Abandonment, AbandonmentReason, Result
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from shoal_protocol.ring import from_ring
+from shoal_protocol.sums import IMPOSSIBLE
 from tests.aggregator.conftest import Assemble
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code, signed_by
@@ -84,6 +85,28 @@ async def test_the_result_is_the_same_bytes_in_whatever_order_the_sums_come(
         await send_sum(aggregator, SUMS[node])
         await aggregator.step()
     assert await get(aggregator, "/result") == (200, signed_by("aggregator", examples.RESULT))
+
+
+async def test_a_total_that_no_answers_can_have_is_never_released(
+    assembled: Assemble, clock: HandMovedClock
+) -> None:
+    service = await announced(assembled())
+    garbage = changed_sum(0, values=encode_uint64(np.full(examples.DIMENSION, 2**63, np.uint64)))
+    sums = [garbage, *SUMS[1:]]
+    assert [await send_sum(service, each) for each in sums] == [201, 201, 201]
+    assert (await get(service, "/result"))[0] == 202
+    await assembled().step()
+    for ending in ("/result", "/partial-sums"):
+        assert (await get(service, ending))[0] == "round-abandoned"
+    assert [await send_sum(service, each) for each in sums] == ["round-abandoned"] * 3
+    status, encoded = await get(service, "/abandonment")
+    signed = decode(encoded, Abandonment)
+    examples.CONSORTIUM.verify(signed)
+    assert (status, signed.signer) == (200, "aggregator")
+    assert signed.body.reason == AbandonmentReason(code="sum_failed", detail=IMPOSSIBLE)
+    clock.advance(100)
+    await service.step()
+    assert await get(service, "/abandonment") == (200, encoded)
 
 
 async def test_nothing_is_released_while_a_partial_sum_is_missing(aggregator: Service) -> None:

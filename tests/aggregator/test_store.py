@@ -56,21 +56,31 @@ def test_of_two_ends_only_the_first_is_stored(engine: Engine) -> None:
     with engine.begin() as db:
         assert store.publish(db, RESULT)
         assert not store.publish(db, RESULT)
-        assert not store.abandon(db, abandonment("aggregator"))
+        assert not store.abandon(db, abandonment("aggregator"), complete=True)
     assert phase_of(engine) is Phase.PUBLISHED
 
 
 def test_a_complete_round_cannot_be_abandoned_for_want_of_sums(engine: Engine) -> None:
     with_sums(engine, 3)
     with engine.begin() as db:
-        assert not store.abandon(db, abandonment("aggregator"))
+        assert not store.abandon(db, abandonment("aggregator"), complete=False)
     assert phase_of(engine) is Phase.COLLECTING
+
+
+def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: Engine) -> None:
+    with_sums(engine, 2)
+    with engine.begin() as db:
+        assert not store.abandon(db, abandonment("aggregator"), complete=True)
+        store.offer_partial_sum(db, SUMS[2])
+        assert store.abandon(db, abandonment("aggregator"), complete=True)
+        assert not store.publish(db, RESULT)
+    assert phase_of(engine) is Phase.ABANDONED
 
 
 def test_an_abandoned_round_cannot_be_published(engine: Engine) -> None:
     with_sums(engine, 2)
     with engine.begin() as db:
-        assert store.abandon(db, abandonment("aggregator"))
+        assert store.abandon(db, abandonment("aggregator"), complete=False)
         assert not store.publish(db, RESULT)
         assert store.find_result(db, ROUND) is None
 
@@ -94,7 +104,7 @@ def test_what_is_due_is_found(engine: Engine) -> None:
         lambda db: store.offer_partial_sum(db, SUMS[0]),
         lambda db: store.offer_abandonment(db, abandonment("compute-0"), abandonment("aggregator")),
         lambda db: store.publish(db, RESULT),
-        lambda db: store.abandon(db, abandonment("aggregator")),
+        lambda db: store.abandon(db, abandonment("aggregator"), complete=False),
         lambda db: store.find_decision(db, ROUND, "aggregator"),
     ],
     ids=["find", "sum", "abandonment", "publish", "abandon", "decision"],
@@ -119,7 +129,8 @@ def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: En
     threads = [
         threading.Thread(target=run, args=("sum", lambda db: store.offer_partial_sum(db, SUMS[2]))),
         threading.Thread(
-            target=run, args=("end", lambda db: store.abandon(db, abandonment("aggregator")))
+            target=run,
+            args=("end", lambda db: store.abandon(db, abandonment("aggregator"), complete=False)),
         ),
     ]
     for thread in threads:

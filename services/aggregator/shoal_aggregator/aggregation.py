@@ -9,6 +9,7 @@ from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.errors import WrongCohort, WrongLength
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sums import is_possible
 
 _RESIDUE_BYTES: Final = 8
 
@@ -28,11 +29,11 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
         raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
 
 
-def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Result:
+def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Result | None:
     """Return the round's result: the sum modulo 2**64, in which all blinding has cancelled.
 
-    The bytes of a residue are those of the signed integer that it stands for, so nothing is left
-    to decode.
+    None if no clients' answers add up to that: then nothing may be released. The bytes of a
+    residue are those of the signed integer that it stands for, so nothing is left to decode.
 
     Raises:
         ValueError: `sums` are not one of each Compute node, over one cohort.
@@ -47,6 +48,8 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Result:
     total = np.zeros(spec.dimension, np.uint64)
     for each in sums:
         total += decode_uint64(each.values)
+    if not is_possible(spec, total, cohort_size=cohort_size):
+        return None
     return Result(
         manifest=spec.manifest,
         round=spec.digest,

@@ -30,6 +30,7 @@ from shoal_protocol.errors import (
     WrongSigner,
 )
 from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_protocol.sums import IMPOSSIBLE
 
 log = structlog.get_logger()
 
@@ -157,10 +158,10 @@ class Aggregator:
         await self._storage.run(store.answers)
 
     async def step(self) -> None:
-        """Decide on every round that is due: publish what is complete, then abandon the rest."""
+        """Decide on every round that is due: add up what is complete, then abandon the rest."""
         try:
             for round_id in await self._storage.run(store.complete_rounds):
-                await self._apart(self._publish, round_id)
+                await self._apart(self._add_up, round_id)
             for round_id in await self._storage.run(store.overdue_rounds, self._clock()):
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
@@ -175,26 +176,32 @@ class Aggregator:
         except Exception as error:  # noqa: BLE001 -- logged; tried again at the next step
             log.error("a round cannot be decided", round=round_id, **describe_exception(error))
 
-    async def _publish(self, round_id: str) -> None:
+    async def _add_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
         stored = await self._storage.run(store.find_partial_sums, round_id)
         signed = await asyncio.to_thread(self._signed_result, spec, stored)
+        if signed is None:
+            return await self._abandon(spec, "sum_failed", IMPOSSIBLE, complete=True)
         if await self._storage.run(store.publish, signed):
             self._ends.labels("published").inc()
             log.info("round published", round=round_id)
         self.changes.tell(round_id)
 
-    def _signed_result(self, spec: RoundSpec, stored: Sequence[Stored]) -> Signed[Result]:
+    def _signed_result(self, spec: RoundSpec, stored: Sequence[Stored]) -> Signed[Result] | None:
         sums = [decode(each.document, PartialSum).body for each in stored]
-        return sign(add_up(spec, sums), self._name, self._signing_key)
+        result = add_up(spec, sums)
+        return None if result is None else sign(result, self._name, self._signing_key)
 
     async def _give_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
-        decision = self._abandonment(spec, "partial_sums_missing", "give_up_at has passed")
-        if await self._storage.run(store.abandon, decision):
+        await self._abandon(spec, "partial_sums_missing", "give_up_at has passed", complete=False)
+
+    async def _abandon(self, spec: RoundSpec, code: str, detail: str, *, complete: bool) -> None:
+        decision = self._abandonment(spec, code, detail)
+        if await self._storage.run(store.abandon, decision, complete=complete):
             self._ends.labels("abandoned").inc()
-            log.info("round abandoned", round=round_id, reason=decision.body.reason.code)
-        self.changes.tell(round_id)
+            log.info("round abandoned", round=spec.digest, reason=code)
+        self.changes.tell(spec.digest)
 
     def _abandonment(self, spec: RoundSpec, code: str, detail: str) -> Signed[Abandonment]:
         body = Abandonment(

@@ -178,12 +178,16 @@ def publish(db: Connection, result: Signed[Result]) -> bool:
     return True
 
 
-def abandon(db: Connection, decision: Signed[Abandonment]) -> bool:
-    """End a round without a release; False if it has ended, or has all its partial sums."""
+def abandon(db: Connection, decision: Signed[Abandonment], *, complete: bool) -> bool:
+    """End a round without a release; False if it has ended.
+
+    False also if it lacks partial sums where `complete`, or has them all where not.
+    """
     round_id = decision.body.round
     phase = _lock(db, round_id)
     nodes = db.execute(select(schema.rounds.c.nodes).where(schema.rounds.c.id == round_id))
-    if phase not in OPEN or _count(db, schema.partial_sums, round_id) == nodes.scalar_one():
+    has_all = _count(db, schema.partial_sums, round_id) == nodes.scalar_one()
+    if phase not in OPEN or has_all is not complete:
         return False
     _move(db, round_id, phase, AggregationEvent.GIVEN_UP)
     _insert_abandonment(db, decision)

@@ -1,0 +1,62 @@
+"""One client's keys on two machines whose states differ, as after a restored backup."""
+
+import json
+from pathlib import Path
+
+from shoal_client.holder import DataHolder
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import read_pin
+from shoal_protocol.sums import IMPOSSIBLE
+from tests.simulated.chance import FixedNoise, fixed_bytes
+from tests.simulated.lives import Life
+from tests.simulated.trust import HOLDER_POLICY, SITES
+from tests.simulation import Federation
+
+SITE = "clinic-c"
+
+
+def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHolder:
+    """Return a second machine of the site: same keys and records, own state and randomness."""
+    trust = federation.trust
+    directory.mkdir()
+    pin = read_pin(trust.directory / "clients" / SITE)
+    return DataHolder(
+        keys=trust.keys(SITE),
+        records=trust.records(SITE),
+        policy=HOLDER_POLICY,
+        book=ManifestBook.open(trust.directory / "consortium", pin, directory),
+        data_directory=directory,
+        clock=federation.clock.of(SITE),
+        random_bytes=fixed_bytes(life.name),
+        noise=FixedNoise(life.name),
+        transport=federation.wire.of(life),
+    )
+
+
+async def test_shares_of_two_answers_of_one_client_never_become_a_posterior(
+    federation: Federation, tmp_path: Path
+) -> None:
+    life = Life("twin")
+    twin = twin_of_site(federation, life, tmp_path / "twin")
+    for sender, receiver in (("twin", "compute-0"), ("twin", "compute-1"), (SITE, "compute-2")):
+        federation.wire.cut(sender, receiver)
+    job = await federation.submit()
+
+    async def is_over() -> bool:
+        await life.outcome(life.spawn(twin.step()))
+        return await federation.is_over(job)
+
+    await federation.until(is_over)
+    await twin.close()
+    state = await federation.finish(job)
+
+    (round_id,) = (each["round"] for each in state["rounds"])
+    for node in federation.nodes:
+        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
+        assert seen["held"] == sum(SITES.values()), "the attack did not come about"
+    assert state["phase"] == "failed"
+    assert state["reason"] == f"round 0 was abandoned: sum_failed ({IMPOSSIBLE})"
+    answer = await federation.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
+    assert answer.status_code == 410
+    assert json.loads(answer.content)["type"] == "urn:shoal:problem:round-abandoned"
+    assert await federation.result(round_id) is None
