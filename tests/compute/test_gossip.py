@@ -1,6 +1,7 @@
 """What nodes tell each other: enough to agree, nothing twice without need, never a partial sum."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -70,7 +71,7 @@ def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     reply = decode_answer(answer({SPEC.digest: theirs}, message.known).encode())
     for signed in reply.documents:
         mine.learn(signed, Kept.FIRST)
-    acquaintance.heard(message, reply, OPENED_AT)
+    acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
     assert mine.documents == theirs.documents
     assert mine.holdings == theirs.holdings
     assert acquaintance.is_settled(mine)
@@ -94,10 +95,11 @@ def test_messages_survive_the_wire(which: set[int], wanted: set[int]) -> None:
 
 def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
     mine = known_round({0})
+    live = {SPEC.digest: mine}
     acquaintance = Acquaintance()
     first = acquaintance.message([mine], OPENED_AT)
     assert first is not None
-    acquaintance.heard(first, Answer((), frozenset()), OPENED_AT)
+    acquaintance.heard(first, Answer((), frozenset()), live, OPENED_AT)
     assert acquaintance.message([mine], OPENED_AT) is None
     mine.learn(DOCUMENTS[1], Kept.FIRST)
     second = acquaintance.message([mine], OPENED_AT)
@@ -105,11 +107,56 @@ def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
     assert second.documents == (DOCUMENTS[1],)
     # this time the peer says that it lacks both: it was set back, or refused them
     both = frozenset(signed.digest for signed in DOCUMENTS[:2])
-    acquaintance.heard(second, Answer((), both), OPENED_AT)
+    acquaintance.heard(second, Answer((), both), live, OPENED_AT)
     assert acquaintance.message([mine], OPENED_AT) is None
     third = acquaintance.message([mine], OPENED_AT + PERIOD)
     assert third is not None
     assert set(signed.digest for signed in third.documents) == both
+
+
+def test_what_a_peer_invents_is_not_remembered() -> None:
+    mine = known_round({0})
+    acquaintance = Acquaintance()
+    message = acquaintance.message([mine], OPENED_AT)
+    assert message is not None
+    invented = [
+        holdings(examples.spec(manifest=TRUST, number=number), "compute-1", range(12))
+        for number in (1, 2)
+    ]
+    refused = DOCUMENTS[1]  # not taken in here
+    reply = Answer((*invented, refused), frozenset({"0" * 64}))
+    acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
+    assert acquaintance.knows == {SPEC.digest: {DOCUMENTS[0].digest}}
+
+
+def test_a_round_that_ended_during_an_exchange_stays_forgotten() -> None:
+    mine = known_round({0})
+    acquaintance = Acquaintance()
+    message = acquaintance.message([mine], OPENED_AT)
+    assert message is not None
+    acquaintance.forget(SPEC.digest)
+    acquaintance.heard(message, Answer((), frozenset()), {}, OPENED_AT)
+    assert (acquaintance.knows, acquaintance.offered) == ({}, {})
+
+
+async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an_answer(
+    federation: Federation,
+) -> None:
+    spec, invented = federation.spec(), federation.spec(number=1)
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    asked, unasked = (holdings(each.body, "compute-1", range(12)) for each in (spec, invented))
+    reply = Answer((asked, unasked), frozenset()).encode()
+
+    async def liar(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": reply})
+
+    federation.wire.apps["compute-1.example"] = liar
+    await federation.step([0])
+    assert asked in await federation.documents(0, spec)
+    metrics = (await federation.request(0, "GET", "/metrics")).text
+    assert 'gossip_total{outcome="document_refused"}' not in metrics
 
 
 def test_there_is_nothing_to_say_of_a_round_that_only_collects() -> None:

@@ -137,16 +137,21 @@ class Acquaintance:
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known)
 
-    def heard(self, sent: Message, reply: Answer, now: datetime) -> None:
-        """Take note of an exchange that succeeded."""
+    def heard(self, sent: Message, reply: Answer, live: Mapping[str, Round], now: datetime) -> None:
+        """Take note of an exchange that succeeded, as far as it is about rounds that are `live`.
+
+        Of what the peer replied only documents that passed their checks here are noted: a peer
+        may invent as many as it likes.
+        """
         self.pace.succeeded()
         self.again_at = now + PERIOD
-        for round_id, digests in sent.known.items():
-            self.knows[round_id] = set(digests - reply.wanted)
+        replied = {signed.digest for signed in reply.documents}
+        for round_id in sent.known.keys() & live.keys():
+            here = replied & live[round_id].spoken_of.keys()
+            self.knows[round_id] = set(sent.known[round_id] - reply.wanted | here)
         for signed in sent.documents:
-            self.offered.setdefault(signed.body.round, set()).add(signed.digest)
-        for signed in reply.documents:
-            self.knows.setdefault(signed.body.round, set()).add(signed.digest)
+            if signed.body.round in live:
+                self.offered.setdefault(signed.body.round, set()).add(signed.digest)
 
     def forget(self, round_id: str) -> None:
         """Forget a round of which there is nothing more to say."""

@@ -132,7 +132,8 @@ class Gossip:
         acquaintance = self._acquaintances[name]
         try:
             reply = await self._send(name, message)
-            await self.take(reply.documents)
+            asked = [signed for signed in reply.documents if signed.body.round in message.known]
+            await self.take(asked)
         except (PeerUnreachable, ProtocolError) as error:
             acquaintance.pace.failed(self._clock())
             self._metrics.gossiped("unreachable")
@@ -140,7 +141,7 @@ class Gossip:
             if isinstance(error, StorageUnavailable):
                 raise
         else:
-            acquaintance.heard(message, reply, self._clock())
+            acquaintance.heard(message, reply, self._rounds.live, self._clock())
             self._metrics.gossiped("exchanged")
 
     async def _send(self, name: str, message: Message) -> Answer:
