@@ -720,24 +720,28 @@ async def test_a_crash_around_any_write_is_survived(
 # Manifest versions
 
 
-async def test_a_newer_manifest_is_fetched_when_a_job_is_bound_to_it(
+async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_of_them(
     world: World, holder: DataHolder
 ) -> None:
-    roster = world.consortium.roster.with_revoked([5])
-    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
-    later = world.consortium.successor(newer.encode(), roster.encode())
+    versions = {}
+    for client in (5, 6):
+        roster = world.consortium.roster.with_revoked([client])
+        newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+        world.consortium = world.consortium.successor(newer.encode(), roster.encode())
+        address = f"/v1/manifests/{world.consortium.manifest.sequence}"
+        versions[address] = bundle(world.consortium)
 
     def relay(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path == "/v1/manifest":
-            return httpx.Response(200, content=bundle(later))
+        if request.url.path.startswith("/v1/manifests/"):
+            version = versions.get(request.url.path)
+            return httpx.Response(404 if version is None else 200, content=version or b"")
         return None
 
     world.scripts["trainer"] = relay
-    world.consortium = later
     request = world.submit()
     await holder.step()
-    assert world.book.current.digest == later.digest
-    assert sorted(world.trainer.joined[request.digest]) == [k for k in EVERYONE if k != 5]
+    assert world.book.current.digest == world.consortium.digest
+    assert sorted(world.trainer.joined[request.digest]) == [k for k in EVERYONE if k not in (5, 6)]
 
 
 async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
@@ -748,7 +752,7 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
     forged = replace(stolen, signature="00" * 64)
     fake = Consortium(forged, roster)
     world.scripts["trainer"] = lambda request: (
-        httpx.Response(200, content=bundle(fake)) if request.url.path == "/v1/manifest" else None
+        httpx.Response(200, content=bundle(fake)) if request.url.path == "/v1/manifests/2" else None
     )
     request = world.submit(manifest=stolen.digest)
     await holder.step()

@@ -6,7 +6,7 @@ import binascii
 import httpx
 
 from shoal_client.clock import Clock
-from shoal_client.peer import OK, Peer
+from shoal_client.peer import NOT_FOUND, OK, Peer
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import MalformedDocument
@@ -61,24 +61,29 @@ class Directory:
             await peer.close()
 
     async def catch_up(self) -> None:
-        """Ask the trainer for its manifest and accept it if it is the next one of our chain.
+        """Ask the trainer for the versions that follow ours, and accept them one after another.
 
-        The authority's signature decides, so it does not matter who relays it.
+        The authority's signature decides, so it does not matter who relays them.
 
         Raises:
             Unavailable: the trainer did not answer.
             ProtocolError: what it sent is no manifest that follows ours.
-            OSError: the manifest could not be stored.
+            OSError: a manifest could not be stored.
         """
-        answer = await self.trainer.get("/v1/manifest")
-        if answer.status != OK:
-            raise MalformedDocument("the trainer shows no manifest")
-        bundle = answer.json()
-        if not isinstance(bundle, dict) or bundle.keys() != {"manifest", "roster"}:
-            raise MalformedDocument("a manifest comes with its roster")
-        try:
-            manifest = canonical_json(bundle["manifest"])
-            roster = base64.b64decode(bundle["roster"], validate=True)
-        except (TypeError, ValueError, binascii.Error):
-            raise MalformedDocument("a manifest comes with its roster") from None
-        self._book.accept(manifest, roster)
+        while True:
+            following = self._book.current.manifest.sequence + 1
+            answer = await self.trainer.get(f"/v1/manifests/{following}")
+            if answer.status == NOT_FOUND:
+                return
+            if answer.status != OK:
+                raise MalformedDocument("the trainer shows no manifest")
+            self._book.accept(*_unbundled(answer.json()))
+
+
+def _unbundled(bundle: object) -> tuple[bytes, bytes]:
+    if not isinstance(bundle, dict) or bundle.keys() != {"manifest", "roster"}:
+        raise MalformedDocument("a manifest comes with its roster")
+    try:
+        return canonical_json(bundle["manifest"]), base64.b64decode(bundle["roster"], validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise MalformedDocument("a manifest comes with its roster") from None

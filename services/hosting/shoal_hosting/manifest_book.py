@@ -97,6 +97,17 @@ class ManifestBook:
         except KeyError:
             raise UnknownManifest from None
 
+    def version(self, sequence: int) -> Consortium:
+        """Return the accepted version of that number.
+
+        Raises:
+            UnknownManifest: it was never accepted here.
+        """
+        for consortium in list(self._versions.values()):
+            if consortium.manifest.sequence == sequence:
+                return consortium
+        raise UnknownManifest
+
     def in_force(self, digest: str) -> Consortium:
         """Return the version in force, which must have this digest.
 

@@ -34,7 +34,9 @@ def _unbundle(body: bytes) -> tuple[bytes, bytes]:
 
 
 def manifest_routes(book: ManifestBook) -> APIRouter:
-    """Return GET and PUT /v1/manifest. Anyone may relay a version; the signature decides.
+    """Return GET and PUT /v1/manifest, and GET /v1/manifests/{sequence} for each accepted version.
+
+    Anyone may relay a version; the signature decides.
 
     Versions are judged one by one, for judging takes several times a body's size in memory.
     """
@@ -50,6 +52,10 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
     @router.get("/v1/manifest")
     async def show_manifest() -> Response:
         return Response(bundle(book.current), media_type="application/json")
+
+    @router.get("/v1/manifests/{sequence}")
+    async def show_version(sequence: int) -> Response:
+        return Response(bundle(book.version(sequence)), media_type="application/json")
 
     @router.put("/v1/manifest")
     async def put_manifest(request: Request) -> dict[str, Any]:
