@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -15,15 +16,16 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shoal_hosting import serving
 from shoal_hosting.application import create_application
 from shoal_hosting.connections import pinned_client, pinned_tls
 from shoal_hosting.security import server_tls
-from shoal_hosting.serving import step_for_ever
+from shoal_hosting.serving import Loop, step_for_ever
 from tests.hosting.certificates import make_identity
 from tests.hosting.loopback import served
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, resource, sys
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from shoal_hosting.application import create_application
@@ -32,6 +34,7 @@ from shoal_hosting.security import server_tls, startup_of
 from shoal_hosting.serving import serve
 
 port, certificate, key, behaviour = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 async def ready(): ...
 
@@ -172,6 +175,33 @@ async def test_the_newest_tls_is_spoken(tmp_path: Path) -> None:
         assert writer.get_extra_info("ssl_object").version() == "TLSv1.3"
         writer.close()
         await writer.wait_closed()
+
+
+def test_a_peer_that_does_not_finish_its_tls_handshake_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "TLS_HANDSHAKE_SECONDS", 0.05)
+    identity = make_identity()
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    app = create_application("t", ready=ready, registry=CollectorRegistry())
+
+    async def say_nothing() -> bytes:
+        # half a minute is a failure, and sooner than uvloop would let go by itself
+        async with served(app, tls) as port, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            received = await reader.read()
+            writer.close()
+            return received
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(say_nothing()) == b""
+
+
+def test_as_many_files_may_be_open_as_the_system_allows(tmp_path: Path) -> None:
+    with started(tmp_path, "works") as (process, _):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        port_of(process)
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
 async def test_a_body_over_the_limit_is_told_so_over_a_real_connection(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs an application over TLS until it is told to stop; knows signals and sockets only."""
 
 import asyncio
+import resource
 import signal
 import socket
 import ssl
@@ -22,8 +23,24 @@ KEEP_ALIVE_SECONDS: Final = 75
 STOP_WITHIN_SECONDS: Final = 10
 BACKLOG: Final = 2048
 DROP_IDLE_SECONDS: Final = 0.2
+TLS_HANDSHAKE_SECONDS: Final = 10.0
+MOST_CONNECTIONS: Final = 8192
 
 log = structlog.get_logger()
+
+
+class Loop(uvloop.Loop):
+    """An event loop whose TLS servers let go of a peer that does not finish its handshake.
+
+    uvicorn has no setting for it, and uvloop would wait for a minute.
+    """
+
+    async def create_server(  # type: ignore[override]
+        self, *arguments: Any, ssl: ssl.SSLContext | None = None, **named: Any
+    ) -> asyncio.AbstractServer:
+        if ssl is not None:
+            named |= {"ssl": ssl, "ssl_handshake_timeout": TLS_HANDSHAKE_SECONDS}
+        return await super().create_server(*arguments, **named)
 
 
 class Server(uvicorn.Server):
@@ -132,6 +149,10 @@ def serve(
 
     `on_stop` is called as soon as it is told to stop, to let go of requests that wait.
 
+    As many files may be open as the system allows the process. By default `most_connections` is
+    `MOST_CONNECTIONS`, or three quarters of those files where they are fewer: connections that
+    are still shaking hands, the database and peers need some too.
+
     `work` runs beside the application, is cancelled once the last request was answered, and may
     then tidy up. Should it end by itself, the service stops: half of it is no service.
 
@@ -139,18 +160,19 @@ def serve(
         StartupRefused: the address cannot be listened on.
         SystemExit: status 1, when `work` ended by itself.
     """
+    open_files = _allow_open_files()
     running = server(
         app,
         host=host,
         port=port,
         tls=tls,
         stop_within_seconds=stop_within_seconds,
-        most_connections=most_connections,
+        most_connections=most_connections or min(MOST_CONNECTIONS, open_files * 3 // 4),
     )
     running.on_stop = on_stop
     listener = _listen(host, port)
     log.info("listening", port=listener.getsockname()[1], tls=tls is not None)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(running, listener, work))
     log.info("stopped")
 
@@ -198,6 +220,17 @@ def _log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     """Log what asyncio would, without the message, which shows the exception and its values."""
     error = context.get("exception")
     log.error("a task failed", **({} if error is None else describe_exception(error)))
+
+
+def _allow_open_files() -> int:
+    """Raise the number of files that the process may open to the most allowed, and return it."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # a system that names no limit and has one yet
+        log.warning("the limit of open files could not be raised", files=allowed)
+        return allowed
+    return most
 
 
 def _listen(host: str, port: int) -> socket.socket:
