@@ -7,6 +7,7 @@ from typing import Final
 
 from shoal_compute.assembly import Service, assemble
 from shoal_compute.settings import Settings
+from shoal_hosting.data_directory import hold_data_directory
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import check_party, load_party, read_pin
@@ -25,7 +26,7 @@ def main() -> None:
         settings = read_settings(Settings, "SHOAL_", os.environ)
         configure_logs(level=settings.log_level)
         party = load_party(settings.party)
-        settings.data.mkdir(parents=True, exist_ok=True)
+        hold_data_directory(settings.data)
         book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
         check_party(party, book.current)
         listed = book.current.party(party.name)

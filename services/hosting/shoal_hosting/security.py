@@ -29,12 +29,16 @@ def startup_of(program: str) -> Iterator[None]:
     """Turn a `StartupRefused` into one line on standard error and exit status 78.
 
     A traceback here would hide the one sentence an operator needs, and could show values.
+    Whatever files the program makes, nobody but its owner can reach.
     """
+    umask = os.umask(0o077)
     try:
         yield
     except StartupRefused as refusal:
         print(f"{program}: will not start: {' '.join(str(refusal).split())}", file=sys.stderr)
         raise SystemExit(CONFIGURATION_ERROR) from None
+    finally:
+        os.umask(umask)
 
 
 def read_private_file(path: Path) -> bytes:

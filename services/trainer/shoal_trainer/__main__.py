@@ -5,6 +5,7 @@ import os
 from datetime import UTC, datetime
 from typing import Final
 
+from shoal_hosting.data_directory import hold_data_directory
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
@@ -24,7 +25,7 @@ def main() -> None:
         settings = read_settings(Settings, "SHOAL_", os.environ)
         configure_logs(level=settings.log_level)
         party = load_party(settings.party)
-        settings.data.mkdir(parents=True, exist_ok=True)
+        hold_data_directory(settings.data)
         book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
         try:
             service = assemble(
