@@ -56,8 +56,12 @@ class ManifestBook:
     def open(cls, consortium_directory: Path, pin: str, data_directory: Path) -> "ManifestBook":
         """Open the pinned version, then every later one on file in either directory.
 
+        What was accepted before, and so lies in `data_directory`, goes before what is published:
+        on a rival version a party could enrol again whom it has seen revoked.
+
         Raises:
-            StartupRefused: no version there has the pinned digest, or one is broken.
+            StartupRefused: no version there has the pinned digest, one is broken, or two rival
+                versions have the same number.
         """
         versions = _versions_below(consortium_directory)
         for manifest, roster in versions:
@@ -69,17 +73,28 @@ class ManifestBook:
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
                 book = cls(first, data_directory)
-                book._follow(versions + _versions_below(data_directory))
+                book._follow(manifest, _versions_below(data_directory) + versions)
                 return book
         raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
 
-    def _follow(self, versions: list[tuple[Path, Path]]) -> None:
+    def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
+        accepted = {self._current.manifest.sequence: (self._current.digest, first)}
+        # the sort is stable: of two with the same number, the one listed first is followed
         for manifest, roster in sorted(versions, key=lambda paths: paths[0].name):
-            if int(manifest.name[:6]) == self._current.manifest.sequence + 1:
+            sequence = int(manifest.name[:6])
+            if sequence == self._current.manifest.sequence + 1:
                 try:
                     self.accept(manifest.read_bytes(), roster.read_bytes())
                 except (ProtocolError, OSError) as error:
                     raise StartupRefused(f"{manifest}: {error}") from error
+                accepted[sequence] = (self._current.digest, manifest)
+            elif sequence in accepted:
+                digest, known = accepted[sequence]
+                if decode_digest(manifest) != digest:
+                    raise StartupRefused(
+                        f"{manifest} and {known} are rival versions {sequence} of the manifest; "
+                        "ask the consortium's authority which of them holds"
+                    )
 
     @property
     def current(self) -> Consortium:

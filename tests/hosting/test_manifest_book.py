@@ -1,0 +1,64 @@
+"""A party that restarts goes on with the manifest versions that it had accepted."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal_hosting.manifest_book import ManifestBook, history_paths, write_durably
+from shoal_hosting.security import StartupRefused
+from shoal_protocol.documents import sign
+from shoal_protocol.manifest import AUTHORITY_NAME, Consortium
+from tests.protocol.examples import CONSORTIUM, REVOKED, manifest, roster, signing_key
+
+
+def next_version(of: Consortium, *revoked: int) -> Consortium:
+    """Return a version after `of` in which these clients are revoked."""
+    members = roster(revoked=(REVOKED, *revoked))
+    sequence = of.manifest.sequence + 1
+    body = manifest(of=members, sequence=sequence, previous=of.digest)
+    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    return of.successor(signed.encode(), members.encode())
+
+
+def put(directory: Path, *versions: Consortium) -> None:
+    for version in versions:
+        signed, members = history_paths(directory, version.manifest.sequence)
+        write_durably(signed, version.signed_manifest.encode())
+        write_durably(members, version.roster.encode())
+
+
+SECOND = next_version(CONSORTIUM, 0)
+RIVAL = next_version(CONSORTIUM, 1)
+THIRD = next_version(SECOND, 0, 2)
+
+
+def test_versions_are_followed_from_where_they_lie(tmp_path: Path) -> None:
+    public, data = tmp_path / "public", tmp_path / "data"
+    put(public, CONSORTIUM, SECOND, THIRD)
+    put(data, SECOND)
+    book = ManifestBook.open(public, CONSORTIUM.digest, data)
+    assert book.current.digest == THIRD.digest
+    assert book.get(SECOND.digest).digest == SECOND.digest
+
+
+def test_an_accepted_version_that_was_never_published_stays_in_force(tmp_path: Path) -> None:
+    put(tmp_path / "public", CONSORTIUM)
+    put(tmp_path / "data", SECOND)
+    book = ManifestBook.open(tmp_path / "public", CONSORTIUM.digest, tmp_path / "data")
+    assert book.current.digest == SECOND.digest
+
+
+@pytest.mark.parametrize(
+    ("accepted", "pinned"), [([SECOND], CONSORTIUM), ([SECOND, THIRD], CONSORTIUM), ([], SECOND)]
+)
+def test_a_rival_of_an_accepted_version_is_refused_naming_both_files(
+    tmp_path: Path, accepted: list[Consortium], pinned: Consortium
+) -> None:
+    public, data = tmp_path / "public", tmp_path / "data"
+    put(public, CONSORTIUM, SECOND if pinned is SECOND else RIVAL)
+    put(data, *accepted or [RIVAL])
+    published, own = history_paths(public, 2)[0], history_paths(data, 2)[0]
+    with pytest.raises(StartupRefused, match="rival versions 2") as refusal:
+        ManifestBook.open(public, pinned.digest, data)
+    assert str(published) in str(refusal.value)
+    assert str(own) in str(refusal.value)
