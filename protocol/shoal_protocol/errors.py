@@ -9,7 +9,7 @@
     ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind
     ├── ConflictingShare, ConflictingDocument, WrongCohort
     ├── TooLate, WrongPhase, RoundAbandoned
-    ├── RefusedSpec, RefusedJob, BudgetExceeded
+    ├── RefusedSpec, RefusedJob, RefusedResult, BudgetExceeded
     └── StorageUnavailable, NotReady  try again later
 
 No message ever carries what the peer sent.
@@ -217,6 +217,13 @@ class RefusedJob(ProtocolError):
     title = "The job request is refused"
     status = 422
     remedy = "Mend what the detail names, sign the request anew and submit it again."
+
+
+class RefusedResult(ProtocolError):
+    code = "refused-result"
+    title = "The round's result is refused"
+    status = 422
+    remedy = "Mend what the detail names, and submit a new job."
 
 
 class BudgetExceeded(ProtocolError):

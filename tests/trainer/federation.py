@@ -10,11 +10,12 @@ from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
+    PartialSum,
     PartialSumReference,
     Result,
     cohort_digest,
 )
-from shoal_protocol.documents import decode, sign
+from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.jobs import JobRequest, Join
 from shoal_protocol.manifest import (
@@ -104,6 +105,8 @@ class Federation(httpx.AsyncBaseTransport):
         self.abandoned = False
         self.requests: list[tuple[str, str, str]] = []
         self.tamper: Change = lambda result: result
+        self.partial_sums: Callable[[RoundSpec], list[Signed[Any]]] = plain_sums
+        """What is shown, as it is; the result is always the one of `plain_sums`."""
         self.signer = "aggregator"
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -140,6 +143,10 @@ class Federation(httpx.AsyncBaseTransport):
                 return httpx.Response(201 if is_new else 200, request=request)
             case "GET", ["rounds", round_id, "result"] if name == "aggregator":
                 return self._result(self.rounds[name][round_id], request)
+            case "GET", ["rounds", round_id, "partial-sums"] if name == "aggregator":
+                shown = self.partial_sums(self.rounds[name][round_id])
+                content = b'{"documents":[' + b",".join(each.encode() for each in shown) + b"]}"
+                return httpx.Response(200, content=content, request=request)
             case "GET", ["rounds", round_id, "abandonment"] if name == "aggregator":
                 return httpx.Response(200, content=self.abandonment(round_id), request=request)
         return httpx.Response(
@@ -165,17 +172,47 @@ class Federation(httpx.AsyncBaseTransport):
         return sign(body, self.signer, examples.signing_key(self.signer)).encode()
 
 
-def plain_result(spec: RoundSpec) -> Result:
-    """Return the result of a round in which all take part and nobody adds noise."""
+def plain_total(spec: RoundSpec) -> np.ndarray:
+    """Return the sum of a round in which all take part and nobody adds noise, shape (d,)."""
+    rows = records_of(spec.population_size)
+    return np.asarray(sum(spec.query.encode(row[np.newaxis]) for row in rows))
+
+
+def plain_sums(spec: RoundSpec) -> list[Signed[Any]]:
+    """Return what the Compute nodes sign: blinding, and the last one what takes it off again."""
+    blinding = np.arange(spec.dimension, dtype=np.uint64) + np.uint64(2**63)
+    *others, last = spec.compute_nodes
+    rest = to_ring(plain_total(spec)) - blinding * np.uint64(len(others))
+    return [
+        signed_sum(spec, node, values=encode_uint64(rest if node == last else blinding))
+        for node in spec.compute_nodes
+    ]
+
+
+def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
+    """Return a partial sum as that node signs it."""
     cohort = spec.clients()
-    total = sum(spec.query.encode(row[np.newaxis]) for row in records_of(len(cohort)))
+    body = {
+        "manifest": spec.manifest,
+        "round": spec.digest,
+        "node": node,
+        "cohort": cohort_digest(spec.digest, cohort),
+        "cohort_size": len(cohort),
+    }
+    return examples.named(node, PartialSum.model_validate(body | changes))
+
+
+def plain_result(spec: RoundSpec) -> Result:
+    """Return the result of `plain_sums`."""
+    cohort = spec.clients()
     return Result(
         manifest=spec.manifest,
         round=spec.digest,
         cohort=cohort_digest(spec.digest, cohort),
         cohort_size=len(cohort),
-        values=encode_uint64(to_ring(np.asarray(total))),
+        values=encode_uint64(to_ring(plain_total(spec))),
         partial_sums=tuple(
-            PartialSumReference(node=node, digest="0" * 64) for node in spec.compute_nodes
+            PartialSumReference(node=each.body.node, digest=each.digest)
+            for each in plain_sums(spec)
         ),
     )

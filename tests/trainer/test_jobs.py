@@ -21,6 +21,7 @@ from tests.trainer.conftest import Assemble
 from tests.trainer.federation import CONSORTIUM, SERVICES, Federation, job, join, signed_job
 
 JOB = job()
+NOT_VALID = "the aggregator's word on round 0 is not valid: "
 
 
 async def post(service: Service, path: str, body: bytes) -> Any:
@@ -233,7 +234,7 @@ async def test_nobody_but_the_aggregator_can_end_a_round(
 ) -> None:
     federation.abandoned, federation.signer = True, signer
     await running(trainer, clock)
-    assert (await state(trainer))["reason"].endswith("is not valid: wrong-signer")
+    assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
 
 
 REFERENCES = tuple(
@@ -249,6 +250,11 @@ TAMPERED: dict[str, tuple[dict[str, Any], str]] = {
     "of one node thrice": ({"partial_sums": REFERENCES[:1] * 3}, "wrong-cohort"),
     "too short": ({"values": encode_uint64(np.zeros(2, np.uint64))}, "wrong-length"),
     "not of whole numbers": ({"values": "AAAA"}, "malformed-document"),
+    "impossible": ({"values": encode_uint64(np.full(3, 2**62, np.uint64))}, "refused-result"),
+    "not the total": ({"values": encode_uint64(np.ones(3, np.uint64))}, "refused-result"),
+    "of other partial sums": ({"partial_sums": REFERENCES}, "refused-result"),
+    "of another cohort": ({"cohort": "0" * 64}, "wrong-cohort"),
+    "of another cohort size": ({"cohort_size": 13}, "wrong-cohort"),
 }
 
 
@@ -263,7 +269,8 @@ async def test_a_result_that_does_not_fit_the_round_is_never_used(
     federation.tamper = lambda result: result.model_copy(update=changes)
     await running(trainer, clock)
     shown = await state(trainer)
-    assert shown["reason"] == f"the aggregator's word on round 0 is not valid: {code}"
+    assert shown["reason"].startswith(f"{NOT_VALID}{code} (")
+    assert shown["phase"] == "failed"
     assert shown["rounds"][0]["phase"] != "published"
 
 
@@ -272,7 +279,7 @@ async def test_a_result_that_another_party_signed_is_never_used(
 ) -> None:
     federation.signer = "compute-0"
     await running(trainer, clock)
-    assert (await state(trainer))["reason"].endswith("is not valid: wrong-signer")
+    assert (await state(trainer))["reason"].startswith(NOT_VALID + "wrong-signer")
 
 
 async def test_an_aggregator_that_is_away_costs_time_but_not_the_round(

@@ -1,11 +1,22 @@
-"""Verifies what the aggregator says became of a round: pure; trusts its key and nothing else."""
+"""Verifies what the aggregator says became of a round: pure; takes no sum on its word alone."""
 
-from shoal_protocol.attestations import Abandonment, Result
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.encoding import decode_uint64
-from shoal_protocol.errors import WrongCohort, WrongLength, WrongRound, WrongSigner
+import numpy as np
+
+from shoal_protocol.attestations import Abandonment, PartialSum, PartialSumReference, Result
+from shoal_protocol.documents import Signed, decode, from_json
+from shoal_protocol.encoding import decode_uint64, parse_canonical_json
+from shoal_protocol.errors import (
+    MalformedDocument,
+    RefusedResult,
+    WrongCohort,
+    WrongLength,
+    WrongRound,
+    WrongSigner,
+)
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import sharing_scheme
+from shoal_protocol.sums import IMPOSSIBLE, is_possible
 
 
 def verified_result(encoded: bytes, spec: RoundSpec, consortium: Consortium) -> Signed[Result]:
@@ -14,11 +25,44 @@ def verified_result(encoded: bytes, spec: RoundSpec, consortium: Consortium) -> 
     Raises:
         MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound,
         WrongCohort, WrongLength
+        RefusedResult: no clients' answers add up to that.
     """
     signed = decode(encoded, Result)
     consortium.verify(signed)
     _check_result(signed.body, spec)
     return signed
+
+
+def verified_partial_sums(
+    encoded: bytes, result: Result, spec: RoundSpec, consortium: Consortium
+) -> list[Signed[PartialSum]]:
+    """Return the signed partial sums that a verified result is the sum of, one of each node.
+
+    Raises:
+        MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound,
+        WrongCohort, WrongLength
+        RefusedResult: they are not those that the result names, or do not add up to it.
+    """
+    value = parse_canonical_json(encoded)
+    documents = value.get("documents") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(documents, list):
+        raise MalformedDocument("partial sums come as one list of documents")
+    by_node = {}
+    for document in documents:
+        signed = from_json(document, PartialSum)
+        consortium.verify(signed)
+        _check_partial_sum(signed.body, result, spec)
+        by_node[signed.body.node] = signed
+    if len(documents) != len(by_node) or by_node.keys() != set(spec.compute_nodes):
+        raise RefusedResult("the aggregator does not show one partial sum of each Compute node")
+    sums = [by_node[node] for node in spec.compute_nodes]
+    shown = tuple(PartialSumReference(node=each.body.node, digest=each.digest) for each in sums)
+    if shown != result.partial_sums:
+        raise RefusedResult("the result names other partial sums than the Compute nodes signed")
+    total = sharing_scheme(spec.sharing).combine(decode_uint64(each.body.values) for each in sums)
+    if not np.array_equal(total, decode_uint64(result.values)):
+        raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
+    return sums
 
 
 def verified_abandonment(
@@ -48,5 +92,17 @@ def _check_result(result: Result, spec: RoundSpec) -> None:
         )
     if tuple(sum_.node for sum_ in result.partial_sums) != spec.compute_nodes:
         raise WrongCohort("a result refers to one partial sum of each Compute node, in their order")
-    if len(decode_uint64(result.values)) != spec.dimension:
+    total = decode_uint64(result.values)
+    if len(total) != spec.dimension:
         raise WrongLength("a result has one integer for each coordinate of the round's query")
+    if not is_possible(spec, total, cohort_size=result.cohort_size):
+        raise RefusedResult(IMPOSSIBLE)
+
+
+def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> None:
+    if body.round != spec.digest:
+        raise WrongRound
+    if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
+        raise WrongCohort("a partial sum is over another cohort than the result")
+    if len(decode_uint64(body.values)) != spec.dimension:
+        raise WrongLength("a partial sum has one residue for each coordinate of the round's query")

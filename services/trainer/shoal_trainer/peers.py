@@ -13,12 +13,18 @@ import httpx
 
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.manifest_routes import bundle
+from shoal_protocol.errors import RefusedResult
 from shoal_protocol.manifest import Consortium, ServiceParty
-from shoal_protocol.rounds import LARGEST_DIMENSION
+from shoal_protocol.rounds import LARGEST_DIMENSION, RoundSpec
 from shoal_trainer.jobs import refusal_text
 
-# base64 of 8 bytes for each coordinate, and room for the rest of the document
-ANSWER_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
+
+def _document_limit_bytes(dimension: int) -> int:
+    # base64 of 8 bytes for each coordinate, and room for the rest of the document
+    return dimension * 8 * 4 // 3 + (1 << 16)
+
+
+ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
 # they ask for another try, unlike the rest of 400 to 499
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
@@ -118,13 +124,35 @@ class Peers:
             return Answer(State.PENDING)
         raise Unreachable
 
+    async def partial_sums(self, aggregator: ServiceParty, spec: RoundSpec) -> bytes:
+        """Ask the aggregator what a round's result is the sum of.
+
+        Raises:
+            Unreachable
+            RefusedResult: it published a result, and does not show this.
+        """
+        limit = len(spec.compute_nodes) * _document_limit_bytes(spec.dimension)
+        path = f"/v1/rounds/{spec.digest}/partial-sums"
+        status, body = await self._send(aggregator, "GET", path, limit_bytes=limit)
+        if status == 200:
+            return body
+        if 200 <= status < 500 and status not in _TRY_AGAIN:
+            raise RefusedResult("the aggregator does not show the partial sums of a result")
+        raise Unreachable
+
     async def close(self) -> None:
         """Close all connections."""
         for client in self._clients.values():
             await client.aclose()
 
     async def _send(
-        self, party: ServiceParty, method: str, path: str, content: bytes | None = None
+        self,
+        party: ServiceParty,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        limit_bytes: int = ANSWER_LIMIT_BYTES,
     ) -> tuple[int, bytes]:
         headers = {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -134,7 +162,7 @@ class Peers:
                 body = bytearray()
                 async for part in response.aiter_bytes():
                     body += part
-                    if len(body) > ANSWER_LIMIT_BYTES:
+                    if len(body) > limit_bytes:
                         raise Unreachable
                 return response.status_code, bytes(body)
         except httpx.HTTPError as error:

@@ -25,7 +25,11 @@ from shoal_trainer import store
 from shoal_trainer.jobs import Released, next_spec, report
 from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import RequestedRound
-from shoal_trainer.outcomes import verified_abandonment, verified_result
+from shoal_trainer.outcomes import (
+    verified_abandonment,
+    verified_partial_sums,
+    verified_result,
+)
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord, LedgerEntry, RoundRecord
@@ -180,7 +184,11 @@ class Runner:
             answer = await self._peers.outcome(aggregator, round_.round)
             if answer.state is State.DECIDED:
                 result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
-                await own.storage.run(store.publish_round, result)
+                shown = await self._peers.partial_sums(aggregator, spec)
+                sums = await asyncio.to_thread(
+                    verified_partial_sums, shown, result.body, spec, consortium
+                )
+                await own.storage.run(store.publish_round, result, sums)
                 log.info("round published", job=record.job, round=round_.round)
                 return True
             if answer.state is State.ABANDONED:
@@ -196,7 +204,7 @@ class Runner:
             raise
         except ProtocolError as error:
             reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return await self._fail(record, reason)
+            return await self._fail(record, f"{reason} ({error})")
         if self._long_polls and round_.round not in self._questions:
             question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.round))
             self._questions[round_.round] = question

@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 metadata = MetaData()
 
@@ -55,6 +55,15 @@ rounds = Table(
     Column("phase", String(16), nullable=False),
     Column("outcome", LargeBinary),  # the aggregator's signed result or abandonment
     UniqueConstraint("job", "number"),
+)
+
+# what a published round's result is the sum of
+partial_sums = Table(
+    "partial_sums",
+    metadata,
+    Column("round", String(64), ForeignKey("rounds.id"), primary_key=True),
+    Column("node", String(64), primary_key=True),
+    Column("document", LargeBinary, nullable=False),
 )
 
 # rows are added and never changed

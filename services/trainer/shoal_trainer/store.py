@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shoal_protocol.attestations import Abandonment, Result
+from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import UnknownJob
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport
@@ -180,9 +180,17 @@ def open_round(db: Connection, round_id: str) -> None:
     _move_round(db, round_id, Phase.COLLECTING)
 
 
-def publish_round(db: Connection, result: Signed[Result]) -> None:
-    """Store a round's verified result."""
-    _move_round(db, result.body.round, Phase.PUBLISHED, result.encode())
+def publish_round(
+    db: Connection, result: Signed[Result], partial_sums: Sequence[Signed[PartialSum]]
+) -> None:
+    """Store a round's verified result, with the partial sums that show that it is right."""
+    round_id = result.body.round
+    _move_round(db, round_id, Phase.PUBLISHED, result.encode())
+    rows = [
+        {"round": round_id, "node": each.body.node, "document": each.encode()}
+        for each in partial_sums
+    ]
+    db.execute(schema.partial_sums.insert(), rows)
 
 
 def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:

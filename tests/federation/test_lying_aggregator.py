@@ -1,0 +1,33 @@
+"""An aggregator that signs, with its real key, another total than the Compute nodes' sums have."""
+
+import numpy as np
+import pytest
+
+from shoal_aggregator import aggregation, aggregator
+from shoal_protocol.attestations import PartialSum, Result
+from shoal_protocol.encoding import decode_uint64, encode_uint64
+from shoal_protocol.rounds import RoundSpec
+from tests.simulation import Federation
+
+
+async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lie(spec: RoundSpec, sums: list[PartialSum]) -> Result | None:
+        result = aggregation.add_up(spec, sums)
+        assert result is not None
+        values = decode_uint64(result.values)
+        values[1] += np.uint64(spec.query.largest_value)  # a total that is possible
+        return result.model_copy(update={"values": encode_uint64(values)})
+
+    monkeypatch.setattr(aggregator, "add_up", lie)
+    job = await federation.submit()
+    state = await federation.finish(job)
+
+    assert state["phase"] == "failed"
+    assert state["reason"] == (
+        "the aggregator's word on round 0 is not valid: refused-result "
+        "(the result is not the total of the Compute nodes' partial sums)"
+    )
+    signed = await federation.result(state["rounds"][0]["round"])
+    assert signed is not None, "the lie was told"
