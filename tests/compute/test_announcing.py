@@ -194,6 +194,29 @@ def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
     return run
 
 
+async def test_a_node_has_only_so_many_rounds_under_way(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "MOST_LIVE_ROUNDS", 2)
+    first, second, third = (federation.spec(number=number, mu=CAP / 3) for number in range(3))
+    for spec in (first, second):
+        assert await announce(federation, spec) == (201, "")
+    for _ in range(2):
+        assert await announce(federation, third) == (503, "not-ready")
+        assert await announce(federation, second) == (200, "")
+        federation.crash(0)
+    await federation.gossip(0, [federation.aggregator.call_off(first.body)])
+    for peer in ("compute-1.example", "compute-2.example"):
+        federation.wire.apps.pop(peer)
+    federation.clock.move(50)
+    await federation.step([0])
+    assert await announce(federation, third) == (503, "not-ready")
+    federation.clock.move(40)  # to the time at which the round would have been given up
+    await federation.step([0])
+    later = federation.spec(number=3, mu=CAP / 3)
+    assert await announce(federation, later) == (201, "")
+
+
 async def test_specs_that_take_long_to_read_hold_no_upload_up(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,18 @@
 """What nodes tell each other: enough to agree, nothing twice without need, never a partial sum."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
+from shoal_compute import gossip
+from shoal_compute.announcing import MOST_LIVE_ROUNDS
 from shoal_compute.gossip import (
+    LARGEST_MESSAGE_BYTES,
     PERIOD,
     Acquaintance,
     Answer,
@@ -20,7 +25,7 @@ from shoal_compute.pace import Pace
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
 from shoal_protocol.documents import sign
-from shoal_protocol.encoding import canonical_json
+from shoal_protocol.encoding import LARGEST_SET, canonical_json, encode_clients
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.phases import Phase
 from tests.compute.federation import (
@@ -157,6 +162,55 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
     assert asked in await federation.documents(0, spec)
     metrics = (await federation.request(0, "GET", "/metrics")).text
     assert 'gossip_total{outcome="document_refused"} 0.0' in metrics
+
+
+def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -> None:
+    largest = holdings(SPEC.body, "compute-0", range(12)).body.model_copy(
+        update={"clients": encode_clients(BitMap(range(0, LARGEST_SET, 2)))}
+    )
+    document = sign(largest, "compute-0", signing_key("compute-0"))
+    rounds = {}
+    for number in range(MOST_LIVE_ROUNDS):
+        spec = replace(SPEC, body=SPEC.body.model_copy(update={"number": number}))
+        digests = [
+            f"{number:032x}{each:032x}" for each in range(1021)
+        ]  # of 255 nodes, 1 aggregator
+        rounds[spec.digest] = replace(
+            known_round(set()), spec=spec, spoken_of=dict.fromkeys(digests, document)
+        )
+    message = Acquaintance().message(rounds.values(), OPENED_AT)
+    assert message is not None
+    assert message.documents
+    encoded = message.encode()
+    assert len(encoded) <= LARGEST_MESSAGE_BYTES
+    known = decode_message(encoded).known
+    assert len(answer({}, known).encode()) <= LARGEST_MESSAGE_BYTES
+    told = answer(rounds, {round_id: frozenset("1" * 64) for round_id in known})
+    assert len(told.encode()) <= LARGEST_MESSAGE_BYTES
+
+
+def test_no_round_waits_behind_others_whose_documents_a_peer_cannot_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gossip, "_DOCUMENT_BYTES", 1)  # so that each message holds one
+    live = {}
+    for number in range(3):
+        spec = replace(SPEC, body=SPEC.body.model_copy(update={"number": number}))
+        live[spec.digest] = replace(known_round(set()), spec=spec)
+        for node in range(2):
+            document = holdings(spec.body, f"compute-{node}", range(12))
+            live[spec.digest].learn(document, Kept.FIRST)
+    acquaintance, now = Acquaintance(), OPENED_AT
+    offered = []
+    for _ in range(6 + 3):  # all the news at once, and then a round's turn in each period
+        message = acquaintance.message(live.values(), now)
+        assert message is not None
+        offered += message.documents
+        refused = Answer((), frozenset().union(*message.known.values()))
+        acquaintance.heard(message, refused, live, now)
+        now += PERIOD if len(offered) >= 6 else timedelta()
+    assert len({signed.digest for signed in offered[:6]}) == 6
+    assert {signed.body.round for signed in offered[6:]} == live.keys()
 
 
 def test_there_is_nothing_to_say_of_a_round_that_only_collects() -> None:

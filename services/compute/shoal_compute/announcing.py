@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
+from typing import Final
 
 from shoal_compute import store
 from shoal_compute.budget import Budget
@@ -14,9 +15,11 @@ from shoal_compute.store import Charge
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.documents import Signed, decode
-from shoal_protocol.errors import UnknownRound
+from shoal_protocol.errors import NotReady, UnknownRound
 from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec, check_spec
+
+MOST_LIVE_ROUNDS: Final = 256  # each is in memory until it has ended
 
 
 class Announcements:
@@ -49,6 +52,7 @@ class Announcements:
             WrongManifest: bound to another manifest version than the one in force.
             RefusedSpec: it contradicts itself, the manifest or its policy.
             BudgetExceeded: it would cost a client more than the policy's cap.
+            NotReady: too many rounds are under way here.
             StorageUnavailable
         """
         loop = asyncio.get_running_loop()
@@ -61,6 +65,8 @@ class Announcements:
                 return await self._take(signed), True
 
     async def _take(self, signed: Signed[RoundSpec]) -> Round:
+        if len(self._rounds.live) >= MOST_LIVE_ROUNDS:
+            raise NotReady("too many rounds are under way")
         loop = asyncio.get_running_loop()
         charge, maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
         self._budget.check(charge, maximum_mu=maximum_mu)

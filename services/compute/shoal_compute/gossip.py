@@ -24,7 +24,10 @@ from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.phases import Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
-_DOCUMENT_BYTES: Final = 2 << 20  # of documents in one message; the rest follows in the next
+# of documents and of digests in one message, which leaves room; the rest follows in the next
+_DOCUMENT_BYTES: Final = 2 << 20
+_DIGEST_BYTES: Final = 1 << 20
+_BYTES_PER_DIGEST: Final = 67  # in hex, in quotes, behind a comma
 _MOST_ROUNDS: Final = 256
 _MOST_DIGESTS: Final = 2_048  # two holdings, votes and an abandonment of each of 255 nodes
 PERIOD: Final = timedelta(seconds=1)
@@ -123,17 +126,24 @@ class Acquaintance:
             round_id: documents.keys() - self.knows.get(round_id, set())
             for round_id, documents in shared.items()
         }
-        news = any(
-            digests - self.offered.get(round_id, set()) for round_id, digests in unknown.items()
-        )
+        offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
+        news = any(unknown[round_id] - offered[round_id] for round_id in shared)
         unsettled = any(unknown.values()) or any(each.phase is Phase.FROZEN for each in rounds)
         periodic = unsettled and (self.again_at is None or now >= self.again_at)
         if not (news or periodic):
             return None
-        # those with most to tell come first, so that none is left out for ever
-        order = sorted(shared, key=lambda round_id: -len(unknown[round_id]))
-        chosen = {round_id: shared[round_id] for round_id in order[:_MOST_ROUNDS]}
-        due = [chosen[each][digest] for each in chosen for digest in sorted(unknown[each])]
+        # News comes first, then what was not offered for longest, so that no round is left out
+        # for ever behind others whose documents the peer cannot use.
+        turns = {round_id: turn for turn, round_id in enumerate(self.offered)}
+        order = sorted(shared, key=lambda each: (not unknown[each], turns.get(each, -1)))
+        order.sort(key=lambda each: not unknown[each] - offered[each])
+        chosen = _fitting({each: shared[each] for each in order})
+        due = [
+            chosen[each][digest]
+            for each in chosen
+            for some in (unknown[each] - offered[each], unknown[each] & offered[each])
+            for digest in sorted(some)
+        ]
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known)
 
@@ -151,7 +161,8 @@ class Acquaintance:
             self.knows[round_id] = set(sent.known[round_id] - reply.wanted | here)
         for signed in sent.documents:
             if signed.body.round in live:
-                self.offered.setdefault(signed.body.round, set()).add(signed.digest)
+                offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
+                self.offered[signed.body.round] = offered  # the last now
 
     def forget(self, round_id: str) -> None:
         """Forget a round of which there is nothing more to say."""
@@ -165,6 +176,20 @@ class Acquaintance:
 
 def _encode_all(documents: Iterable[SignedAttestation]) -> bytes:
     return b"[" + b",".join(signed.encode() for signed in documents) + b"]"
+
+
+def _fitting(
+    rounds: Mapping[str, Mapping[str, SignedAttestation]],
+) -> dict[str, Mapping[str, SignedAttestation]]:
+    """Return the first of these rounds, as many as one message can name with their digests."""
+    chosen: dict[str, Mapping[str, SignedAttestation]] = {}
+    size = 0
+    for round_id, documents in rounds.items():
+        size += _BYTES_PER_DIGEST * (len(documents) + 1)
+        if len(chosen) == _MOST_ROUNDS or size > _DIGEST_BYTES:
+            break
+        chosen[round_id] = documents
+    return chosen
 
 
 def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation, ...]:
