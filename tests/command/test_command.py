@@ -9,8 +9,10 @@ from typer.testing import CliRunner, Result
 from shoal_client import quickstart as quickstart_module
 from shoal_client.command import app
 from shoal_client.consortium_files import open_chain
-from shoal_client.party_files import read_enrolments
+from shoal_client.enrolment_files import read_enrolments
+from shoal_client.keys import read_client_keys
 from shoal_hosting.party import check_party, load_party, read_pin
+from shoal_hosting.security import server_tls
 
 POLICY = ["--minimum-cohort", "3", "--maximum-epsilon", "2", "--delta", "1e-6"]
 ROLES = {
@@ -161,10 +163,47 @@ def test_clients_keys_are_never_overwritten(tmp_path) -> None:
     assert len(read_enrolments([tmp_path / "clients.key.enrolment"])) == 3
 
 
+def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:
+    home = consortium.parent
+    shoal("clients", "new", home / "more.key", "--count", 2)
+    enrol = ["consortium", "enrol", consortium, home / "more.key", "--authority"]
+    line = refused(*enrol, home / "authority")
+    assert "private key file" in line and "more.key.enrolment" in line
+    create = ["consortium", "create", home / "other", "--authority", home / "other-authority"]
+    options = ["--name", "trial", *cards(home), *POLICY, "--clients", home / "more.key"]
+    assert "private key file" in refused(*create, *options)
+    assert not (home / "other").exists()
+    assert len(open_chain(consortium)) == 1
+
+
+def test_an_agents_directory_needs_only_a_pin_and_its_owners_two_files(consortium) -> None:
+    site = consortium.parent / "site"
+    made = shoal("agent", "new", site, "--count", 3, "--host", "agent.example", "--san", "::1")
+    assert "--consortium" in made.stdout
+    assert {path.name: path.stat().st_mode & 0o777 for path in site.iterdir()} == {
+        "clients.key": 0o600,
+        "clients.key.enrolment": 0o644,
+        "tls.crt": 0o644,
+        "tls.key": 0o600,
+    }
+    server_tls(site / "tls.crt", site / "tls.key", (site / "tls.crt").read_text())
+    enrol = ["consortium", "enrol", consortium, site / "clients.key.enrolment"]
+    shoal(*enrol, "--authority", consortium.parent / "authority")
+    chain = open_chain(consortium)
+    shoal("party", "pin", site, chain[-1].digest, "--consortium", consortium)
+    assert read_pin(site) == chain[-1].digest
+    indices = chain[-1].roster.indices(
+        key.verify_key for key in read_client_keys(site / "clients.key")
+    )
+    assert indices == [4, 5, 6]
+    assert "exists already" in refused("agent", "new", site, "--count", 3)
+
+
 def test_no_secret_is_ever_printed(tmp_path) -> None:
     printed = [
         new_party(tmp_path, "node-a"),
         shoal("clients", "new", tmp_path / "clients.key", "--count", 1),
+        shoal("agent", "new", tmp_path / "agent", "--count", 1),
         shoal("quickstart", tmp_path / "all", "--clients", "site=1"),
         shoal("quickstart", tmp_path / "all", "--if-missing", "--json"),
     ]

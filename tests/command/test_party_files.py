@@ -4,6 +4,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from shoal_client import consortium_files, party_files, private_files
+from shoal_client.enrolment_files import read_enrolments
 from shoal_client.parties import PartyRole, new_party, next_manifest
 from shoal_client.private_files import replace, write_new
 from shoal_hosting.manifest_book import ManifestBook
@@ -114,19 +115,12 @@ def test_clients_keys_are_private_and_their_enrolment_matches_line_by_line(tmp_p
     assert (tmp_path / "clients.key").stat().st_mode & 0o777 == 0o600
     seeds = (tmp_path / "clients.key").read_text().split()
     assert [SigningKey(bytes.fromhex(seed)).verify_key for seed in seeds] == (
-        party_files.read_enrolments([enrolment])
+        read_enrolments([enrolment])
     )
     before = files(tmp_path)
     with pytest.raises(FileExistsError):
         party_files.write_client_keys(tmp_path / "clients.key", keys(1))
     assert files(tmp_path) == before
-
-
-@pytest.mark.parametrize("content", ["", "xyz\n", "00" * 31 + "\n", "é" * 64])
-def test_what_is_no_enrolment_is_refused_with_its_file_named(tmp_path, content) -> None:
-    (tmp_path / "broken").write_text(content)
-    with pytest.raises(ValueError, match="broken"):
-        party_files.read_enrolments([tmp_path / "broken"])
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path) -> None:

@@ -3,13 +3,15 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 
 from shoal_client.certificates import TlsIdentity
+from shoal_client.enrolment_files import encode_enrolment
 from shoal_client.parties import Card, NewParty, read_card, write_card
 from shoal_client.private_files import (
     PRIVATE_DIRECTORY,
@@ -18,12 +20,14 @@ from shoal_client.private_files import (
     replace,
     write_new,
 )
+from shoal_client.site_files import CLIENT_KEYS
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def write_party(directory: Path, party: NewParty) -> None:
-    """Write a new party directory, complete or not at all.
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """Give a private directory to fill; afterwards it is `directory`, or after an error nothing.
 
     Raises:
         FileExistsError: the directory exists; nothing is overwritten.
@@ -34,16 +38,37 @@ def write_party(directory: Path, party: NewParty) -> None:
     pending = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         pending.chmod(PRIVATE_DIRECTORY)
+        yield pending
+        pending.rename(directory)
+    except BaseException:
+        shutil.rmtree(pending)
+        raise
+
+
+def write_party(directory: Path, party: NewParty) -> None:
+    """Write a new party directory, complete or not at all.
+
+    Raises:
+        FileExistsError: the directory exists; nothing is overwritten.
+    """
+    with new_directory(directory) as pending:
         write_new(pending / "signing.key", _hex_line(bytes(party.signing_key)), private=True)
         if party.box_key is not None:
             write_new(pending / "box.key", _hex_line(bytes(party.box_key)), private=True)
         if party.tls is not None:
             write_tls(pending, party.tls)
         write_new(pending / "card.json", write_card(party.card), private=False)
-        pending.rename(directory)
-    except BaseException:
-        shutil.rmtree(pending)
-        raise
+
+
+def write_agent(directory: Path, keys: Sequence[SigningKey], tls: TlsIdentity) -> None:
+    """Write a new agent's directory, complete or not at all: clients' keys, enrolment, TLS.
+
+    Raises:
+        FileExistsError: the directory exists; nothing is overwritten.
+    """
+    with new_directory(directory) as pending:
+        write_client_keys(pending / CLIENT_KEYS, keys)
+        write_tls(pending, tls)
 
 
 def write_tls(directory: Path, tls: TlsIdentity) -> None:
@@ -92,7 +117,10 @@ def read_signing_key(path: Path) -> SigningKey:
     """
     if not path.is_file():
         raise ValueError(f"{path}: there is no such key file")
-    return SigningKey(_keys_in(read_private(path), path, exactly_one=True)[0])
+    text = read_private(path).decode("ascii", errors="replace").strip()
+    if not _DIGEST.fullmatch(text):
+        raise ValueError(f"{path} is not one key of 64 hexadecimal digits")
+    return SigningKey(bytes.fromhex(text))
 
 
 def write_signing_key(path: Path, key: SigningKey) -> None:
@@ -104,7 +132,7 @@ def write_client_keys(path: Path, keys: Sequence[SigningKey]) -> Path:
     """Write clients' private keys, and beside them the public keys to hand to the authority.
 
     Returns:
-        The enrolment file: one verify key per line, in the order of the key file.
+        The enrolment file: the verify keys in the order of the key file, each proven.
 
     Raises:
         FileExistsError: one of the two files exists; nothing is overwritten.
@@ -114,24 +142,8 @@ def write_client_keys(path: Path, keys: Sequence[SigningKey]) -> Path:
         raise FileExistsError(f"{path} or {enrolment.name} exists already; nothing was written")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_new(path, b"".join(_hex_line(bytes(key)) for key in keys), private=True)
-    public = b"".join(_hex_line(bytes(key.verify_key)) for key in keys)
-    write_new(enrolment, public, private=False)
+    write_new(enrolment, encode_enrolment(keys), private=False)
     return enrolment
-
-
-def read_enrolments(paths: Iterable[Path]) -> list[VerifyKey]:
-    """Read the public keys of enrolment files, in order.
-
-    Raises:
-        ValueError: a file is missing, empty or malformed.
-    """
-    keys: list[VerifyKey] = []
-    for path in paths:
-        if not path.is_file():
-            raise ValueError(f"{path}: there is no such enrolment file")
-        found = _keys_in(path.read_bytes(), path, exactly_one=False)
-        keys += [VerifyKey(key) for key in found]
-    return keys
 
 
 def make_authority_directory(directory: Path, key: SigningKey) -> None:
@@ -142,13 +154,3 @@ def make_authority_directory(directory: Path, key: SigningKey) -> None:
 
 def _hex_line(content: bytes) -> bytes:
     return f"{content.hex()}\n".encode()
-
-
-def _keys_in(content: bytes, path: Path, *, exactly_one: bool) -> list[bytes]:
-    lines = content.decode("ascii", errors="replace").split()
-    if not lines or (exactly_one and len(lines) > 1):
-        raise ValueError(f"{path}: expected {'one key' if exactly_one else 'a key on each line'}")
-    for number, line in enumerate(lines, start=1):
-        if not _DIGEST.fullmatch(line):
-            raise ValueError(f"{path}: line {number} is not a key of 64 hexadecimal digits")
-    return [bytes.fromhex(line) for line in lines]

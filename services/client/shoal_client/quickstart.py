@@ -28,12 +28,12 @@ from shoal_client.parties import (
 )
 from shoal_client.party_files import (
     make_authority_directory,
-    write_client_keys,
+    write_agent,
     write_party,
     write_pin,
-    write_tls,
 )
 from shoal_client.private_files import PRIVATE_DIRECTORY, write_new
+from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS
 from shoal_protocol.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.roster import Roster
 
@@ -169,10 +169,9 @@ def _make_all(
         _make_data_directory(directory, party.card.name)
     for position, site in enumerate(keys, start=len(plan.services())):
         home = directory / "clients" / site
-        home.mkdir(mode=PRIVATE_DIRECTORY)
-        write_client_keys(home / "clients.key", keys[site])
         hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
-        write_tls(home, self_signed(site, hosts, now=now, valid_days=plan.valid_days))
+        tls = self_signed(site, hosts, now=now, valid_days=plan.valid_days)
+        write_agent(home, keys[site], tls)
         write_pin(home, consortium.digest, replace_other=False)
         write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
         _make_data_directory(directory, site)
@@ -232,9 +231,9 @@ def agents(directory: Path) -> list[Process]:
     for home in sorted((directory / "clients").iterdir()):
         url = (home / "url").read_text().strip()
         environment = _environment(directory, home, url) | {
-            "SHOAL_AGENT_KEYS": os.fspath(home / "clients.key"),
-            "SHOAL_AGENT_RECORDS": os.fspath(home / "records.csv"),
-            "SHOAL_AGENT_POLICY": os.fspath(home / "policy.toml"),
+            "SHOAL_AGENT_KEYS": os.fspath(home / CLIENT_KEYS),
+            "SHOAL_AGENT_RECORDS": os.fspath(home / RECORDS),
+            "SHOAL_AGENT_POLICY": os.fspath(home / POLICY),
         }
         found.append(Process(home.name, url, "shoal_client.agent", environment))
     return found

@@ -1,15 +1,22 @@
-"""`shoal agent`: starts a data holder's agent; what the agent does is in `shoal_client.agent`."""
+"""`shoal agent`: makes and starts a data holder's agent; what it does is `shoal_client.agent`'s."""
 
 import os
+import secrets
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from nacl.signing import SigningKey
 
+from shoal_client.certificates import self_signed
 from shoal_client.command.connection import ConsortiumDirectory
-from shoal_client.command.terminal import ExitStatus, fail
+from shoal_client.command.party import VALID_DAYS
+from shoal_client.command.terminal import AsJson, ExitStatus, fail, now, say, say_json
+from shoal_client.party_files import write_agent
+from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS
 
-app = typer.Typer(no_args_is_help=True, help="Run a data holder's agent.")
+app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, and run it.")
 
 _NEEDED = {
     "fastapi",
@@ -22,9 +29,38 @@ _NEEDED = {
 }
 
 
-@app.callback()
-def agent() -> None:
-    """Run a data holder's agent."""
+@app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(help="New directory for the agent's files.")],
+    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of clients.")],
+    host: Annotated[
+        str, typer.Option(help="Host name or IP address that you reach the agent by.")
+    ] = "127.0.0.1",
+    san: Annotated[
+        list[str] | None,
+        typer.Option(help="Further host name or IP address for the certificate; repeatable."),
+    ] = None,
+    valid_days: Annotated[
+        int, typer.Option(min=1, max=36525, help="Days that the certificate is valid.")
+    ] = VALID_DAYS,
+    as_json: AsJson = False,
+) -> None:
+    """Make clients' keys, a TLS certificate, and the enrolment to hand to the authority.
+
+    One client, one key: line i of clients.key belongs to client i of the records, so never
+    reorder either of them. Only clients.key.enrolment leaves the directory.
+    """
+    tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
+    write_agent(directory, [SigningKey(secrets.token_bytes(32)) for _ in range(count)], tls)
+    enrolment = directory / f"{CLIENT_KEYS}.enrolment"
+    if as_json:
+        say_json({"directory": str(directory), "enrolment": str(enrolment), "clients": count})
+        return
+    say(f"Made {count:,} clients' private keys in {directory}; keep it secret, and keep a copy.")
+    say(f"Hand {enrolment} to the consortium's authority.")
+    say("Compare the manifest's digest with the other parties, then pin it:")
+    say(f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM")
+    say("Put records.csv and policy.toml beside the keys; then `shoal agent run` starts the agent.")
 
 
 @app.command()
@@ -37,14 +73,17 @@ def run(
         Path, typer.Option(envvar="SHOAL_DATA", help="Directory for this agent alone, durable.")
     ],
     keys: Annotated[
-        Path, typer.Option(envvar="SHOAL_AGENT_KEYS", help="File with the clients' private keys.")
-    ],
+        Path | None,
+        typer.Option(envvar="SHOAL_AGENT_KEYS", help="Private keys; or PARTY/clients.key."),
+    ] = None,
     records: Annotated[
-        Path, typer.Option(envvar="SHOAL_AGENT_RECORDS", help="CSV or Parquet file of records.")
-    ],
+        Path | None,
+        typer.Option(envvar="SHOAL_AGENT_RECORDS", help="CSV or Parquet; or PARTY/records.csv."),
+    ] = None,
     policy: Annotated[
-        Path, typer.Option(envvar="SHOAL_AGENT_POLICY", help="TOML file: what you allow.")
-    ],
+        Path | None,
+        typer.Option(envvar="SHOAL_AGENT_POLICY", help="What you allow; or PARTY/policy.toml."),
+    ] = None,
     client_column: Annotated[
         str | None,
         typer.Option(
@@ -82,9 +121,9 @@ def run(
         "SHOAL_PARTY": party,
         "SHOAL_CONSORTIUM": consortium,
         "SHOAL_DATA": data,
-        "SHOAL_AGENT_KEYS": keys,
-        "SHOAL_AGENT_RECORDS": records,
-        "SHOAL_AGENT_POLICY": policy,
+        "SHOAL_AGENT_KEYS": keys or party / CLIENT_KEYS,
+        "SHOAL_AGENT_RECORDS": records or party / RECORDS,
+        "SHOAL_AGENT_POLICY": policy or party / POLICY,
         "SHOAL_AGENT_CLIENT_COLUMN": client_column,
         "SHOAL_HOST": host,
         "SHOAL_PORT": port,

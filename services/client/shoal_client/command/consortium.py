@@ -27,6 +27,7 @@ from shoal_client.command.terminal import (
     show,
     warn,
 )
+from shoal_client.enrolment_files import read_enrolments
 from shoal_client.parties import (
     enrol as enrol_keys,
 )
@@ -38,7 +39,6 @@ from shoal_client.parties import (
 )
 from shoal_client.party_files import (
     make_authority_directory,
-    read_enrolments,
     read_party_card,
     read_signing_key,
 )

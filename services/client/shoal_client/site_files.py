@@ -1,0 +1,34 @@
+"""A data holder's directory: what its files are called, and who may use its keys; no record."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import BinaryIO, Final
+
+CLIENT_KEYS: Final = "clients.key"
+RECORDS: Final = "records.csv"
+POLICY: Final = "policy.toml"
+
+
+def lock_keys(path: Path) -> BinaryIO:
+    """Lock a key file for this process, until what is returned is closed.
+
+    Two states for the same keys would answer one round twice, and spend each budget twice.
+
+    Raises:
+        ValueError: another process, or another data holder here, uses the keys.
+        OSError: the file cannot be opened.
+    """
+    writable = os.access(path, os.W_OK)  # a network file system locks no file that is only read
+    file = path.open("r+b" if writable else "rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ValueError(
+            f"{path} is in use: one data holder or agent at a time, with one data directory"
+        ) from None
+    except OSError:
+        file.close()
+        raise
+    return file
