@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 import structlog
+import structlog.testing
+from nacl.signing import SigningKey
 
 from shoal_client.agent.assembly import Service, assemble
 from shoal_client.agent.settings import Settings
@@ -180,12 +182,26 @@ async def test_logs_hold_no_record_key_or_client(
         structlog.reset_defaults()
         logging.getLogger().handlers = []
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert {line["event"] for line in lines} >= {"job joined", "envelopes settled"}
+    expected = {"12 of 12 keys are enrolled", "job joined", "envelopes settled"}
+    assert {line["event"] for line in lines} >= expected
+    assert {line["level"] for line in lines} == {"info"}
     for line in lines:
         assert not {"client", "clients", "record", "key"} & line.keys()
     text = json.dumps(lines)
     assert not any(bytes(key).hex() in text for key in world.keys)
     assert not any(bytes(key.verify_key).hex() in text for key in world.keys)
+
+
+async def test_it_warns_when_none_of_its_keys_is_enrolled(world: World) -> None:
+    strangers = [SigningKey(bytes([250, n]) * 16) for n in range(CLIENTS)]
+    path = world.directory / "party" / "clients.key"
+    path.write_text("".join(f"{bytes(key).hex()}\n" for key in strangers))
+    with structlog.testing.capture_logs() as lines:
+        await start(world).close()
+    told = {line["event"]: line["log_level"] for line in lines}
+    assert told["0 of 12 keys are enrolled"] == "info"
+    [warning] = [event for event, level in told.items() if level == "warning"]
+    assert "authority" in warning
 
 
 @pytest.mark.parametrize(
@@ -217,8 +233,9 @@ def test_it_does_not_start_on_broken_files_and_names_them(
 @pytest.mark.parametrize("file", ["records.csv", "policy.toml", "party/clients.key", "party/pin"])
 def test_it_does_not_start_without_a_file_and_names_it(world: World, file: str) -> None:
     (world.directory / file).unlink()
-    with pytest.raises(StartupRefused, match=file.rpartition("/")[2]):
+    with pytest.raises(StartupRefused, match=rf"^\S+{file.rpartition('/')[2]} ") as refusal:
         start(world)
+    assert "Errno" not in str(refusal.value)
 
 
 def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
@@ -230,6 +247,25 @@ def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
 async def test_a_second_agent_on_the_same_data_is_refused(world: World, agent: Service) -> None:
     with pytest.raises(StartupRefused, match="in use"):
         start(world)
+
+
+async def test_a_second_agent_with_the_same_keys_and_other_data_is_refused(
+    world: World, agent: Service
+) -> None:
+    with pytest.raises(StartupRefused, match=r"clients\.key is in use"):
+        start(world, SHOAL_DATA=str(world.directory / "other"))
+    await agent.close()
+    await start(world, SHOAL_DATA=str(world.directory / "other")).close()
+
+
+async def test_a_failed_start_leaves_the_keys_free(world: World) -> None:
+    records = world.directory / "records.csv"
+    before = records.read_text()
+    records.write_text("age,pressure\n1,2\n")
+    with pytest.raises(StartupRefused, match="12 keys"):
+        start(world)
+    records.write_text(before)
+    await start(world).close()
 
 
 async def test_columns_that_the_policy_does_not_name_are_never_read(world: World) -> None:

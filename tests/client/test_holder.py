@@ -1,5 +1,6 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
+import signal
 from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -15,9 +16,11 @@ import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_client.consortium_files import create
 from shoal_client.holder import DataHolder
 from shoal_client.noise import discrete_gaussian
 from shoal_client.parties import next_manifest
+from shoal_client.party_files import write_client_keys, write_pin
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.state import State
@@ -28,6 +31,7 @@ from shoal_protocol import envelope
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.queries import Column, SecondMoments
+from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
 CLIENTS = 12
@@ -814,6 +818,53 @@ def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
         holder.run(until=answered, poll_seconds=0.0)
     assert seen[-1].jobs[0].rounds[0].ended == "delivered"
     world.holder().__exit__()  # the state was closed, so it can be opened again
+
+
+def test_an_interrupt_ends_a_run_quietly_and_tells_what_was_done(world: World) -> None:
+    request = world.submit()
+
+    def interrupted(status: HolderStatus) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return False
+
+    with world.holder() as holder:
+        status = holder.run(until=interrupted, poll_seconds=0.0)
+    assert [job.job for job in status.jobs] == [request.digest]
+
+
+def site_of(world: World) -> Path:
+    site = world.directory / "site"
+    site.mkdir()
+    create(
+        world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
+    )
+    write_client_keys(site / "clients.key", world.keys)
+    write_pin(site, world.consortium.digest, replace_other=False)
+    rows = [f"{age},SECRET,{pressure}" for age, pressure in world.records.values]
+    (site / "records.csv").write_text("\n".join(["age,name,pressure", *rows]))
+    (site / "policy.toml").write_text(RULES)
+    return site
+
+
+def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world: World) -> None:
+    site, consortium = site_of(world), world.directory / "consortium"
+    with DataHolder.open(site, consortium, world.directory / "one") as holder:
+        assert holder.enrolled() == (CLIENTS, CLIENTS)
+        for state in ("one", "two"):  # a second state would answer the same rounds again
+            with pytest.raises(ValueError, match=r"clients\.key is in use"):
+                DataHolder.open(site, consortium, world.directory / state)
+    with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
+        pass
+
+
+def test_a_site_that_cannot_be_opened_leaves_its_keys_free(world: World) -> None:
+    site, consortium = site_of(world), world.directory / "consortium"
+    good = (site / "records.csv").read_text()
+    (site / "records.csv").write_text("age,pressure\n1,2\n")
+    with pytest.raises(ValueError, match="12 keys for 1 clients"):
+        DataHolder.open(site, consortium, world.directory / "one")
+    (site / "records.csv").write_text(good)
+    DataHolder.open(site, consortium, world.directory / "one").__exit__()
 
 
 async def test_events_never_name_a_client(world: World) -> None:

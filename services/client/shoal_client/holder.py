@@ -7,8 +7,10 @@ delivery     sends, retries, records           state        what must survive a 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
+from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, Self
 
 import httpx
 import nacl.utils
@@ -20,14 +22,17 @@ from shoal_client.clock import Clock, system_clock
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
+from shoal_client.keys import read_client_keys
 from shoal_client.noise import NoiseSampler, discrete_gaussian
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.reporting import Report, silent
 from shoal_client.site import Site
+from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS, lock_keys
 from shoal_client.state import LedgerEntry, State
 from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import read_pin
 from shoal_protocol.sharing import RandomBytes
 
 STATE_FILE: Final = "holder.sqlite"
@@ -57,16 +62,19 @@ class DataHolder:
         bulk: bool = True,
         concurrency: int = 8,
         report: Report = silent,
+        lock: BinaryIO | None = None,
     ) -> None:
         """Open the state. `bulk` False sends one envelope in each request.
 
         Up to `concurrency` requests are open at once. `executor` prepares answers; None is a
-        thread, and a `ProcessPoolExecutor` uses more cores.
+        thread, and a `ProcessPoolExecutor` uses more cores. `lock` is that of the key file; it is
+        closed with the data holder.
 
         Raises:
             ValueError: keys and records do not match, or the state is in use or another
                 consortium's.
         """
+        self._lock = lock
         self._site = Site(keys, records, policy, book, clock, random_bytes, noise)
         data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = book.current.manifest.authority
@@ -81,6 +89,46 @@ class DataHolder:
         self._answering = Answering(
             self._site, self._background, self._directory, self._delivery, report
         )
+
+    @classmethod
+    def open(
+        cls,
+        site: str | PathLike[str],
+        consortium: str | PathLike[str],
+        data: str | PathLike[str],
+        *,
+        client_column: str | None = None,
+        report: Report = silent,
+    ) -> Self:
+        """Open a data holder from its directory, the consortium's, and one for its state.
+
+        `site` holds clients.key, records.csv, policy.toml and pin. Only the columns that the
+        policy allows are read. One row is one client's record; with `client_column`, rows with
+        the same text there are one client's. The keys are locked until the data holder is closed.
+
+        Raises:
+            ValueError: a file is broken, does not fit the others, or the keys are in use.
+            StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+            OSError: a file cannot be read.
+        """
+        home, state = Path(site), Path(data)
+        policy = Policy.from_toml(home / POLICY)
+        records = Records.from_csv(home / RECORDS, policy.columns, client_column=client_column)
+        book = ManifestBook.open(Path(consortium), read_pin(home), state)
+        lock = lock_keys(home / CLIENT_KEYS)
+        try:
+            return cls(
+                keys=read_client_keys(home / CLIENT_KEYS),
+                records=records,
+                policy=policy,
+                book=book,
+                data_directory=state,
+                report=report,
+                lock=lock,
+            )
+        except BaseException:
+            lock.close()
+            raise
 
     @property
     def policy(self) -> Policy:
@@ -98,6 +146,10 @@ class DataHolder:
         await self._enrolment.send_joins()
         await self._answering.fetch_rounds()
         await self._answering.answer_rounds()
+
+    def enrolled(self) -> tuple[int, int]:
+        """Return how many of the keys here are enrolled now, and how many there are."""
+        return len(self._site.positions()), len(self._site.keys)
 
     async def status(self) -> HolderStatus:
         """Return what was done so far, in counts."""
@@ -119,25 +171,33 @@ class DataHolder:
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""
         await self._directory.close()
-        self._background.close()
+        self._release()
 
-    def __enter__(self) -> "DataHolder":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
         self._background.close()
+        if self._lock is not None:
+            self._lock.close()  # the state first: who holds the lock finds it free
 
     def run(
         self,
         *,
         until: Callable[[HolderStatus], bool] | None = None,
         poll_seconds: float = 1.0,
-    ) -> None:
+    ) -> HolderStatus:
         """Step every `poll_seconds` until `until` is true of the status; None is for ever.
 
-        For programs without an event loop: `with DataHolder(...) as holder: holder.run()`.
+        For programs without an event loop: `with DataHolder.open(...) as holder: holder.run()`.
+        An interrupt (Ctrl-C) ends it too. Returns the status at the end.
         """
-        asyncio.run(self._run(until, poll_seconds))
+        with suppress(KeyboardInterrupt):
+            asyncio.run(self._run(until, poll_seconds))
+        return asyncio.run(self.status())
 
     async def _run(self, until: Callable[[HolderStatus], bool] | None, poll_seconds: float) -> None:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import structlog
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
@@ -22,11 +23,14 @@ from shoal_client.keys import read_client_keys
 from shoal_client.policy import Policy
 from shoal_client.private_files import write_new
 from shoal_client.records import Records
+from shoal_client.site_files import lock_keys
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_hosting.security import StartupRefused, read_private_file
 
 TOKEN_FILE: Final = "owner.token"
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,10 @@ def assemble(
     registry = CollectorRegistry()
     count = settings.agent_processes
     processes = ProcessPoolExecutor(count, get_context("spawn")) if count else None
+    lock = None
     try:
         policy = Policy.from_toml(settings.agent_policy)
+        lock = lock_keys(settings.agent_keys)
         holder = DataHolder(
             keys=read_client_keys(settings.agent_keys),
             records=_read_records(settings, policy),
@@ -81,11 +87,30 @@ def assemble(
             transport=transport,
             executor=processes,
             report=Telemetry(registry),
+            lock=lock,
         )
     except (ValueError, OSError, ImportError) as error:
-        raise StartupRefused(str(error)) from error
+        if lock is not None:
+            lock.close()
+        raise StartupRefused(_complaint(error)) from error
+    _log_enrolled(*holder.enrolled())
     app = create_agent_application(holder, token=token, registry=registry)
     return Service(app, asyncio.Event(), holder, processes)
+
+
+def _complaint(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return str(error)
+
+
+def _log_enrolled(enrolled: int, keys: int) -> None:
+    log.info(f"{enrolled} of {keys} keys are enrolled", enrolled=enrolled, keys=keys)
+    if enrolled == 0:
+        log.warning(
+            "no client here can join a job: hand the keys' enrolment file to the consortium's "
+            "authority, which enrols them and publishes the new manifest"
+        )
 
 
 def _read_records(settings: Settings, policy: Policy) -> Records:
