@@ -28,7 +28,6 @@ from shoal_protocol.sharing import ShareKind
 
 _BULK_BYTES: Final = 32 << 20
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
-_SPECS_IN_MEMORY_BYTES: Final = 32 << 20
 _ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
@@ -45,7 +44,7 @@ _UPLOADS: Final = {
 
 
 class Allowance:
-    """Bounds the bytes of bodies that are in memory at once."""
+    """Bounds the bytes of uploads that are in memory at once."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._left = limit_bytes
@@ -61,7 +60,7 @@ class Allowance:
         def take(size: int) -> None:
             nonlocal taken
             if size > self._left:
-                raise NotReady("too many large requests at once")
+                raise NotReady("too many uploads at once")
             self._left -= size
             taken += size
 
@@ -97,13 +96,10 @@ def create_app(
     app.include_router(manifest_routes(book))
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
-    specs = Allowance(_SPECS_IN_MEMORY_BYTES)
-
     @app.post("/v1/rounds", status_code=201)
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
-        with specs.reading() as take:
-            known, new = await announcements.announce(await _body(request, take))
+        known, new = await announcements.announce(await request.body())
         return _json(_state(known), 201 if new else 200)
 
     @app.get("/v1/rounds/{round_id}")
