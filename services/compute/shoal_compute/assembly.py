@@ -43,6 +43,9 @@ class Service:
         """Do all that is due now."""
         await self._node.step()
 
+    def stop_waiting(self) -> None:
+        """Do nothing: a node holds no request back."""
+
     async def close(self) -> None:
         """End the work in progress and let go of connections, threads and the database."""
         await self._node.close()

@@ -1,62 +1,9 @@
-"""`python -m shoal_trainer`: reads the environment and the clock, and runs a trainer."""
+"""`python -m shoal_trainer`: runs a trainer until it is told to stop."""
 
-import asyncio
-import os
-from datetime import UTC, datetime
-from typing import Final
+from functools import partial
 
-from shoal_hosting.data_directory import hold_data_directory
-from shoal_hosting.logs import configure_logs
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.party import load_party, read_pin
-from shoal_hosting.security import StartupRefused, server_tls, startup_of
-from shoal_hosting.serving import serve, step_for_ever
-from shoal_hosting.settings import read_settings
-from shoal_protocol.errors import StorageUnavailable
-from shoal_trainer.assembly import Service, assemble
-from shoal_trainer.settings import Settings
-
-_TICK_SECONDS: Final = 0.5
-
-
-def main() -> None:
-    """Run a trainer until it is told to stop."""
-    with startup_of("shoal-trainer"):
-        settings = read_settings(Settings, "SHOAL_", os.environ)
-        configure_logs(level=settings.log_level)
-        party = load_party(settings.party)
-        hold_data_directory(settings.data)
-        book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
-        try:
-            service = assemble(
-                party=party,
-                book=book,
-                data_directory=settings.data,
-                database_url=settings.database_url,
-                clock=lambda: datetime.now(UTC),
-                long_polls=True,
-            )
-        except StorageUnavailable as error:
-            raise StartupRefused("the database cannot be used: is it full, locked or away?") from (
-                error
-            )
-        certificate = book.current.manifest.trainer.certificate
-        serve(
-            service.app,
-            host=settings.host,
-            port=settings.port,
-            tls=server_tls(party.tls_certificate, party.tls_key, certificate),
-            work=lambda: _work(service),
-            on_stop=service.stop_waiting,
-        )
-
-
-async def _work(service: Service) -> None:
-    try:
-        await step_for_ever(service.step, service.wake, tick_seconds=_TICK_SECONDS)
-    finally:
-        await asyncio.shield(service.close())
-
+from shoal_hosting.service import run_service
+from shoal_trainer.assembly import assemble
 
 if __name__ == "__main__":
-    main()
+    run_service("trainer", partial(assemble, long_polls=True), tick_seconds=0.5)
