@@ -1,0 +1,130 @@
+"""Runs one of the manifest's services as a process: its settings, keys and data, then its work.
+
+It reads the environment and the clock, once and here, and knows nothing of rounds and jobs.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp
+
+from shoal_hosting.data_directory import hold_data_directory
+from shoal_hosting.logs import configure_logs
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.security import StartupRefused, server_tls, startup_of
+from shoal_hosting.serving import serve, step_for_ever
+from shoal_hosting.settings import read_settings
+from shoal_protocol.errors import StorageUnavailable, UnknownManifest
+
+
+class ServiceSettings(BaseModel):
+    """Read once, from the variables `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    party: Path = Field(description="the directory with this party's keys, card and pin")
+    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
+    data: Path = Field(description="a directory on durable storage, for this service alone")
+    host: str = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(ge=0, le=65_535, description="the port to listen on")
+    database_url: str | None = Field(
+        default=None, description="a PostgreSQL URL; without it, an SQLite file in the directory"
+    )
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+
+
+class Service(Protocol):
+    """What a service's `assemble` returns: an application to serve, and work to do beside it."""
+
+    @property
+    def app(self) -> ASGIApp:
+        """Return the application."""
+
+    @property
+    def wake(self) -> asyncio.Event:
+        """Return the event that is set when there is work."""
+
+    async def step(self) -> None:
+        """Do all that is due now."""
+
+    def stop_waiting(self) -> None:
+        """Answer the requests that are held back, for the service is about to stop."""
+
+    async def close(self) -> None:
+        """Let go of connections, threads and the database."""
+
+
+class Assemble(Protocol):
+    """Puts a service together; starts nothing."""
+
+    def __call__(
+        self,
+        *,
+        party: Party,
+        book: ManifestBook,
+        data_directory: Path,
+        database_url: str | None,
+        clock: Callable[[], datetime],
+    ) -> Service:
+        """Return the service over what is on file."""
+
+
+def run_service(
+    role: Literal["compute", "aggregator", "trainer"], assemble: Assemble, *, tick_seconds: float
+) -> None:
+    """Run a service until it is told to stop; it steps at least every `tick_seconds`.
+
+    Raises:
+        SystemExit: with status 78 and one line on standard error, if it cannot start.
+    """
+    with startup_of(f"shoal-{role}"):
+        settings = read_settings(ServiceSettings, "SHOAL_", os.environ)
+        configure_logs(level=settings.log_level)
+        party = load_party(settings.party)
+        if party.card.role != role:
+            raise StartupRefused(f"{settings.party} is the {party.card.role} {party.name}'s")
+        hold_data_directory(settings.data)
+        book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
+        check_party(party, book.current)
+        tls = server_tls(party.tls_certificate, party.tls_key, party.card.certificate or "")
+        service = _assembled(assemble, settings, party, book)
+        serve(
+            service.app,
+            host=settings.host,
+            port=settings.port,
+            tls=tls,
+            work=lambda: _work(service, tick_seconds),
+            on_stop=service.stop_waiting,
+        )
+
+
+def _assembled(
+    assemble: Assemble, settings: ServiceSettings, party: Party, book: ManifestBook
+) -> Service:
+    try:
+        return assemble(
+            party=party,
+            book=book,
+            data_directory=settings.data,
+            database_url=settings.database_url,
+            clock=lambda: datetime.now(UTC),
+        )
+    except StorageUnavailable as error:
+        raise StartupRefused("the database cannot be used: is it full, locked or away?") from error
+    except UnknownManifest as error:
+        raise StartupRefused(
+            "what is on file began under a manifest older than the pinned one: pin that version"
+        ) from error
+
+
+async def _work(service: Service, tick_seconds: float) -> None:
+    try:
+        await step_for_ever(service.step, service.wake, tick_seconds=tick_seconds)
+    finally:
+        await asyncio.shield(service.close())
