@@ -171,9 +171,42 @@ async def test_a_trainer_that_is_away_for_good_is_given_up(
     world: World, analyst: AsyncAnalyst, waits: list[float]
 ) -> None:
     world.scripts["trainer"] = lambda request: httpx.Response(502)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
         await analyst.submit(made(analyst))
-    assert len(waits) == async_analyst.MOST_TRIES - 1
+    assert len(waits) == async_analyst.TRIES - 1
+    assert 15.0 < sum(waits) < 25.0
+
+
+async def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer(
+    world: World, waits: list[float]
+) -> None:
+    told: list[tuple[str, int]] = []
+    world.scripts["trainer"] = lambda request: httpx.Response(502)
+
+    def notice(text: str) -> None:
+        told.append((text, len(waits)))
+
+    async with AsyncAnalyst(**arguments(world), notice=notice) as analyst:
+        with pytest.raises(Unavailable):
+            await analyst.report("1" * 64, wait_seconds=0)
+    [(text, waited)] = told
+    assert waited == 0
+    assert "https://trainer.example" in text and "trying again" in text
+
+
+async def test_a_trainer_that_is_away_longer_while_a_job_runs_is_waited_for(
+    world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
+) -> None:
+    job = await analyst.submit(made(analyst))
+    trainer.finish(job)
+    silent = iter(range(async_analyst.PATIENT_TRIES - 1))
+
+    def restarting(request: httpx.Request) -> httpx.Response:
+        return trainer(request) if next(silent, None) is None else httpx.Response(502)
+
+    world.scripts["trainer"] = restarting
+    assert (await analyst.wait(job, lambda state: None)).body.job == job
+    assert len(waits) == async_analyst.PATIENT_TRIES - 1
 
 
 async def test_a_refusal_says_why(world: World, analyst: AsyncAnalyst) -> None:

@@ -108,7 +108,7 @@ async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) ->
     for _ in range(10):
         with pytest.raises(Unavailable):
             await peer.get("/")
-        with pytest.raises(Unavailable, match="peace"):
+        with pytest.raises(Unavailable, match="trying again"):
             await peer.get("/")  # does not reach the network
         pauses.append(peer.seconds_until_due)
         world.clock.pass_seconds(pauses[-1])

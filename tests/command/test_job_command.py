@@ -15,6 +15,8 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from typer.testing import CliRunner, Result
 
+from shoal_client import async_analyst
+from shoal_client.analyst import Job
 from shoal_client.command import app
 from shoal_client.task_files import read_task_file
 from shoal_hosting.manifest_book import ManifestBook
@@ -167,11 +169,26 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         await step()
         ended = await shoal("job", "watch", job, *trial.who, status=5)
         assert "failed: 0 joined" in ended.stdout
-        assert "the job has no posterior" in ended.stderr
+        assert "0 clients joined, 25 are needed. Ask the data holders" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
         assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
             "entries": []
         }
+
+
+async def test_an_interrupted_wait_says_that_the_job_goes_on(trial, monkeypatch) -> None:
+    def interrupted(self: Job, progress: object = None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "wait", interrupted)
+    async with trainer_of(trial):
+        submitted = await shoal("job", "submit", "--wait", *trial.who, trial.task, status=6)
+        listed = await shoal("job", "list", *trial.who, "--json")
+        [job] = json.loads(listed.stdout)["jobs"]
+        watched = await shoal("job", "watch", job["job"], "--json", *trial.who, status=6)
+    again = f"shoal job watch {job['job']} {' '.join(trial.who)}"
+    for result in (submitted, watched):
+        assert "the job goes on" in result.stderr and again in result.stderr
 
 
 async def test_a_job_beyond_the_policy_is_refused_with_the_trainers_reason(trial) -> None:
@@ -219,7 +236,7 @@ def test_the_example_of_a_task_file_is_one(tmp_path) -> None:
         "body_mass_index",
         "systolic_pressure",
     ]
-    assert (file.privacy.epsilon, file.population.maximum, file.deadlines.grace) == (1.0, 800, 300)
+    assert (file.privacy.epsilon, file.population.maximum, file.deadlines.grace) == (1.0, 600, 120)
 
 
 def test_an_id_that_is_none_never_reaches_a_url(trial) -> None:
@@ -237,11 +254,28 @@ def test_a_party_without_a_pin_trusts_nobody(trial) -> None:
 
 
 def test_a_trainer_that_does_not_answer_is_one_line(trial) -> None:
+    port = trial.listener.getsockname()[1]
     trial.listener.close()
     result = run("job", "list", *trial.who)
     assert result.exit_code == 4
     assert "could not be reached" in result.stderr
+    assert f"https://127.0.0.1:{port} does not answer" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_submission_that_nobody_answers_is_given_up_after_a_word(trial, monkeypatch) -> None:
+    async def sleep(seconds: float) -> None:
+        return
+
+    port = trial.listener.getsockname()[1]
+    trial.listener.close()
+    monkeypatch.setattr(async_analyst.asyncio, "sleep", sleep)
+    result = run("job", "submit", *trial.who, trial.task)
+    assert result.exit_code == 4
+    told, ended = result.stderr.splitlines()
+    silent = f"the trainer at https://127.0.0.1:{port} does not answer"
+    assert told == f"Warning: {silent}; trying again"
+    assert f"could not be reached: {silent}" in ended
 
 
 async def test_a_trainer_with_another_certificate_is_not_asked(trial) -> None:

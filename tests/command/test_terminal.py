@@ -48,6 +48,10 @@ def a_round(phase: str, seconds: float) -> dict[str, object]:
 def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
     assert "in 2 h 3 min" in shown(phase="enrolling")
     assert "in 2 h" not in shown(phase="running")
+    until = {"join_deadline": NOW + timedelta(minutes=10), "now": NOW}
+    assert one_line(state(phase="enrolling"), **until) == (
+        "enrolling: 1,200 joined; joining is open until 2026-05-01 12:10:00 UTC (in 10 min 0 s)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,7 @@ def test_a_failed_job_shows_its_reason() -> None:
 
 def test_every_phase_of_a_job_has_a_line() -> None:
     for phase in JobPhase:
-        assert one_line(state(phase=phase)).startswith(phase.value)
+        assert one_line(state(phase=phase), join_deadline=NOW, now=NOW).startswith(phase.value)
     assert "round 1 frozen" in one_line(state(rounds=[a_round("frozen", 1)]))
 
 

@@ -17,7 +17,7 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal_client.async_analyst import AsyncAnalyst, JobState, Progress
+from shoal_client.async_analyst import AsyncAnalyst, JobState, Notice, Progress, unheard
 from shoal_client.clock import Clock, system_clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
@@ -42,6 +42,7 @@ class Analyst:
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         transport: httpx.AsyncBaseTransport | None = None,
+        notice: Notice = unheard,
     ) -> None:
         self._connect: Connect = lambda: AsyncAnalyst(
             name=name,
@@ -50,11 +51,20 @@ class Analyst:
             clock=clock,
             random_bytes=random_bytes,
             transport=transport,
+            notice=notice,
         )
 
     @classmethod
-    def open(cls, party: str | PathLike[str], consortium: str | PathLike[str]) -> "Analyst":
+    def open(
+        cls,
+        party: str | PathLike[str],
+        consortium: str | PathLike[str],
+        *,
+        notice: Notice = unheard,
+    ) -> "Analyst":
         """Open an analyst's party directory and the consortium's public directory.
+
+        `notice` is told when the trainer does not answer and is asked again.
 
         Raises:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
@@ -62,7 +72,7 @@ class Analyst:
         directory = Path(party)
         identity = load_party(directory)
         book = ManifestBook.open(Path(consortium), read_pin(directory), directory)
-        return cls(name=identity.name, key=identity.signing_key, book=book)
+        return cls(name=identity.name, key=identity.signing_key, book=book, notice=notice)
 
     def submit(
         self,

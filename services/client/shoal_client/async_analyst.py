@@ -22,7 +22,8 @@ from shoal_protocol.sharing import RandomBytes
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
-MOST_TRIES: Final = 8
+TRIES: Final = 6  # over about 20 seconds
+PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
 
 
 class JobRefused(Exception):
@@ -54,6 +55,11 @@ class JobState(pydantic.BaseModel):
 
 
 Progress = Callable[[JobState], None]
+Notice = Callable[[str], None]
+
+
+def unheard(notice: str) -> None:
+    """Leave a notice unheard."""
 
 
 class AsyncAnalyst:
@@ -68,7 +74,10 @@ class AsyncAnalyst:
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         transport: httpx.AsyncBaseTransport | None = None,
+        notice: Notice = unheard,
     ) -> None:
+        """Connect to the trainer; `notice` is told, once a request, that it does not answer."""
+        self._notice = notice
         self._name = name
         self._key = key
         self._book = book
@@ -132,15 +141,15 @@ class AsyncAnalyst:
             raise JobRefused(answer.reason)
         return request.digest
 
-    async def state(self, job: str) -> JobState:
-        """Return what the trainer says of a job.
+    async def state(self, job: str, *, tries: int = TRIES) -> JobState:
+        """Return what the trainer says of a job; give up after `tries` without an answer.
 
         Raises:
             JobFailed: the trainer does not know it.
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: its answer is not a job's state.
         """
-        answer = await self._insist(lambda: self._trainer.get(f"/v1/jobs/{job}"))
+        answer = await self._insist(lambda: self._trainer.get(f"/v1/jobs/{job}"), tries)
         if answer.is_refusal:
             raise JobFailed(answer.reason)
         try:
@@ -148,7 +157,9 @@ class AsyncAnalyst:
         except pydantic.ValidationError as error:
             raise MalformedDocument(describe(error, JobState)) from None
 
-    async def report(self, job: str, *, wait_seconds: int) -> Signed[PosteriorReport] | None:
+    async def report(
+        self, job: str, *, wait_seconds: int, tries: int = TRIES
+    ) -> Signed[PosteriorReport] | None:
         """Return the trainer's signed report, verified; None if there is none yet.
 
         The trainer holds its answer back for up to `wait_seconds` while there is none.
@@ -159,7 +170,7 @@ class AsyncAnalyst:
             ProtocolError: the report is not the trainer's, or is of another job.
         """
         path = f"/v1/jobs/{job}/result"
-        answer = await self._insist(lambda: self._trainer.get(path, wait=wait_seconds))
+        answer = await self._insist(lambda: self._trainer.get(path, wait=wait_seconds), tries)
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
@@ -178,24 +189,34 @@ class AsyncAnalyst:
         """
         last = None
         while True:
-            state = await self.state(job)
+            state = await self.state(job, tries=PATIENT_TRIES)
             if state != last:
                 progress(state)
                 last = state
             if state.phase is JobPhase.FAILED:
                 raise JobFailed(state.reason or "the trainer gives no reason")
             finished = state.phase is JobPhase.FINISHED
-            signed = await self.report(job, wait_seconds=0 if finished else POLL_SECONDS)
+            seconds = 0 if finished else POLL_SECONDS
+            signed = await self.report(job, wait_seconds=seconds, tries=PATIENT_TRIES)
             if signed is not None:
                 if not finished:
                     progress(await self.state(job))
                 return signed
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
 
-    async def _insist(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
-        for _ in range(MOST_TRIES - 1):
+    async def _insist(self, request: Callable[[], Awaitable[Answer]], tries: int = TRIES) -> Answer:
+        for tried in range(tries - 1):
             try:
                 return await request()
             except Unavailable:
+                if not tried:
+                    self._notice(f"{self._silent_trainer}; trying again")
                 await asyncio.sleep(self._trainer.seconds_until_due)
-        return await request()
+        try:
+            return await request()
+        except Unavailable as error:
+            raise Unavailable(f"{self._silent_trainer}: {error}") from error
+
+    @property
+    def _silent_trainer(self) -> str:
+        return f"the trainer at {self._trainer.url} does not answer"

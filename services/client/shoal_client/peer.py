@@ -131,6 +131,7 @@ class Peer:
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:
         self.name = party.name
+        self.url = party.url
         self._clock = clock
         self._random_bytes = random_bytes
         self._client = pinned_client(party.certificate, base_url=party.url, transport=transport)
@@ -177,7 +178,7 @@ class Peer:
 
     async def _request(self, method: str, path: str, **request: Any) -> Answer:
         if not self.is_due:
-            raise Unavailable(f"{self.name} is being left in peace")
+            raise Unavailable(f"{self.name} does not answer yet; trying again")
         try:
             async with self._client.stream(method, path, **request) as response:
                 body = await _bounded(response)

@@ -29,14 +29,14 @@ delta = 1e-6
 dropouts = 20
 colluders = 10
 
-[population]
-minimum = 500
-maximum = 800
+[population]                   # the round starts as soon as `maximum` clients have joined, or
+minimum = 500                  # when `join` has passed and at least `minimum` have: set `maximum`
+maximum = 600                  # to the number of clients that you expect
 
 [deadlines]                    # seconds
-join = 3600                    # from the submission, for clients to join
-round = 600                    # from a round's announcement, for uploads
-grace = 300                    # from there, for the services, until they give up
+join = 600                     # from the submission, for clients to join
+round = 120                    # from a round's announcement, for uploads
+grace = 120                    # from there, for the services, until they give up
 """
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]

@@ -11,7 +11,8 @@ import pydantic
 import typer
 
 from shoal_client.analyst import Analyst
-from shoal_client.command.terminal import Refused
+from shoal_client.command.terminal import Refused, warn
+from shoal_client.peer import Unavailable
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
@@ -34,7 +35,7 @@ _ASK_WITHIN_SECONDS = 30.0
 
 def open_analyst(party: Path, consortium: Path) -> Analyst:
     """Return the analyst whose directory this is."""
-    return Analyst.open(party, consortium)
+    return Analyst.open(party, consortium, notice=warn)
 
 
 def open_book(party: Path, consortium: Path) -> ManifestBook:
@@ -66,7 +67,7 @@ def ask(
 
     Raises:
         Refused: the service answered with a problem, or with something else.
-        httpx.TransportError: it did not answer.
+        Unavailable: it did not answer.
     """
     value = _get(certificate, url, path, token, query)
     try:
@@ -84,14 +85,18 @@ def _get(certificate: str, url: str, path: str, token: str | None, query: dict[s
         ) as client:
             return await client.get(path, params=query, headers=headers)
 
-    return json_of(asyncio.run(answer()))
+    try:
+        return json_of(asyncio.run(answer()))
+    except httpx.TransportError as error:
+        detail = str(error) or type(error).__name__
+        raise Unavailable(f"{url} does not answer: {detail}") from error
 
 
 def ask_trainer(shape: type[Shape], book: ManifestBook, path: str) -> Shape:
     """Return what the trainer answers to a GET.
 
     Raises:
-        Refused, httpx.TransportError: as `ask`.
+        Refused, Unavailable: as `ask`.
     """
     trainer = book.current.manifest.trainer
     return ask(shape, trainer.certificate, trainer.url, path)
@@ -124,7 +129,7 @@ def join_deadline(book: ManifestBook, job: str) -> datetime:
     """Return until when clients may join a job, as its analyst signed it.
 
     Raises:
-        Refused, httpx.TransportError: as `ask`.
+        Refused, Unavailable: as `ask`.
         ProtocolError: the trainer shows no request that an analyst signed for this job.
     """
     trainer = book.current.manifest.trainer

@@ -1,5 +1,8 @@
 """`shoal job`: submits a job and shows how it goes and what was learned; it trains nothing."""
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -85,11 +88,13 @@ def submit(
         else:
             say(job.id)
         return
-    if as_json:
-        _print(job.wait(), as_json=True)
-        return
-    say(f"Submitted job {job.id}")
-    _print(_watched(job, join_deadline(open_book(party, consortium), job.id)), as_json=False)
+    with _going_on(job.id, party, consortium):
+        if as_json:
+            _print(job.wait(), as_json=True)
+            return
+        say(f"Submitted job {job.id}")
+        deadline = join_deadline(open_book(party, consortium), job.id)
+        _print(_watched(job, deadline), as_json=False)
 
 
 @app.command()
@@ -107,11 +112,12 @@ def watch(
     With --json, each new state is one line of JSON and the report the last one.
     """
     handle = open_analyst(party, consortium).job(checked_id(job))
-    if as_json:
-        report = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
-        say_json_line(report.model_dump(mode="json"))
-        return
-    _print(_watched(handle, join_deadline(open_book(party, consortium), job)), as_json=False)
+    with _going_on(job, party, consortium):
+        if as_json:
+            report = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
+            say_json_line(report.model_dump(mode="json"))
+            return
+        _print(_watched(handle, join_deadline(open_book(party, consortium), job)), as_json=False)
 
 
 @app.command()
@@ -154,6 +160,19 @@ def list_jobs(
     show(table)
 
 
+@contextmanager
+def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
+    """Say, when the wait is interrupted, that the job is not."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = shlex.join(["--party", str(party), "--consortium", str(consortium)])
+        fail(
+            f"interrupted, but the job goes on; to see it: shoal job watch {job} {again}",
+            ExitStatus.NOT_YET,
+        )
+
+
 class _Progress:
     """The newest state of a job, drawn anew several times a second for its countdown."""
 
@@ -173,7 +192,9 @@ class _Progress:
 def _watched(job: Job, deadline: datetime) -> PosteriorReport:
     console = output()
     if not console.is_terminal:
-        return job.wait(lambda state: say(job_views.one_line(state)))
+        return job.wait(
+            lambda state: say(job_views.one_line(state, join_deadline=deadline, now=now()))
+        )
     progress = _Progress(deadline)
     with Live(progress, console=console, refresh_per_second=4):
         return job.wait(progress.update)

@@ -25,7 +25,7 @@ def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> Rend
     if state.population_size is not None:
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.ENROLLING:
-        head.add_row("Joining closes", _until(join_deadline, now))
+        head.add_row("Joining open until", _joining(join_deadline, now))
     if state.reason is not None:
         head.add_row("Reason", plain(state.reason))
     if not state.rounds:
@@ -39,10 +39,14 @@ def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> Rend
     return Group(head, rounds)
 
 
-def one_line(state: JobState) -> str:
+def one_line(state: JobState, *, join_deadline: datetime, now: datetime) -> str:
     """Say a job's state in one line, for output that is no terminal."""
-    rounds = ", ".join(f"round {each.number} {each.phase}" for each in state.rounds)
-    return f"{state.phase}: {state.joined:,} joined" + (f"; {rounds}" if rounds else "")
+    facts = [f"{state.phase}: {state.joined:,} joined"]
+    if state.phase is JobPhase.ENROLLING:
+        facts.append(f"joining is open until {_joining(join_deadline, now)}")
+    if state.rounds:
+        facts.append(", ".join(f"round {each.number} {each.phase}" for each in state.rounds))
+    return "; ".join(facts)
 
 
 def posterior(report: PosteriorReport) -> RenderableType:
@@ -78,6 +82,11 @@ def posterior(report: PosteriorReport) -> RenderableType:
 
 def _phase(phase: str) -> Text:
     return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
+
+
+def _joining(deadline: datetime, now: datetime) -> str:
+    """Say when joining ends at the latest: it ends sooner if as many joined as may."""
+    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({_until(deadline, now)})"
 
 
 def _until(deadline: datetime, now: datetime) -> str:

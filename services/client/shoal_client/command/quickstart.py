@@ -56,7 +56,7 @@ def quickstart(
         plan = Plan(
             consortium=name,
             compute_nodes=compute,
-            clients=_sites(clients or ["site-a=200", "site-b=200"]),
+            clients=_sites(clients or ["site-a=300", "site-b=300"]),  # for `job example`
             url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
             first_port=first_port,
             extra_hosts=san or [],
