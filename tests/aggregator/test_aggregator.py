@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from shoal_aggregator import schema
 from shoal_aggregator.assembly import Service
@@ -245,10 +246,56 @@ async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
     assert await send_sum(aggregator, SUMS[0]) == 201
     assert await send_sum(aggregator, changed_sum(1, cohort="1" * 64)) == "wrong-cohort"
     assert await send_sum(aggregator, changed_sum(1, cohort_size=12)) == "wrong-cohort"
-    assert (await aggregator.aggregator.find(ROUND)).evidence == 2
+    assert (await aggregator.aggregator.find(ROUND)).evidence == 1
     clock.advance(91)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+
+
+async def rows_of_evidence(service: Service) -> list[tuple[object, ...]]:
+    columns = schema.evidence.c
+    kept = select(columns.party, columns.kind, columns.document).order_by(columns.party)
+    rows = await service.storage.run(lambda db: db.execute(kept.order_by(columns.kind)).all())
+    return [tuple(row) for row in rows]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_one_nodes_key_cannot_fill_the_disk_with_evidence(
+    aggregator: Service, is_over: bool
+) -> None:
+    await announced(aggregator)
+    for encoded in SUMS:
+        await send_sum(aggregator, encoded)
+    if is_over:
+        await aggregator.step()
+    lies = [
+        changed_sum(1, values=encode_uint64(np.full(examples.DIMENSION, n, np.uint64)))
+        for n in range(5)
+    ]
+    codes = ("holdings_missing", "votes_missing", "misconduct")
+    for lie in lies:
+        assert await send_sum(aggregator, lie) == "conflicting-document"
+    for code in codes:
+        path = f"{ROUND_PATH}/abandonments"
+        assert await post(aggregator, path, give_up(1, code)) == "conflicting-document"
+    assert await rows_of_evidence(aggregator) == [
+        ("compute-1", "abandonment", give_up(1, codes[0])),
+        ("compute-1", "partial_sum", lies[0]),
+    ]
+    assert (await get(aggregator, "/result"))[0] == (200 if is_over else 202)
+
+
+async def test_a_node_that_ended_a_round_cannot_fill_the_disk_either(
+    aggregator: Service,
+) -> None:
+    await announced(aggregator)
+    path = f"{ROUND_PATH}/abandonments"
+    codes = ("holdings_missing", "votes_missing", "misconduct", "cohort_too_small")
+    answers = [await post(aggregator, path, give_up(1, code)) for code in codes]
+    assert answers == [201, *["conflicting-document"] * 3]
+    assert await rows_of_evidence(aggregator) == [
+        ("compute-1", "abandonment", give_up(1, codes[1]))
+    ]
 
 
 async def test_one_nodes_abandonment_ends_the_round_for_all(aggregator: Service) -> None:

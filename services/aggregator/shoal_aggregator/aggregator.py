@@ -228,7 +228,7 @@ class Aggregator:
     def _judge(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
             log.warning(
-                "kept as evidence",
+                "contradicts what is on file",
                 round=signed.body.round,
                 party=signed.signer,
                 kind=signed.body.kind,

@@ -13,7 +13,7 @@ from sqlalchemy import (
     Table,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 metadata = MetaData()
 
@@ -61,12 +61,14 @@ results = Table(
     Column("document", LargeBinary, nullable=False),
 )
 
-# what contradicts a document on file; never served, for a second sum may say too much
+# what contradicts a document on file; never served, for a second sum may say too much. One of a
+# kind convicts its signer: by more, one key could fill the disk.
 evidence = Table(
     "evidence",
     metadata,
     _round(),
-    Column("digest", String(64), primary_key=True),
-    Column("party", String(64), nullable=False),
+    Column("party", String(64), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("digest", String(64), nullable=False),
     Column("document", LargeBinary, nullable=False),
 )

@@ -28,8 +28,8 @@ class Outcome(StrEnum):
     STORED = "stored"
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
-    CONFLICTING = "conflicting"  # another one of this party is; this one is kept as evidence
-    OTHER_COHORT = "other_cohort"  # than the first partial sum's; kept as evidence
+    CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
+    OTHER_COHORT = "other_cohort"  # than the first partial sum's; the first such is evidence
     ABANDONED = "abandoned"
 
 
@@ -267,22 +267,22 @@ def _keep_as_evidence(
         db,
         schema.evidence,
         round=signed.body.round,
-        digest=signed.digest,
         party=signed.signer,
+        kind=signed.body.kind,
+        digest=signed.digest,
         document=signed.encode(),
     )
     return outcome
 
 
 def _insert_abandonment(db: Connection, signed: Signed[Abandonment]) -> None:
-    db.execute(
-        schema.abandonments.insert().values(
-            round=signed.body.round,
-            party=signed.body.party,
-            digest=signed.digest,
-            document=signed.encode(),
-        )
+    insertion = schema.abandonments.insert().values(
+        round=signed.body.round,
+        party=signed.body.party,
+        digest=signed.digest,
+        document=signed.encode(),
     )
+    db.execute(insertion)
 
 
 def _open_rounds(
