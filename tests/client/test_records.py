@@ -57,19 +57,21 @@ def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -
     [
         ("", "is empty"),
         ("age,pressure\n", "holds no records"),
-        ("age\n1\n", "there is no column 'pressure'"),
+        ("age\n1\n", "there is no column 'pressure', only 'age'"),
+        (f"age;pressure\n{SECRET};2\n", "line 1: fields must be separated by commas"),
+        (f"age\tpressure\n{SECRET}\t2\n", "line 1: fields must be separated by commas"),
         ("age,age,pressure\n1,2,3\n", "line 1: fields 1 and 2 are the same name"),
         ("age,,pressure\n1,2,3\n", "line 1: field 2 is not a column's name"),
         (f"{SECRET},pressure\n1,2\n", "line 1: field 1 is not a column's name"),
         (f"age,pressure\n1,2\n3,{SECRET}x\n", "line 3, column 'pressure': not a number"),
-        ("age,pressure\n1,2\n3,\n", "line 3, column 'pressure': empty"),
-        ("age,pressure\n1,2\n3,  \n", "line 3, column 'pressure': empty"),
+        ("age,pressure\n1,2\n3,\n", "line 3, column 'pressure': empty; fill it in"),
+        ("age,pressure\n1,2\n3,  \n", "line 3, column 'pressure': empty; fill it in"),
         ("age,pressure\nnan,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n-inf,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n1e999,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n1_000,2\n", "line 2, column 'age': not a number"),
         (f"age,pressure\n{SECRET},2,3\n", "line 2: 3 fields, not 2"),
-        ("age,pressure\n1,2\n\n3,4\n", "line 3: 0 fields, not 2"),
+        ("age,pressure\n1,2\n\n\n3,4\n", "line 3: blank line"),
         ('"age","a\nb",pressure\n1,2,3\nx,2,3\n', "line 4, column 'age': not a number"),
         (f'age,pressure\n1,"{SECRET}"x\n', "line 2: not CSV"),
         (f'age,pressure\n1,"{SECRET}\n', "line 2: not CSV"),
@@ -88,6 +90,23 @@ def test_an_unusable_file_is_refused_by_place_and_without_values(
     assert SECRET not in str(refusal.value)
     assert "Traceback" not in str(refusal.value)
     assert refusal.value.__cause__ is None  # nothing that a log could print below it
+
+
+def test_blank_lines_at_the_end_are_no_records(write: Write) -> None:
+    assert Records.from_csv(write("age\n1\n2\n\n\n")).values.tolist() == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("name", ["records", "records.xlsx", "records.csv.gz"])
+def test_a_file_of_another_kind_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("age\n1\n")
+    with pytest.raises(ValueError, match=r"ends in \.csv or \.parquet"):
+        Records.from_file(tmp_path / name)
+
+
+def test_a_file_is_read_as_what_its_name_says(tmp_path: Path) -> None:
+    (tmp_path / "RECORDS.CSV").write_text("who,age\nx,1\nx,2\n")
+    read = Records.from_file(tmp_path / "RECORDS.CSV", ["age"], client_column="who")
+    assert read.counts.tolist() == [2]
 
 
 def test_the_representation_shows_no_values(write: Write) -> None:

@@ -61,6 +61,25 @@ class Records:
         return rows[:, _positions(self.columns, columns, "the records")]
 
     @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        columns: Sequence[str] | None = None,
+        *,
+        client_column: str | None = None,
+    ) -> "Records":
+        """Read a file of the kind that its name ends in: .csv or .parquet.
+
+        Raises:
+            ValueError, OSError, ImportError: as `from_csv` and `from_parquet`.
+        """
+        kinds = {".csv": cls.from_csv, ".parquet": cls.from_parquet}
+        read = kinds.get(Path(path).suffix.lower())
+        if read is None:
+            raise ValueError(f"{path}: a file of records ends in .csv or .parquet")
+        return read(path, columns, client_column=client_column)
+
+    @classmethod
     def from_csv(
         cls,
         path: str | PathLike[str],
@@ -71,7 +90,8 @@ class Records:
         """Read a CSV file (RFC 4180, UTF-8, a header line); `columns` None takes all columns.
 
         One row is one client's record. With `client_column`, the rows that have the same text in
-        that column are one client's, and clients come in the order of their first rows.
+        that column are one client's, and clients come in the order of their first rows. Blank
+        lines may only stand at the end.
 
         Raises:
             ValueError: the file cannot be used; the message names line and column.
@@ -84,11 +104,18 @@ class Records:
         try:
             header = next(reader, [])
             _check_header(file, header)
+            _check_separator(file, header)
             names = _chosen(header, columns, client_column)
             wanted = _positions(header, names, str(file))
             group = _positions(header, [client_column], str(file))[0] if client_column else None
-            line = reader.line_num + 1
+            line, blank = reader.line_num + 1, 0
             for row in reader:
+                if row and blank:
+                    raise ValueError(f"{file}, line {blank}: blank line")
+                if not row:
+                    blank = blank or line
+                    line = reader.line_num + 1
+                    continue
                 if len(row) != len(header):
                     raise ValueError(f"{file}, line {line}: {len(row)} fields, not {len(header)}")
                 values.append([_number(file, line, header[i], row[i]) for i in wanted])
@@ -171,6 +198,11 @@ def _check_header(file: Path, header: Sequence[str]) -> None:
             raise ValueError(f"{file}, line 1: fields {first[name]} and {number} are the same name")
 
 
+def _check_separator(file: Path, header: Sequence[str]) -> None:
+    if len(header) == 1 and any(separator in header[0] for separator in ";\t"):
+        raise ValueError(f"{file}, line 1: fields must be separated by commas; save it as CSV")
+
+
 def _chosen(
     header: Sequence[str], columns: Sequence[str] | None, client_column: str | None
 ) -> list[str]:
@@ -183,13 +215,17 @@ def _positions(header: Sequence[str], names: Sequence[str], where: str) -> list[
     position = {name: index for index, name in enumerate(header)}
     for name in names:
         if name not in position:
-            raise ValueError(f"{where}: there is no column {name!r}")
+            found = ", ".join(repr(each) for each in header)
+            raise ValueError(f"{where}: there is no column {name!r}, only {found}")
     return [position[name] for name in names]
 
 
 def _number(file: Path, line: int, column: str, text: str) -> float:
     if not text.strip():
-        raise ValueError(f"{file}, line {line}, column {column!r}: empty")
+        raise ValueError(
+            f"{file}, line {line}, column {column!r}: empty; fill it in, or leave the row out"
+            " (with its client's key, if it has one)"
+        )
     if not _is_number(text):
         raise ValueError(f"{file}, line {line}, column {column!r}: not a number")
     number = float(text)

@@ -66,7 +66,10 @@ def assemble(
     Raises:
         StartupRefused: a file is missing, broken, or does not fit the others.
     """
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupRefused(_complaint(error)) from error
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
     token = _owner_token(settings.data / TOKEN_FILE)
@@ -79,7 +82,11 @@ def assemble(
         lock = lock_keys(settings.agent_keys)
         holder = DataHolder(
             keys=read_client_keys(settings.agent_keys),
-            records=_read_records(settings, policy),
+            records=Records.from_file(  # other columns are never in this process's memory
+                settings.agent_records,
+                policy.columns,
+                client_column=settings.agent_client_column,
+            ),
             policy=policy,
             book=book,
             data_directory=settings.data,
@@ -100,7 +107,7 @@ def assemble(
 
 def _complaint(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be read: {error.strerror}"
+        return f"{error.filename} cannot be used: {error.strerror}"
     return str(error)
 
 
@@ -111,13 +118,6 @@ def _log_enrolled(enrolled: int, keys: int) -> None:
             "no client here can join a job: hand the keys' enrolment file to the consortium's "
             "authority, which enrols them and publishes the new manifest"
         )
-
-
-def _read_records(settings: Settings, policy: Policy) -> Records:
-    """Read the columns that the policy allows; others are never in this process's memory."""
-    file = settings.agent_records
-    read = Records.from_parquet if file.suffix == ".parquet" else Records.from_csv
-    return read(file, policy.columns, client_column=settings.agent_client_column)
 
 
 def _owner_token(path: Path) -> str:

@@ -39,8 +39,7 @@ def check(
     bounds = {each.name: each for each in read_task_file(task).task.columns} if task else {}
     named = [name.strip() for name in columns.split(",")] if columns else []
     wanted = list(dict.fromkeys([*named, *bounds]))
-    read = Records.from_parquet if file.suffix == ".parquet" else Records.from_csv
-    found = read(file, wanted or None, client_column=client_column)
+    found = Records.from_file(file, wanted or None, client_column=client_column)
     outside = {
         name: int(((values < bounds[name].lower) | (values > bounds[name].upper)).sum())
         for name, values in zip(found.columns, found.values.T, strict=True)
