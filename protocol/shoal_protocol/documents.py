@@ -17,6 +17,7 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
 from shoal_protocol.encoding import (
+    NAME_PATTERN,
     VERSION,
     Digest,
     canonical_json,
@@ -29,6 +30,13 @@ from shoal_protocol.errors import BadSignature, MalformedDocument, UnsupportedVe
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _SIGNER: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LARGEST_FAULT_LIST: Final = 5
+_WORDS: Final = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known setting",
+    "union_tag_invalid": "not one of the known names",  # pydantic's own text quotes the tag
+}
+_HEX_PATTERN: Final = re.compile(r"\^\[0-9a-f\]\{(\d+)\}\$")
+_FORMS: Final = {NAME_PATTERN: "1 to 63 of a-z, 0-9 and hyphens, and not begin with a hyphen"}
 
 
 class Role(StrEnum):
@@ -191,19 +199,28 @@ def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | N
     left out too: an unknown field or a key is input like any other.
     """
     names = None if sent is None else _published_names(sent)
-    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    faults = error.errors(include_url=False, include_input=False)
     texts = []
     for fault in faults[:_LARGEST_FAULT_LIST]:
-        what = fault["msg"]
-        if fault["type"] == "union_tag_invalid":  # pydantic's own text quotes the tag
-            what = "not one of the known names"
         where = ".".join(
             str(part) if names is None or isinstance(part, int) or part in names else "*"
             for part in fault["loc"]
         )
-        texts.append(f"{where or 'document'}: {what}")
+        what = _plainly(fault["type"], fault["msg"], fault.get("ctx", {}))
+        texts.append(f"{where}: {what}" if where else what)
     more = len(faults) - len(texts)
     return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+def _plainly(kind: str, message: str, context: Mapping[str, Any]) -> str:
+    """Word a fault for people who have not heard of the validator."""
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind == "string_pattern_mismatch":
+        hexadecimal = _HEX_PATTERN.fullmatch(context["pattern"])
+        digits = f"{hexadecimal[1]} lower-case hexadecimal digits" if hexadecimal else None
+        return f"should be {digits or _FORMS.get(context['pattern'], 'of another form')}"
+    return message.removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
 
 
 @cache

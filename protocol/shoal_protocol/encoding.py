@@ -20,6 +20,7 @@ from pyroaring import BitMap
 from shoal_protocol.errors import MalformedDocument
 
 VERSION: Final = 1
+NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
 MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
@@ -137,7 +138,7 @@ BoxKeyHex = Annotated[str, _hex_type(32)]
 SignatureHex = Annotated[str, _hex_type(64)]
 NonceHex = Annotated[str, _hex_type(16)]
 Base64 = Annotated[str, AfterValidator(_refuse_loose_base64)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 
 def encode_clients(clients: Iterable[int] | BitMap) -> str:

@@ -76,7 +76,9 @@ def check_job(request: JobRequest, policy: Policy) -> None:
             f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
         )
     if not fits_budget(spent_mu=request.privacy.mu, budget_mu=policy.maximum_mu):
-        raise RefusedJob("epsilon and delta exceed what the policy allows for one client")
+        asked = f"epsilon {request.privacy.epsilon:g} at delta {request.privacy.delta:g}"
+        allowed = f"epsilon {policy.maximum_epsilon:g} at delta {policy.delta:g}"
+        raise RefusedJob(f"{asked} exceeds what the policy allows one client: {allowed}")
     if request.round_seconds + request.grace_seconds > policy.maximum_round_seconds:
         raise RefusedJob(
             f"round_seconds + grace_seconds may be at most {policy.maximum_round_seconds}"

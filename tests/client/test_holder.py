@@ -109,7 +109,8 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     [
         ({"analysts": ()}, "the analyst is not among"),
         ({"columns": ("age",)}, "the column 'pressure'"),
-        ({"maximum_epsilon": 0.5}, "epsilon and delta"),
+        ({"maximum_epsilon": 0.5}, "epsilon 1 at delta 1e-06 exceeds what this data holder"),
+        ({"maximum_epsilon": 0.5}, "allows one client: epsilon 0.5 at delta 1e-06"),
         ({"minimum_population": 11}, "minimum_population"),
     ],
 )
@@ -185,6 +186,18 @@ async def test_clients_with_more_records_than_the_job_takes_do_not_join(world: W
     await holder.close()
 
 
+async def test_when_no_client_can_join_the_reasons_are_counted(world: World) -> None:
+    starts = np.array([0, CLIENTS - 2, CLIENTS - 1, CLIENTS])
+    world.records = Records(COLUMNS, world.records.values, starts)
+    keys = [world.keys[0], *(SigningKey(bytes([251, n]) * 16) for n in range(2))]
+    holder = world.holder(keys=keys)
+    request = world.submit()
+    await holder.step()
+    reason = (await holder.status()).refused[request.digest]
+    assert "1 of 3 keys are enrolled, 0 of these have at most 1 records, 1 have budget" in reason
+    await holder.close()
+
+
 async def test_clients_that_are_not_on_the_roster_do_not_join(world: World) -> None:
     keys = [SigningKey(b"s" * 32), *world.keys[1:]]
     holder = world.holder(keys=keys)
@@ -200,7 +213,7 @@ async def test_the_budget_holds_over_jobs_that_run_at_the_same_time(world: World
     first, second = world.submit(), world.submit()
     await holder.step()
     assert first.digest in world.trainer.joined
-    assert "within its budget" in (await holder.status()).refused[second.digest]
+    assert "0 have budget left for epsilon 1 at" in (await holder.status()).refused[second.digest]
     await holder.close()
 
 

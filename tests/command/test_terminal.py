@@ -75,7 +75,9 @@ def test_a_failed_job_shows_its_reason() -> None:
 def test_every_phase_of_a_job_has_a_line() -> None:
     for phase in JobPhase:
         assert one_line(state(phase=phase), join_deadline=NOW, now=NOW).startswith(phase.value)
-    assert "round 1 frozen" in one_line(state(rounds=[a_round("frozen", 1)]))
+    assert "round 1 frozen" in one_line(
+        state(rounds=[a_round("frozen", 1)]), join_deadline=NOW, now=NOW
+    )
 
 
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:

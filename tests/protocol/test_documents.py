@@ -2,7 +2,7 @@
 
 import json
 import traceback
-from typing import Any
+from typing import Any, Self
 
 import pydantic
 import pytest
@@ -12,7 +12,7 @@ from nacl.signing import SigningKey
 
 from shoal_protocol import attestations, jobs, manifest, rounds
 from shoal_protocol.documents import Document, Signed, decode, describe, sign
-from shoal_protocol.encoding import canonical_json, sha256
+from shoal_protocol.encoding import Digest, Name, canonical_json, sha256
 from shoal_protocol.errors import (
     BadSignature,
     MalformedDocument,
@@ -271,9 +271,40 @@ def test_names_that_a_peer_made_up_are_not_told_but_our_own_are() -> None:
     told = describe(refusal.value, Outer)
     assert MARKER not in told
     assert "inner.depth: " in told
-    assert "inner.*: Extra inputs are not permitted" in told
+    assert "inner.*: is not a known setting" in told
     assert "table.*.depth: " in told
     assert f"inner.{MARKER}: " in describe(refusal.value)  # for a file of one's own
+
+
+class Named(pydantic.BaseModel):
+    name: Name
+    key: Digest
+    count: int = pydantic.Field(ge=2)
+
+    @pydantic.model_validator(mode="after")
+    def _sensible(self) -> Self:
+        raise ValueError("the count is silly")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "the count is silly"),
+        ({"name": f"{MARKER} X"}, "name: should be 1 to 63 of a-z, 0-9 and hyphens"),
+        ({"key": MARKER}, "key: should be 64 lower-case hexadecimal digits"),
+        ({"count": 1}, "count: should be greater than or equal to 2"),
+        ({"count": None}, "count: should be a valid integer"),
+    ],
+)
+def test_faults_are_told_in_plain_words_and_without_the_value(changes, told) -> None:
+    good = {"name": "ada", "key": "ab" * 32, "count": 3}
+    with pytest.raises(pydantic.ValidationError) as refusal:
+        Named.model_validate(good | changes)
+    assert describe(refusal.value).startswith(told)
+    assert MARKER not in describe(refusal.value)
+    with pytest.raises(pydantic.ValidationError) as refusal:
+        Named.model_validate({"name": "ada", "key": "ab" * 32})
+    assert describe(refusal.value) == "count: is missing"
 
 
 def test_a_changed_copy_has_a_digest_of_its_own() -> None:

@@ -77,14 +77,23 @@ class Enrolment:
         )
         committed = await self._background.disk(State.committed)
         most_records, mu = request.task.records_per_client, request.privacy.mu
+        positions = sorted(site.positions().items())
+        small = {here for _, here in positions if site.records.counts[here] <= most_records}
+        solvent = {
+            here
+            for client, here in positions
+            if site.policy.affords(committed.get(client, 0.0), mu)
+        }
         joining = [
-            (client, site.keys[position])
-            for client, position in sorted(site.positions().items())
-            if site.records.counts[position] <= most_records
-            and site.policy.affords(committed.get(client, 0.0), mu)
+            (client, site.keys[here]) for client, here in positions if here in small & solvent
         ]
         if not joining:
-            raise RefusedJob("no client here is enrolled, within its budget and has few records")
+            raise RefusedJob(
+                f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
+                f"{len(small)} of these have at most {most_records} records, {len(solvent)} have "
+                f"budget left for epsilon {request.privacy.epsilon:g} at delta "
+                f"{request.privacy.delta:g}"
+            )
         joins = await self._background.work(sign_joins, request.manifest, job, joining)
         declined = len(site.keys) - len(joining)
         await self._background.disk(

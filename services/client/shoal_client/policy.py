@@ -75,7 +75,9 @@ class Policy(Model):
         if request.privacy.colluders < self.minimum_colluders:
             return f"colluders is below this data holder's {self.minimum_colluders}"
         if not self.affords(0.0, request.privacy.mu):
-            return "epsilon and delta exceed what this data holder allows for one client"
+            asked = f"epsilon {request.privacy.epsilon:g} at delta {request.privacy.delta:g}"
+            allowed = f"epsilon {self.maximum_epsilon:g} at delta {self.delta:g}"
+            return f"{asked} exceeds what this data holder allows one client: {allowed}"
         return None
 
     def query_refusal(self, query: Query) -> str | None:
