@@ -39,7 +39,7 @@ from shoal_protocol.sharing import Share
 log = structlog.get_logger()
 
 # How long a step waits for work that makes no progress, such as a peer that does not answer.
-_PATIENCE_SECONDS: Final = 0.25
+PATIENCE_SECONDS: Final = 0.25
 
 
 class Node:
@@ -102,7 +102,7 @@ class Node:
         try:
             done, _ = await asyncio.wait(
                 {*self._jobs.values(), news},
-                timeout=_PATIENCE_SECONDS,
+                timeout=PATIENCE_SECONDS,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
