@@ -42,6 +42,16 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
     """
     router = APIRouter()
     judging = asyncio.Lock()
+    encoding = asyncio.Lock()
+    latest: dict[str, bytes] = {}  # the bundle asked for last: a large roster takes long to encode
+
+    async def encoded(consortium: Consortium) -> Response:
+        async with encoding:
+            if consortium.digest not in latest:
+                content = await run_in_threadpool(bundle, consortium)
+                latest.clear()
+                latest[consortium.digest] = content
+            return Response(latest[consortium.digest], media_type="application/json")
 
     def accept(body: bytes) -> Consortium:
         try:
@@ -51,11 +61,11 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
 
     @router.get("/v1/manifest")
     async def show_manifest() -> Response:
-        return Response(bundle(book.current), media_type="application/json")
+        return await encoded(book.current)
 
     @router.get("/v1/manifests/{sequence}")
     async def show_version(sequence: int) -> Response:
-        return Response(bundle(book.version(sequence)), media_type="application/json")
+        return await encoded(book.version(sequence))
 
     @router.put("/v1/manifest")
     async def put_manifest(request: Request) -> dict[str, Any]:
