@@ -23,7 +23,7 @@ def main() -> None:
             own = certificate.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
             raise StartupRefused(
-                f"{certificate} is missing or no PEM file: provide the agent's certificate"
+                f"{certificate} is missing or no PEM file: `shoal agent new` makes it"
             ) from None
         # an agent is no party of the manifest, so its owner's file is what its peers pin
         tls = server_tls(certificate, key, own)
