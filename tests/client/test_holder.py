@@ -26,10 +26,10 @@ from shoal_client.records import Records
 from shoal_client.state import State
 from shoal_client.status import HolderStatus, RoundStatus
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import bundle
 from shoal_protocol import envelope
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.queries import Column, SecondMoments
 from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem

@@ -10,8 +10,8 @@ from nacl.signing import SigningKey
 from shoal_client.parties import next_manifest
 from shoal_client.party_files import read_signing_key
 from shoal_client.records import Records
-from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest_bundle import bundle
 from tests.simulated.audit import audit
 from tests.simulated.trust import COLUMNS, SITES, Trust
 from tests.simulation import Federation

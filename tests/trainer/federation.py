@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -26,6 +25,7 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
+from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec

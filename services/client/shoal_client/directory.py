@@ -1,16 +1,13 @@
 """The peers of the manifest in force, and how a newer manifest comes in; trusts its chain only."""
 
-import base64
-import binascii
-
 import httpx
 
 from shoal_client.clock import Clock
 from shoal_client.peer import NOT_FOUND, OK, Peer
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.manifest_bundle import unbundle
 from shoal_protocol.sharing import RandomBytes
 
 
@@ -77,13 +74,4 @@ class Directory:
                 return
             if answer.status != OK:
                 raise MalformedDocument("the trainer shows no manifest")
-            self._book.accept(*_unbundled(answer.json()))
-
-
-def _unbundled(bundle: object) -> tuple[bytes, bytes]:
-    if not isinstance(bundle, dict) or bundle.keys() != {"manifest", "roster"}:
-        raise MalformedDocument("a manifest comes with its roster")
-    try:
-        return canonical_json(bundle["manifest"]), base64.b64decode(bundle["roster"], validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        raise MalformedDocument("a manifest comes with its roster") from None
+            self._book.accept(*unbundle(answer.body))

@@ -1,36 +1,17 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
 import asyncio
-import base64
-import binascii
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.encoding import canonical_json, parse_canonical_json
-from shoal_protocol.errors import MalformedDocument, StorageUnavailable
+from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest_bundle import bundle, unbundle
 
 MANIFEST_LIMIT_BYTES: Final = 128 << 20  # with the roster: 43 bytes for each enrolled client
-
-
-def bundle(consortium: Consortium) -> bytes:
-    """Return the body that hands a manifest version with its roster to a service."""
-    roster = base64.b64encode(consortium.roster.encode()).decode()
-    return canonical_json({"manifest": consortium.signed_manifest.to_json(), "roster": roster})
-
-
-def _unbundle(body: bytes) -> tuple[bytes, bytes]:
-    value: Any = parse_canonical_json(body)
-    if not isinstance(value, dict) or value.keys() != {"manifest", "roster"}:
-        raise MalformedDocument("the body has the fields manifest and roster")
-    try:
-        roster = base64.b64decode(value["roster"], validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise MalformedDocument("roster must be base64") from error
-    return canonical_json(value["manifest"]), roster
 
 
 def manifest_routes(book: ManifestBook) -> APIRouter:
@@ -55,7 +36,7 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
 
     def accept(body: bytes) -> Consortium:
         try:
-            return book.accept(*_unbundle(body))
+            return book.accept(*unbundle(body))
         except OSError as error:
             raise StorageUnavailable("the manifest could not be stored") from error
 

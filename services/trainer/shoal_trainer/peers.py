@@ -12,9 +12,9 @@ from typing import Any, Final
 import httpx
 
 from shoal_hosting.connections import pinned_client
-from shoal_hosting.manifest_routes import bundle
 from shoal_protocol.errors import RefusedResult
 from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.rounds import LARGEST_DIMENSION, RoundSpec
 from shoal_trainer.jobs import refusal_text
 

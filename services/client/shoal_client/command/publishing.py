@@ -1,7 +1,6 @@
 """Handing manifest versions to services over HTTPS; it signs nothing and reads no file."""
 
 import asyncio
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +9,8 @@ import httpx
 from shoal_client.command.connection import json_of
 from shoal_client.command.terminal import Refused
 from shoal_hosting.connections import pinned_client
-from shoal_protocol.encoding import canonical_json
 from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.manifest_bundle import bundle
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -64,7 +63,5 @@ async def _publish(
 
 
 async def _put(client: httpx.AsyncClient, version: Consortium) -> httpx.Response:
-    roster = base64.b64encode(version.roster.encode()).decode()
-    body = canonical_json({"manifest": version.signed_manifest.to_json(), "roster": roster})
-    headers = {"Content-Type": "application/json"}
+    body, headers = bundle(version), {"Content-Type": "application/json"}
     return await client.put("/v1/manifest", content=body, headers=headers, timeout=_TIMEOUT_SECONDS)
