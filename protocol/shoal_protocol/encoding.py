@@ -135,7 +135,6 @@ Timestamp = Annotated[
 Digest = Annotated[str, _hex_type(32)]
 VerifyKeyHex = Annotated[str, _hex_type(32)]
 BoxKeyHex = Annotated[str, _hex_type(32)]
-SignatureHex = Annotated[str, _hex_type(64)]
 NonceHex = Annotated[str, _hex_type(16)]
 Base64 = Annotated[str, AfterValidator(_refuse_loose_base64)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]

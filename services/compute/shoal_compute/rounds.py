@@ -100,7 +100,7 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
     intake = Intake(
         round_id=stored.id,
         manifest=spec.manifest,
-        node=spec.compute_nodes.index(party.name),
+        node=consortium.node_index(party.name),
         nodes=len(spec.compute_nodes),
         dimension=spec.dimension,
         population=spec.clients(),

@@ -20,8 +20,7 @@ from shoal_protocol.documents import Signed, decode
 from shoal_protocol.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.rounds import RoundSpec
 
-Attestation = Holdings | Vote | PartialSum | Abandonment
-SignedAttestation = Signed[Any]  # of an Attestation
+SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)
 
 

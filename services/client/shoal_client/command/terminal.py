@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import IntEnum
-from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import httpx
@@ -51,7 +50,6 @@ class ExitStatus(IntEnum):
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-ExistingDirectory = Annotated[Path, typer.Argument(exists=True, file_okay=False)]
 
 
 def now() -> datetime:
