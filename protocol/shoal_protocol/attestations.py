@@ -1,7 +1,7 @@
 """What Compute nodes and the aggregator attest of a round: holdings, votes, sums and its end."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -104,9 +104,9 @@ class Abandonment(RoundDocument):
     reason: AbandonmentReason
 
 
-def cohort_of(holdings: Sequence[Holdings]) -> BitMap:
-    """Return the clients whose shares all nodes hold."""
-    return BitMap.intersection(*(each.held() for each in holdings))
+def cohort_of(held: Iterable[BitMap]) -> BitMap:
+    """Return the clients whose shares all nodes hold, from what each node holds."""
+    return BitMap.intersection(*held)
 
 
 def cohort_digest(round_id: str, cohort: Iterable[int]) -> str:

@@ -46,7 +46,7 @@ def holdings(clients: set[int], node: int = 0) -> Holdings:
 
 @given(st.lists(client_sets, min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_the_cohort_is_the_intersection_in_whatever_order_holdings_arrive(sets, random) -> None:
-    frozen = [holdings(clients, node) for node, clients in enumerate(sets)]
+    frozen = [holdings(clients, node).held() for node, clients in enumerate(sets)]
     expected = set.intersection(*sets)
     assert set(cohort_of(frozen)) == expected
     random.shuffle(frozen)

@@ -9,7 +9,7 @@ from datetime import datetime
 from pyroaring import BitMap
 
 from shoal_compute.rounds import Round
-from shoal_protocol.attestations import AbandonmentReason, cohort_digest
+from shoal_protocol.attestations import AbandonmentReason, cohort_digest, cohort_of
 from shoal_protocol.phases import FINISHED, Phase
 
 
@@ -93,7 +93,7 @@ def _towards_agreement(known: Round) -> Decision | None:
     spec = known.spec.body
     if len(known.holdings) < len(spec.compute_nodes):
         return None
-    cohort = BitMap.intersection(*known.holdings.values())
+    cohort = cohort_of(known.holdings.values())
     if known.own not in known.votes:
         if len(cohort) < spec.minimum_cohort:
             return GiveUp(AbandonmentReason(code="cohort_too_small"))
