@@ -13,12 +13,11 @@ from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import UnknownRound
-from shoal_protocol.rounds import LARGEST_DIMENSION
+from shoal_protocol.rounds import LARGEST_DIMENSION, LARGEST_SPEC_BYTES
 
 JSON: Final = "application/json"
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
-SPEC_LIMIT_BYTES: Final = 16 << 20  # a population bitmap takes at most 2 bits per enrolled client
 
 
 def _refuse_other_paths(round_id: str) -> str:
@@ -39,7 +38,7 @@ def create_app(aggregator: Aggregator, book: ManifestBook, registry: CollectorRe
         registry=registry,
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
-            "/v1/rounds": SPEC_LIMIT_BYTES,
+            "/v1/rounds": LARGEST_SPEC_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
