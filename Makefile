@@ -24,10 +24,11 @@ images:
 	docker compose build
 
 # For maintainers; needs uv. `make lock UPGRADE=--upgrade` moves every pin to the newest release.
-# The two smaller locks take their versions from the first, so all three always agree.
+# The smaller locks take their versions from the first, so all of them always agree.
 lock:
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.lock
 	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
+	$(COMPILE) -c requirements/dev.lock --group services --group dask -o requirements/dask.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent --extra parquet -o requirements/client.lock
 
 # Only what the lock names by hash is fetched; hatchling and editables, which build the editable

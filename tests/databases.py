@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,27 @@ def postgresql() -> Iterator[str]:
             server.communicate()  # ends its input, and waits for its end
 
 
+@pytest.fixture
+def postgresql_url(postgresql: str) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    with _empty_schema(postgresql) as url:
+        yield url
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database."""
     if request.param == "sqlite":
         yield sqlite_url(tmp_path / "test.sqlite")
         return
+    with _empty_schema(request.getfixturevalue("postgresql")) as url:
+        yield url
+
+
+@contextmanager
+def _empty_schema(socket_directory: str) -> Iterator[str]:
     # a schema is as good as a database, and takes neither time nor room
-    server = f"postgresql+psycopg://shoal@/postgres?host={request.getfixturevalue('postgresql')}"
+    server = f"postgresql+psycopg://shoal@/postgres?host={socket_directory}"
     name, admin = f"test{next(_NUMBERS)}", create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.exec_driver_sql(f"CREATE SCHEMA {name}")

@@ -1,17 +1,20 @@
 """All parties in one process: the services and data holders as they are, on a made-up network.
 
-Time stands still until it is moved. A party that crashes is dropped as it is and assembled again
-over its files. The same labels and faults give the same messages in the same order.
+Time stands still until it is moved, that of timeouts too. A party that crashes is dropped as it is
+and assembled again over its files. The same labels and faults give the same messages in the same
+order.
 """
 
+import asyncio
+import gc
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 from starlette.types import ASGIApp
@@ -27,13 +30,15 @@ from shoal_protocol.documents import Signed
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_trainer import assembly as trainer
 from tests.simulated.chance import FixedNoise, fixed_bytes
-from tests.simulated.lives import Life, keep_track_of_tasks
+from tests.simulated.lives import Life, keep_track_of_tasks, quiet
 from tests.simulated.one_thread import one_thread
 from tests.simulated.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
 from tests.simulated.wire import Wire
 
 PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -49,6 +54,18 @@ class Clock:
     def move(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
+    @contextmanager
+    def of_timeouts(self) -> Iterator[None]:
+        """Have the running event loop's timers go by this clock, too."""
+        loop: Any = asyncio.get_running_loop()
+        real_time = loop.time
+        begin, began = real_time(), self.now
+        loop.time = lambda: begin + (self.now - began).total_seconds()
+        try:
+            yield
+        finally:
+            loop.time = real_time
+
 
 @dataclass
 class Running:
@@ -58,13 +75,15 @@ class Running:
     step: Callable[[], Awaitable[None]]
     release: Callable[[], Awaitable[None]]  # of file handles, as the system does for the dead
     party: Any
+    stepping: asyncio.Task[None] | None = None
 
 
 class Federation:
     """A consortium at work.
 
-    `noise` None is a rounded Gaussian that is the same every time; `holders` are other arguments
-    of data holders, by site.
+    `noise` None is a rounded Gaussian that is the same every time; with `same_noise` it is drawn
+    again from the start by a data holder that starts again, so that a job of one round has the same
+    sum whatever happens. `holders` are other arguments of data holders, by site.
     """
 
     def __init__(
@@ -73,18 +92,22 @@ class Federation:
         directory: Path,
         *,
         noise: NoiseSampler | None = None,
+        same_noise: bool = False,
+        absent: Iterable[str] = (),
         holders: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.trust = trust
         self.clock = Clock()
         self.wire = Wire(trust.party_of)
         self.noise = {site: noise or FixedNoise(f"noise of {site}") for site in SITES}
-        self.absent: set[str] = set()
-        """Parties that are not started again by `step`."""
+        self._same_noise = same_noise
+        self.absent = set(absent)
+        """Parties that are not started, nor started again by `step`."""
         self._directory = directory
         self._holder_arguments = holders or {}
         self._up: dict[str, Running] = {}
         self._starts: dict[str, int] = {}
+        self._analyst_life = Life("analyst")
         self._stack = AsyncExitStack()
         manifest = trust.consortium.manifest
         self.nodes = [node.name for node in manifest.compute_nodes]
@@ -93,9 +116,10 @@ class Federation:
 
     async def __aenter__(self) -> Self:
         keep_track_of_tasks()
+        self._stack.enter_context(self.clock.of_timeouts())
         self._stack.enter_context(one_thread())
-        for name in self.names:
-            self._start(name)
+        self._stack.push_async_callback(self.wire.close)
+        await self.start_the_dead()
         home = self.trust.directory / "parties" / "analyst"
         self.analyst_book = self._book("analyst")
         self.analyst = AsyncAnalyst(
@@ -104,7 +128,7 @@ class Federation:
             book=self.analyst_book,
             clock=self.clock.of("analyst"),
             random_bytes=fixed_bytes("analyst"),
-            transport=self.wire.of(Life("analyst")),
+            transport=self.wire.of(self._analyst_life),
         )
         self._stack.push_async_callback(self.analyst.close)
         return self
@@ -117,6 +141,8 @@ class Federation:
     ) -> None:
         for name in list(self._up):
             await self.crash(name)
+        self._analyst_life.kill()
+        await self._analyst_life.buried()
         await self._stack.aclose()
 
     def _data(self, name: str) -> Path:
@@ -130,13 +156,21 @@ class Federation:
         return ManifestBook.open(self.trust.directory / "consortium", pin, self._data(name))
 
     def _start(self, name: str) -> None:
-        life = Life(name)
         start = self._holder if name in SITES else self._service
-        self._up[name] = start(name, life)
-        self.wire.lives[name] = life
+        while name not in self._up:
+            life = self.wire.lives[name] = Life(name)
+            try:
+                self._up[name] = life.run(start, name, life)
+            except asyncio.CancelledError:
+                assert life.ended  # it died while it started
+            if life.ended:
+                gc.collect()  # the system lets go of the files that it had open
 
     def _holder(self, name: str, life: Life) -> Running:
         self._starts[name] = self._starts.get(name, 0) + 1
+        noise = self.noise[name]
+        if self._same_noise and isinstance(noise, FixedNoise):
+            noise.begin_again()
         arguments: dict[str, Any] = {
             "keys": self.trust.keys(name),
             "records": self.trust.records(name),
@@ -146,7 +180,7 @@ class Federation:
             "clock": self.clock.of(name),
             # other bytes after each start: nothing that is sent again may be made again
             "random_bytes": fixed_bytes(f"{name} started {self._starts[name]} times"),
-            "noise": self.noise[name],
+            "noise": noise,
             "transport": self.wire.of(life),
         }
         holder = DataHolder(**(arguments | dict(self._holder_arguments.get(name, {}))))
@@ -183,6 +217,10 @@ class Federation:
         assert isinstance(holder, DataHolder)
         return holder
 
+    def is_up(self, name: str) -> bool:
+        """Tell whether a party runs."""
+        return name in self._up and not self._up[name].life.ended
+
     async def crash(self, name: str) -> None:
         """Kill a party where it stands; nothing of it is closed or finished."""
         running = self._up.pop(name)
@@ -208,7 +246,13 @@ class Federation:
                 await self._step(running)
 
     async def _step(self, running: Running) -> None:
-        await running.life.outcome(running.life.spawn(_of(running.step())))
+        """Let a party begin a step, or go on with one that waited for its time."""
+        if running.stepping is None:
+            running.stepping = running.life.spawn(_of(running.step))
+        await quiet()
+        if running.stepping.done():
+            await running.life.outcome(running.stepping)
+            running.stepping = None
 
     async def until(
         self, holds: Callable[[], Awaitable[Any]], *, seconds: float = 300, tick: float = 1.0
@@ -219,6 +263,17 @@ class Federation:
             assert self.clock.now < latest, "it never came about"
             await self.step()
             self.clock.move(tick)
+
+    async def after(self, work: Coroutine[Any, Any, T]) -> T:
+        """Step and move the clock until the analyst has done something; return its outcome."""
+        task = self._analyst_life.spawn(work)
+
+        async def is_done() -> bool:
+            await quiet()
+            return task.done()
+
+        await self.until(is_done)
+        return task.result()
 
     async def ask(
         self, name: str, path: str, *, method: str = "GET", content: bytes | None = None
@@ -244,7 +299,7 @@ class Federation:
 
     async def submit(self, **changes: Any) -> str:
         """Hand in a new job and return its id."""
-        return await self.analyst.submit(self.request(**changes))
+        return await self.after(self.analyst.submit(self.request(**changes)))
 
     async def state(self, job: str) -> dict[str, Any]:
         """Return what the trainer says of a job."""
@@ -269,7 +324,7 @@ class Federation:
 
     async def report(self, job: str) -> PosteriorReport:
         """Return a finished job's report, verified by the analyst."""
-        signed = await self.analyst.report(job, wait_seconds=0)
+        signed = await self.after(self.analyst.report(job, wait_seconds=0))
         assert signed is not None
         return signed.body
 
@@ -292,5 +347,5 @@ class Federation:
         return await self.report(job)
 
 
-async def _of(work: Awaitable[None]) -> None:
-    await work
+async def _of(work: Callable[[], Awaitable[None]]) -> None:
+    await work()  # made here: a life may end before its task begins

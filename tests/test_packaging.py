@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("dev", "services", "client")
+LOCKS = ("dev", "services", "dask", "client")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -65,7 +65,7 @@ def test_a_lock_names_no_host(lock: str) -> None:
     assert re.search(r"://|index-url|find-links|trusted-host", "\n".join(entries(lock))) is None
 
 
-@pytest.mark.parametrize("lock", ["services", "client"])
+@pytest.mark.parametrize("lock", ["services", "dask", "client"])
 def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
     assert pins(lock).items() <= pins("dev").items()
 
@@ -74,6 +74,10 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
     ("lock", "requirements"),
     [
         ("services", PROJECT["dependency-groups"]["services"]),
+        (
+            "dask",
+            PROJECT["dependency-groups"]["services"] + PROJECT["dependency-groups"]["dask"],
+        ),
         (
             "client",
             PROJECT["project"]["dependencies"]

@@ -1,15 +1,45 @@
 """What Compute nodes and the aggregator attest of a round: holdings, votes, sums and its end."""
 
+import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, StringConstraints
 from pyroaring import BitMap
 
 from shoal_protocol.documents import Model, Role, RoundDocument
-from shoal_protocol.encoding import Base64, Digest, Name, decode_clients, domain
+from shoal_protocol.encoding import Base64, Digest, Name, decode_clients, domain, encode_clients
+from shoal_protocol.errors import MalformedDocument
+
+LONGEST_DETAIL: Final = 300  # characters
+TAG_BYTES: Final = 2  # of an answer id, in the holdings
+
+
+@dataclass(frozen=True)
+class Held:
+    """The clients whose shares one node holds, and their answers' tags, by ascending client."""
+
+    clients: BitMap
+    tags: bytes = field(repr=False)  # TAG_BYTES for each client
+
+    @staticmethod
+    def of(answers: Iterable[tuple[int, bytes]]) -> "Held":
+        """Return what is held from (client, answer id), by ascending client."""
+        pairs = list(answers)
+        tags = b"".join(answer[:TAG_BYTES] for _, answer in pairs)
+        return Held(BitMap([client for client, _ in pairs]), tags)
+
+    def tags_of(self, clients: BitMap) -> npt.NDArray[np.uint16]:
+        """Return the tags of `clients`, all of whom are held, in ascending order."""
+        tags = np.frombuffer(self.tags, "<u2")
+        others = (self.clients - clients).to_array()
+        if not len(others):
+            return tags
+        return np.delete(tags, np.searchsorted(self.clients.to_array(), others))
 
 
 class Holdings(RoundDocument):
@@ -20,16 +50,38 @@ class Holdings(RoundDocument):
 
     kind: Literal["holdings"] = "holdings"
     node: Name
-    clients: Base64  # canonical Roaring bitmap
-    count: int = Field(ge=0)
+    missing: Base64  # canonical Roaring bitmap: the population less those that are held
+    count: int = Field(ge=0)  # held
+    answers: Base64  # of each held client, ascending: the first 2 bytes of its answer id
 
-    def held(self) -> BitMap:
-        """Return the clients.
+    @classmethod
+    def attest(
+        cls, held: Held, population: BitMap, *, manifest: str, round_id: str, node: str
+    ) -> Self:
+        """Return what `node` attests when it holds `held` of `population`."""
+        return cls(
+            manifest=manifest,
+            round=round_id,
+            node=node,
+            missing=encode_clients(population - held.clients),
+            count=len(held.clients),
+            answers=base64.b64encode(held.tags).decode(),
+        )
+
+    def held(self, population: BitMap) -> Held:
+        """Return the clients of the round's `population` that are held, with their tags.
 
         Raises:
-            MalformedDocument: not a canonical bitmap.
+            MalformedDocument: not a canonical bitmap, clients outside the population, or counts
+                that do not add up.
         """
-        return decode_clients(self.clients)
+        missing = decode_clients(self.missing)
+        if not missing <= population or len(population) - len(missing) != self.count:
+            raise MalformedDocument("the holdings contradict the round's population")
+        tags = base64.b64decode(self.answers)
+        if len(tags) != TAG_BYTES * self.count:
+            raise MalformedDocument("the holdings do not name one answer for each client")
+        return Held(population - missing, tags)
 
 
 class Vote(RoundDocument):
@@ -40,6 +92,7 @@ class Vote(RoundDocument):
 
     kind: Literal["vote"] = "vote"
     node: Name
+    holders: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
     cohort: Digest
     cohort_size: int = Field(ge=0)
 
@@ -90,7 +143,7 @@ class AbandonmentReason(Model):
         "called_off_by_aggregator",
         "sum_failed",
     ]
-    detail: Annotated[str, StringConstraints(max_length=300)] = ""
+    detail: Annotated[str, StringConstraints(max_length=LONGEST_DETAIL)] = ""
 
 
 class Abandonment(RoundDocument):
@@ -104,14 +157,27 @@ class Abandonment(RoundDocument):
     reason: AbandonmentReason
 
 
-def cohort_of(held: Iterable[BitMap]) -> BitMap:
-    """Return the clients whose shares all nodes hold, from what each node holds."""
-    return BitMap.intersection(*held)
+def cohort_of(held: Iterable[Held]) -> BitMap:
+    """Return the clients of whom all these nodes hold shares of one answer.
+
+    Shares of one client that come from two answers (its key on two machines, a restored backup,
+    a lie) do not belong together: such a client is left out. Two answers have the same tag with
+    probability 2**-16; then the sum is random, and refused as impossible.
+    """
+    first, *others = held
+    common = BitMap.intersection(first.clients, *(each.clients for each in others))
+    tags = first.tags_of(common)
+    same = np.ones(len(common), np.bool_)
+    for each in others:
+        same &= each.tags_of(common) == tags
+    return common if same.all() else BitMap(np.asarray(common.to_array())[same])
 
 
 def cohort_digest(round_id: str, cohort: Iterable[int]) -> str:
     """Return the digest that names `cohort` in `round_id`: over ascending 4-byte indices."""
-    indices = np.fromiter(cohort, "<u4")
-    indices.sort()
+    if isinstance(cohort, BitMap):
+        indices = np.asarray(cohort.to_array()).astype("<u4")
+    else:
+        indices = np.sort(np.fromiter(cohort, "<u4"))
     content = domain("cohort") + bytes.fromhex(round_id) + indices.tobytes()
     return hashlib.sha256(content).hexdigest()

@@ -126,6 +126,10 @@ class Signed(Generic[DocumentT]):
 
     def encode(self) -> bytes:
         """Return the canonical bytes that go on the wire."""
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
         return canonical_json(self.to_json())
 
     def verify_signature(self, key: VerifyKey) -> None:

@@ -25,6 +25,9 @@ LARGEST_CLIENT_INDEX: Final = 2**32 - 1
 LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
 MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
 _LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
+_SIMPLE: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
+)
 
 Uint64Vector = npt.NDArray[np.uint64]
 Int64Vector = npt.NDArray[np.int64]
@@ -46,10 +49,32 @@ def canonical_json(value: Any) -> bytes:
     Raises:
         ValueError: it holds a NaN, an infinity or an integer beyond 2**53.
     """
+    if _is_simple(value):
+        return _SIMPLE.encode(value).encode()
     try:
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
         raise ValueError("the value has no canonical encoding") from error
+
+
+def _is_simple(value: Any) -> bool:
+    """Tell whether Python's own encoder, many times as fast, writes the canonical form of a value.
+
+    It does but for floats, for lone surrogates, which have none, and for names beyond ASCII, which
+    RFC 8785 sorts by UTF-16 units.
+    """
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return bool(-_LARGEST_INTEGER <= value <= _LARGEST_INTEGER)
+    if kind is list:
+        return all(map(_is_simple, value))
+    if kind is dict:
+        return all(type(name) is str and name.isascii() for name in value) and all(
+            map(_is_simple, value.values())
+        )
+    return value is None or kind is bool
 
 
 def parse_canonical_json(encoded: bytes) -> Any:

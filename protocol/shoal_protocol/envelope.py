@@ -8,11 +8,13 @@
     8       4      client index, little-endian
     12      32     manifest digest
     44      32     round id (digest of the round spec)
-    76      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 75; the share
-    76 + n  64     Ed25519 signature by the client over the domain prefix and all bytes before
+    76      8      answer id: random, the same in all envelopes of one answer
+    84      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 83; the share
+    84 + n  64     Ed25519 signature by the client over the domain prefix and all bytes before
 
 A sealed box names no sender and binds no context, so the digest inside it does: a box that is
-moved to another client, node, round or manifest no longer fits its header.
+moved to another client, node, round, manifest or answer no longer fits its header. Shares of one
+client that come from two answers do not belong together; the answer id is there to tell.
 """
 
 import hashlib
@@ -35,7 +37,8 @@ from shoal_protocol.errors import (
 from shoal_protocol.sharing import SEED_BYTES, RandomBytes, Share, ShareKind, share_kind
 
 _MAGIC: Final = b"SHOAL"
-_HEADER_BYTES: Final = 76
+ANSWER_BYTES: Final = 8
+_HEADER_BYTES: Final = 76 + ANSWER_BYTES
 _CONTEXT_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 64
 _BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
@@ -53,9 +56,16 @@ class Header:
     client: int
     manifest: str
     round_id: str
+    answer: bytes  # ANSWER_BYTES of them
 
     def encode(self) -> bytes:
-        """Return the 76 bytes of the header."""
+        """Return the 84 bytes of the header.
+
+        Raises:
+            ValueError: the answer id has another length.
+        """
+        if len(self.answer) != ANSWER_BYTES:
+            raise ValueError(f"an answer id has {ANSWER_BYTES} bytes")
         return b"".join(
             (
                 _MAGIC,
@@ -63,6 +73,7 @@ class Header:
                 self.client.to_bytes(4, "little"),
                 bytes.fromhex(self.manifest),
                 bytes.fromhex(self.round_id),
+                self.answer,
             )
         )
 
@@ -79,8 +90,8 @@ class Envelope:
 
     @property
     def digest(self) -> bytes:
-        """Return the SHA-256 digest of the whole envelope, 32 bytes."""
-        return hashlib.sha256(domain("stored_share_envelope") + self.encoded).digest()
+        """Return `envelope_digest` of the whole envelope."""
+        return envelope_digest(self.encoded)
 
     @property
     def signature(self) -> bytes:
@@ -172,8 +183,14 @@ def parse(encoded: bytes) -> Envelope:
         client=int.from_bytes(encoded[8:12], "little"),
         manifest=encoded[12:44].hex(),
         round_id=encoded[44:76].hex(),
+        answer=encoded[76:_HEADER_BYTES],
     )
     return Envelope(header, encoded)
+
+
+def envelope_digest(encoded: bytes) -> bytes:
+    """Return the digest, 32 bytes, by which a stored envelope is named."""
+    return hashlib.sha256(domain("stored_share_envelope") + encoded).digest()
 
 
 def frame(envelopes: Iterable[bytes]) -> bytes:

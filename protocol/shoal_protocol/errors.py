@@ -3,10 +3,11 @@
     ProtocolError                     a peer's fault, never the caller's (that is `ValueError`)
     ├── MalformedDocument             bytes that are not a canonical, valid document
     ├── MalformedEnvelope             bytes that are not a share envelope
+    ├── MalformedQuery                bytes that are not a held query
     ├── BadSignature, UnknownSigner, WrongSigner
     ├── UnsupportedVersion, WrongManifest, WrongRound, WrongNode
     ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient, NotInPopulation
-    ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind
+    ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind, WrongResidue
     ├── ConflictingShare, ConflictingDocument, WrongCohort
     ├── TooLate, WrongPhase, RoundAbandoned
     ├── RefusedSpec, RefusedJob, RefusedResult, BudgetExceeded
@@ -46,6 +47,12 @@ class MalformedEnvelope(ProtocolError):
     code = "malformed-envelope"
     title = "Not a share envelope"
     remedy = "Send the bytes of one share envelope exactly as the specification lays them out."
+
+
+class MalformedQuery(ProtocolError):
+    code = "malformed-query"
+    title = "Not a held query"
+    remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
 
 
 class UnsupportedVersion(ProtocolError):
@@ -161,6 +168,12 @@ class WrongShareKind(ProtocolError):
     code = "wrong-share-kind"
     title = "This node is due the other kind of share from this client"
     remedy = "Send the full vector to the node that the round's sharing scheme assigns."
+
+
+class WrongResidue(ProtocolError):
+    code = "wrong-residue"
+    title = "A coordinate is not a residue of the round's modulus"
+    remedy = "Reduce every coordinate modulo 2^61 - 1 before it is sent."
 
 
 class ConflictingShare(ProtocolError):

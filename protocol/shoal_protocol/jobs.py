@@ -6,19 +6,14 @@ import pydantic
 from pydantic import Field
 
 from shoal_protocol.documents import BoundDocument, Model, Role
-from shoal_protocol.encoding import (
-    LARGEST_CLIENT_INDEX,
-    LARGEST_SET,
-    Digest,
-    Name,
-    NonceHex,
-    Timestamp,
-)
+from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob
 from shoal_protocol.learners import Task
-from shoal_protocol.manifest import Policy
+from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.privacy import fits_budget, gaussian_mu
+from shoal_protocol.rounds import LARGEST_POPULATION
+from shoal_protocol.schemes import Sharing
 
 
 class PrivacyDemand(Model):
@@ -50,8 +45,9 @@ class JobRequest(BoundDocument):
     analyst: Name
     task: Task
     privacy: PrivacyDemand
+    sharing: Sharing  # of every round
     minimum_population: int = Field(ge=2)
-    maximum_population: int = Field(ge=2, le=LARGEST_SET)
+    maximum_population: int = Field(ge=2, le=LARGEST_POPULATION)
     join_deadline: Timestamp
     round_seconds: int = Field(ge=1)  # for uploads, from a round's announcement to its deadline
     grace_seconds: int = Field(ge=1)  # for the services, from the deadline until they give up
@@ -65,12 +61,15 @@ class JobRequest(BoundDocument):
         return self
 
 
-def check_job(request: JobRequest, policy: Policy) -> None:
+def check_job(request: JobRequest, manifest: Manifest) -> None:
     """Refuse a job that the consortium's policy does not allow.
 
     Raises:
         RefusedJob: the detail says what to change.
     """
+    policy, nodes = manifest.policy, len(manifest.compute_nodes)
+    if reason := request.sharing.refusal(nodes=nodes, minimum_threshold=policy.minimum_threshold):
+        raise RefusedJob(reason)
     if request.minimum_population - request.privacy.dropouts < policy.minimum_cohort:
         raise RefusedJob(
             f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
@@ -117,11 +116,18 @@ class PosteriorReport(BoundDocument):
     results: tuple[Digest, ...]
     population_size: int = Field(ge=2)
     cohort_sizes: tuple[Annotated[int, Field(ge=1)], ...]
+    sharing: Sharing
+    compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
+    partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
     privacy: PrivacySpent
     posterior: Posterior
 
     @pydantic.model_validator(mode="after")
     def _rounds_agree(self) -> Self:
-        if not len(self.rounds) == len(self.results) == len(self.cohort_sizes):
-            raise ValueError("rounds, results and cohort_sizes must have one entry per round")
+        counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
+        if {len(each) for each in (self.results, *counts)} != {len(self.rounds)}:
+            raise ValueError(
+                "rounds, results, cohort_sizes, compute_nodes and partial_sums must have one entry "
+                "per round"
+            )
         return self

@@ -72,7 +72,8 @@ class Policy(Model):
     """What the consortium allows. The caps hold for each client, over all jobs together.
 
     The cap counts GDP parameters: jobs compose by adding mu**2, and the sum may not exceed
-    that of one release at (`maximum_epsilon`, `delta`).
+    that of one release at (`maximum_epsilon`, `delta`). `minimum_threshold` is how many Compute
+    nodes must at least be needed to open a sum; None demands all of them: additive sharing only.
     """
 
     minimum_cohort: int = Field(ge=2)
@@ -81,6 +82,7 @@ class Policy(Model):
     mechanisms: tuple[Literal["discrete_gaussian"], ...] = Field(min_length=1)
     queries: tuple[Literal["second_moments", "second_moment_matrix"], ...] = Field(min_length=1)
     maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
+    minimum_threshold: int | None = Field(default=None, ge=2, le=255)
 
     @property
     def maximum_mu(self) -> float:

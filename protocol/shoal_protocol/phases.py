@@ -51,7 +51,7 @@ class AggregationEvent(StrEnum):
     """What moves a round on at the aggregator, which decides between its two ends."""
 
     PARTIAL_SUM_STORED = "partial_sum_stored"
-    ALL_PARTIAL_SUMS_STORED = "all_partial_sums_stored"
+    ENOUGH_PARTIAL_SUMS_STORED = "enough_partial_sums_stored"
     GIVEN_UP = "given_up"
 
 
@@ -59,7 +59,7 @@ AGGREGATION: Final = {
     (Phase.ANNOUNCED, AggregationEvent.PARTIAL_SUM_STORED): Phase.COLLECTING,
     (Phase.ANNOUNCED, AggregationEvent.GIVEN_UP): Phase.ABANDONED,
     (Phase.COLLECTING, AggregationEvent.PARTIAL_SUM_STORED): Phase.COLLECTING,
-    (Phase.COLLECTING, AggregationEvent.ALL_PARTIAL_SUMS_STORED): Phase.PUBLISHED,
+    (Phase.COLLECTING, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED): Phase.PUBLISHED,
     (Phase.COLLECTING, AggregationEvent.GIVEN_UP): Phase.ABANDONED,
 }
 

@@ -1,12 +1,8 @@
 """Arithmetic in the ring of integers modulo 2**64; it knows no shares and no queries."""
 
-from typing import Final
-
 import numpy as np
 
 from shoal_protocol.encoding import Int64Vector, Uint64Vector
-
-MODULUS_BITS: Final = 64
 
 
 def to_ring(values: Int64Vector) -> Uint64Vector:

@@ -20,10 +20,11 @@ from shoal_protocol.privacy import (
     round_mu,
 )
 from shoal_protocol.queries import Query
-from shoal_protocol.ring import MODULUS_BITS
+from shoal_protocol.schemes import Sharing
 
 LARGEST_DIMENSION: Final = 1_000_000
-# 10,000,000 clients take 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
+LARGEST_POPULATION: Final = 2**20
+# a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
 # 512 columns with the longest names take 180 KiB.
 LARGEST_SPEC_BYTES: Final = 2 << 20
 _COST_TOLERANCE: Final = 1e-9  # relative: the declared cost is recomputed by everyone
@@ -46,8 +47,8 @@ class RoundSpec(BoundDocument):
     number: int = Field(ge=0)  # counts the job's rounds from 0
     query: Query
     dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
-    modulus_bits: Literal[64] = MODULUS_BITS
-    sharing: Literal["additive"] = "additive"
+    modulus_bits: Literal[61, 64]  # as `sharing` has it
+    sharing: Sharing
     noise: Noise
     population: Base64  # canonical Roaring bitmap of client indices
     population_size: int = Field(ge=2)
@@ -57,6 +58,7 @@ class RoundSpec(BoundDocument):
     compute_nodes: tuple[Name, ...] = Field(min_length=2)
     opened_at: Timestamp
     deadline: Timestamp
+    proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited
     give_up_at: Timestamp
     mu: float = Field(gt=0)  # the round's cost for each client of the population
 
@@ -67,6 +69,11 @@ class RoundSpec(BoundDocument):
             MalformedDocument: it is not a canonical bitmap.
         """
         return decode_clients(self.population)
+
+    @property
+    def threshold(self) -> int:
+        """Return how many Compute nodes' partial sums give the round's total."""
+        return self.sharing.needed(len(self.compute_nodes))
 
     def noise_scales(self) -> list[tuple[int, float]]:
         """Return (coordinates, discrete Gaussian scale) of each block of one client's noise."""
@@ -89,8 +96,12 @@ def make_spec(
     opened_at: datetime,
     deadline: datetime,
     give_up_at: datetime,
+    sharing: Sharing,
 ) -> RoundSpec:
     """Make the spec of a round that costs each client at most `mu`, noise by Theorem 1.
+
+    With threshold sharing the Compute nodes beyond the threshold are waited for until midway
+    between `deadline` and `give_up_at`.
 
     Raises:
         ValueError: too few clients for the tolerances, too little noise, or an overflow.
@@ -103,12 +114,15 @@ def make_spec(
         dropouts=dropouts,
         colluders=colluders,
     )
+    midway = deadline + (give_up_at - deadline) / 2
     spec = RoundSpec(
         manifest=manifest.digest,
         job=job,
         number=number,
         query=query,
         dimension=query.dimension,
+        modulus_bits=sharing.modulus_bits,
+        sharing=sharing,
         noise=Noise(scale=scale),
         population=encode_clients(population),
         population_size=size,
@@ -118,6 +132,7 @@ def make_spec(
         compute_nodes=tuple(node.name for node in manifest.manifest.compute_nodes),
         opened_at=opened_at,
         deadline=deadline,
+        proceed_at=give_up_at if sharing.scheme == "additive" else midway,
         give_up_at=give_up_at,
         mu=_cost(query, scale, size, dropouts, colluders),
     )
@@ -141,6 +156,7 @@ def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> Non
     policy = consortium.manifest.policy
     _check_times(spec, policy.maximum_round_seconds, now)
     _check_parties(spec, consortium)
+    _check_sharing(spec, policy.minimum_threshold)
     if spec.query.name not in policy.queries:
         raise RefusedSpec("the policy does not allow this query")
     if spec.noise.mechanism not in policy.mechanisms:
@@ -166,6 +182,8 @@ def _check_parties(spec: RoundSpec, consortium: Consortium) -> None:
     if spec.compute_nodes != tuple(node.name for node in manifest.compute_nodes):
         raise RefusedSpec("compute_nodes must be the manifest's, in its order")
     population = spec.clients()
+    if spec.population_size > LARGEST_POPULATION:
+        raise RefusedSpec(f"a population has at most {LARGEST_POPULATION} clients")
     if len(population) != spec.population_size:
         raise RefusedSpec("population_size is not the number of clients in the population")
     if not population.issubset(consortium.roster.enrolled_set):
@@ -174,6 +192,19 @@ def _check_parties(spec: RoundSpec, consortium: Consortium) -> None:
         raise RefusedSpec("minimum_cohort must be population_size less dropouts")
     if spec.minimum_cohort < manifest.policy.minimum_cohort:
         raise RefusedSpec(f"minimum_cohort must be at least {manifest.policy.minimum_cohort}")
+
+
+def _check_sharing(spec: RoundSpec, minimum_threshold: int | None) -> None:
+    nodes = len(spec.compute_nodes)
+    if reason := spec.sharing.refusal(nodes=nodes, minimum_threshold=minimum_threshold):
+        raise RefusedSpec(reason)
+    if spec.modulus_bits != spec.sharing.modulus_bits:
+        raise RefusedSpec("modulus_bits is not that of the sharing scheme")
+    if spec.sharing.scheme == "additive":
+        if spec.proceed_at != spec.give_up_at:
+            raise RefusedSpec("proceed_at must be give_up_at where all Compute nodes are needed")
+    elif not spec.deadline < spec.proceed_at < spec.give_up_at:
+        raise RefusedSpec("proceed_at must lie between deadline and give_up_at")
 
 
 def _check_noise(spec: RoundSpec, maximum_mu: float) -> None:

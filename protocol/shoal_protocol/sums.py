@@ -1,7 +1,7 @@
 """Which totals a round can have, by its query's bounds and its noise; it knows no share, no party.
 
 Shares of one client that come from different answers do not cancel: the total is then uniformly
-random modulo 2^64, and nothing else in a round would show it.
+random, and nothing else in a round would show it.
 """
 
 import math
@@ -9,9 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.encoding import Uint64Vector
+from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.privacy import noise_tail
-from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
 
 FALSE_ALARM: Final = 2.0**-40
@@ -25,7 +24,7 @@ IMPOSSIBLE: Final = (
 """What to say of a total that is not possible; it names no client, for none is known."""
 
 
-def is_possible(spec: RoundSpec, total: Uint64Vector, *, cohort_size: int) -> bool:
+def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> bool:
     """Tell whether `total`, shape (d,), can be the noisy sum over `cohort_size` clients.
 
     Demanded of each coordinate is |value| <= cohort_size largest_value + the noise's tail, which a
@@ -39,14 +38,13 @@ def is_possible(spec: RoundSpec, total: Uint64Vector, *, cohort_size: int) -> bo
     """
     if total.shape != (spec.dimension,):
         raise ValueError(f"expected a vector of {spec.dimension} coordinates")
-    values = from_ring(total)
     limits = np.concatenate(
         [
             np.full(coordinates, _limit(spec, scale, cohort_size), np.int64)
             for coordinates, scale in spec.noise_scales()
         ]
     )
-    return bool(np.all((-limits <= values) & (values <= limits)))  # |-2^63| would overflow
+    return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
 
 
 def _limit(spec: RoundSpec, scale: float, cohort_size: int) -> int:

@@ -27,6 +27,8 @@ async def assembled(
     services: list[Service] = []
 
     def once_more() -> Service:
+        for old in services:
+            old.storage._engine.dispose()  # a process's connections end with it
         services.append(
             assemble(
                 party=party("aggregator"),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Connection, Engine
 
-from shoal_aggregator import schema, store
-from shoal_aggregator.store import Outcome
+from shoal_aggregator import offers, schema, store
+from shoal_aggregator.offers import Outcome
 from shoal_hosting.storage import check_schema, open_engine
 from shoal_protocol.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.documents import Signed
@@ -43,7 +43,11 @@ def with_sums(engine: Engine, count: int) -> None:
     with engine.begin() as db:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
-            assert store.offer_partial_sum(db, signed) is Outcome.STORED
+            assert offers.offer_partial_sum(db, signed) is Outcome.STORED
+
+
+def publish(db: Connection) -> bool:
+    return store.publish(db, RESULT, stored=3, wrong=())
 
 
 def phase_of(engine: Engine) -> Phase:
@@ -54,34 +58,34 @@ def phase_of(engine: Engine) -> Phase:
 def test_of_two_ends_only_the_first_is_stored(engine: Engine) -> None:
     with_sums(engine, 3)
     with engine.begin() as db:
-        assert store.publish(db, RESULT)
-        assert not store.publish(db, RESULT)
-        assert not store.abandon(db, abandonment("aggregator"), complete=True)
+        assert publish(db)
+        assert not publish(db)
+        assert not store.abandon(db, abandonment("aggregator"), stored=3)
     assert phase_of(engine) is Phase.PUBLISHED
 
 
 def test_a_complete_round_cannot_be_abandoned_for_want_of_sums(engine: Engine) -> None:
     with_sums(engine, 3)
     with engine.begin() as db:
-        assert not store.abandon(db, abandonment("aggregator"), complete=False)
+        assert not store.abandon(db, abandonment("aggregator"), stored=None)
     assert phase_of(engine) is Phase.COLLECTING
 
 
 def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: Engine) -> None:
     with_sums(engine, 2)
     with engine.begin() as db:
-        assert not store.abandon(db, abandonment("aggregator"), complete=True)
-        store.offer_partial_sum(db, SUMS[2])
-        assert store.abandon(db, abandonment("aggregator"), complete=True)
-        assert not store.publish(db, RESULT)
+        assert not store.abandon(db, abandonment("aggregator"), stored=3)
+        offers.offer_partial_sum(db, SUMS[2])
+        assert store.abandon(db, abandonment("aggregator"), stored=3)
+        assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED
 
 
 def test_an_abandoned_round_cannot_be_published(engine: Engine) -> None:
     with_sums(engine, 2)
     with engine.begin() as db:
-        assert store.abandon(db, abandonment("aggregator"), complete=False)
-        assert not store.publish(db, RESULT)
+        assert store.abandon(db, abandonment("aggregator"), stored=None)
+        assert not publish(db)
         assert store.find_result(db, ROUND) is None
 
 
@@ -89,11 +93,11 @@ def test_what_is_due_is_found(engine: Engine) -> None:
     with_sums(engine, 2)
     late = examples.SPEC.give_up_at
     with engine.begin() as db:
-        assert store.complete_rounds(db) == []
+        assert store.complete_rounds(db, examples.SPEC.deadline) == []
         assert store.overdue_rounds(db, examples.SPEC.deadline) == []
         assert store.overdue_rounds(db, late) == [ROUND]
-        store.offer_partial_sum(db, SUMS[2])
-        assert store.complete_rounds(db) == [ROUND]
+        offers.offer_partial_sum(db, SUMS[2])
+        assert store.complete_rounds(db, examples.SPEC.deadline) == [ROUND]
         assert store.overdue_rounds(db, late) == []
 
 
@@ -101,10 +105,12 @@ def test_what_is_due_is_found(engine: Engine) -> None:
     "ask",
     [
         lambda db: store.find_round(db, ROUND),
-        lambda db: store.offer_partial_sum(db, SUMS[0]),
-        lambda db: store.offer_abandonment(db, abandonment("compute-0"), abandonment("aggregator")),
-        lambda db: store.publish(db, RESULT),
-        lambda db: store.abandon(db, abandonment("aggregator"), complete=False),
+        lambda db: offers.offer_partial_sum(db, SUMS[0]),
+        lambda db: offers.offer_abandonment(
+            db, abandonment("compute-0"), abandonment("aggregator")
+        ),
+        lambda db: publish(db),
+        lambda db: store.abandon(db, abandonment("aggregator"), stored=None),
         lambda db: store.find_decision(db, ROUND, "aggregator"),
     ],
     ids=["find", "sum", "abandonment", "publish", "abandon", "decision"],
@@ -127,10 +133,12 @@ def test_a_last_sum_and_an_abandonment_at_the_same_time_leave_one_end(engine: En
             outcomes[name] = act(db)
 
     threads = [
-        threading.Thread(target=run, args=("sum", lambda db: store.offer_partial_sum(db, SUMS[2]))),
+        threading.Thread(
+            target=run, args=("sum", lambda db: offers.offer_partial_sum(db, SUMS[2]))
+        ),
         threading.Thread(
             target=run,
-            args=("end", lambda db: store.abandon(db, abandonment("aggregator"), complete=False)),
+            args=("end", lambda db: store.abandon(db, abandonment("aggregator"), stored=None)),
         ),
     ]
     for thread in threads:

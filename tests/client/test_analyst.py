@@ -18,6 +18,7 @@ from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.schemes import ADDITIVE
 from tests.client.world import PRIVACY, TASK, World, problem
 
 JOB: dict[str, Any] = {
@@ -67,6 +68,9 @@ class ReportingTrainer:
             "results": ("2" * 64,),
             "population_size": 12,
             "cohort_sizes": (12,),
+            "sharing": ADDITIVE,
+            "compute_nodes": (3,),
+            "partial_sums": (3,),
             "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.mu),
             "posterior": Posterior(
                 names=("intercept", "age"),

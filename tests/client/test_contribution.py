@@ -13,10 +13,10 @@ from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import AdditiveSharing
+from shoal_protocol.schemes import ADDITIVE
 from tests.client.world import COLUMNS, NODES, QUERY, World, no_noise
 
-SHARING = AdditiveSharing()
+SHARING = ADDITIVE
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
         envelope.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
         for each, node in zip(encoded, world.nodes, strict=True)
     ]
-    return from_ring(SHARING.combine(SHARING.add([each], QUERY.dimension) for each in shares))
+    sums = {node: SHARING.add([each], QUERY.dimension) for node, each in enumerate(shares)}
+    return from_ring(SHARING.combine(sums, nodes=len(sums)).total)
 
 
 @pytest.mark.parametrize("client", [0, 1, 2, 11])
@@ -68,7 +69,12 @@ def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
         parsed.verify(bytes(world.keys[4].verify_key))
         kind = SHARING.kind_for(client=4, node=node, nodes=NODES)
         assert parsed.header == envelope.Header(
-            kind=kind, node=node, client=4, manifest=spec.manifest, round_id=spec.digest
+            kind=kind,
+            node=node,
+            client=4,
+            manifest=spec.manifest,
+            round_id=spec.digest,
+            answer=parsed.header.answer,
         )
 
 

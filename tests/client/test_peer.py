@@ -123,6 +123,20 @@ async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) ->
     await peer.close()
 
 
+async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_often(
+    world: World,
+) -> None:
+    peer = connect(world, lambda request: problem(404, "unknown-round"))
+    pauses = []
+    for _ in range(4):
+        with pytest.raises(Unavailable):
+            await peer.post("/v1/rounds", b"", "application/json")
+        pauses.append(peer.seconds_until_due)
+        world.clock.pass_seconds(pauses[-1])
+    assert pauses == [0.5, 1, 2, 4]
+    await peer.close()
+
+
 async def test_a_success_beside_it_does_not_cut_a_pause_short(world: World) -> None:
     both_sent = asyncio.Event()
 

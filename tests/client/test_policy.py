@@ -8,6 +8,8 @@ import pytest
 from shoal_client.policy import Policy
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.privacy import gaussian_mu
+from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_protocol.threshold import ThresholdSharing
 from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World
 
 RULES = """
@@ -84,6 +86,25 @@ def test_each_rule_alone_refuses_a_job(request_for, rule: str, value: object, re
     assert with_rules(maximum_epsilon=1.0).refusal(request_for()) is None
     refusal = with_rules(**rules).refusal(request_for())
     assert refusal is not None and reason in refusal
+
+
+@pytest.mark.parametrize(
+    ("minimum", "sharing", "reason"),
+    [
+        (None, ADDITIVE, None),
+        (None, ThresholdSharing(threshold=2), "additive sharing only"),
+        (2, ADDITIVE, None),
+        (2, ThresholdSharing(threshold=2), None),
+        (3, ThresholdSharing(threshold=2), "below this data holder's 3"),
+        (3, ThresholdSharing(threshold=3), None),
+    ],
+)
+def test_threshold_sharing_is_refused_unless_the_rules_allow_it(
+    request_for, minimum: int | None, sharing: Sharing, reason: str | None
+) -> None:
+    refusal = with_rules(minimum_threshold=minimum).refusal(request_for(sharing=sharing))
+    assert (refusal is None) == (reason is None)
+    assert reason is None or reason in str(refusal)
 
 
 def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:

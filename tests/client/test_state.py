@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal_client import outbox
 from shoal_client.state import ACKNOWLEDGED, State
+from shoal_client.state_file import SCHEMA_VERSION
 from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -40,8 +42,12 @@ def answer(state: State, clients: range, text: bytes = b"envelope") -> None:
     state.record_answers(ROUND, 0.3, NOW, answers)
 
 
+def settle(state: State, node: int, outcomes: list[tuple[int, str]]) -> None:
+    outbox.settle_envelopes(state, [(ROUND, node, *each) for each in outcomes])
+
+
 def pending(state: State, node: int = 0, round_id: str = ROUND) -> list[tuple[int, bytes]]:
-    return state.pending_envelopes(round_id, node, after=-1, count=100, total_bytes=10**6)
+    return outbox.pending_envelopes(state, round_id, node, after=-1, count=100, total_bytes=10**6)
 
 
 def test_everything_is_there_again_after_reopening(path: Path) -> None:
@@ -49,7 +55,7 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     with_round(state)
     answer(state, range(2))
     state.settle_joins(JOB, [(0, ACKNOWLEDGED), (1, "budget-exceeded")])
-    state.settle_envelopes(ROUND, 0, [(0, ACKNOWLEDGED)])
+    settle(state, 0, [(0, ACKNOWLEDGED)])
     before = (state.jobs(), state.ledger(after=0, count=9), state.committed(), pending(state, 1))
     state.close()
     state = State(path, authority=AUTHORITY)
@@ -112,7 +118,7 @@ def test_settled_envelopes_are_erased_and_their_digests_stay(state: State, path:
     with_round(state)
     answer(state, range(2), b"SECRET")
     for node in range(3):
-        state.settle_envelopes(ROUND, node, [(0, ACKNOWLEDGED), (1, "too-late")])
+        settle(state, node, [(0, ACKNOWLEDGED), (1, "too-late")])
     assert pending(state) == []
     state.end_round(ROUND, "delivered")
     contents = [file.read_bytes() for file in path.parent.iterdir()]
@@ -139,8 +145,8 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
 def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
     with_round(state)
     answer(state, range(1))
-    state.settle_envelopes(ROUND, 0, [(0, "conflicting-share")])
-    state.settle_envelopes(ROUND, 0, [(0, ACKNOWLEDGED)])
+    settle(state, 0, [(0, "conflicting-share")])
+    settle(state, 0, [(0, ACKNOWLEDGED)])
     assert state.jobs()[0].rounds[0].envelopes == {"conflicting-share": 1, "pending": 2}
 
 
@@ -159,7 +165,9 @@ def test_pages_of_the_outbox_keep_to_count_and_bytes(state: State) -> None:
     size = len(b"envelope 0 for 0")
 
     def page(after: int, count: int, total_bytes: int) -> list[int]:
-        rows = state.pending_envelopes(ROUND, 0, after=after, count=count, total_bytes=total_bytes)
+        rows = outbox.pending_envelopes(
+            state, ROUND, 0, after=after, count=count, total_bytes=total_bytes
+        )
         return [client for client, _ in rows]
 
     assert page(-1, 3, 10**6) == [0, 1, 2]
@@ -233,7 +241,7 @@ def test_a_state_of_another_consortium_or_version_is_refused(path: Path) -> None
     with pytest.raises(ValueError, match="another consortium"):
         State(path, authority="f" * 64)
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     database.close()
     with pytest.raises(ValueError, match="another version"):
         State(path, authority=AUTHORITY)

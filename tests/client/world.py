@@ -26,6 +26,7 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol import envelope
 from shoal_protocol.documents import Signed, from_json, sign
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.held import decode_query, encode_answer
 from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
@@ -34,7 +35,7 @@ from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.sharing import sharing_scheme
+from shoal_protocol.schemes import ADDITIVE
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = 3
@@ -140,6 +141,10 @@ class FakeNode:
     box_key: PrivateKey = field(repr=False)
     held: dict[int, bytes] = field(default_factory=dict)
     bodies: list[bytes] = field(default_factory=list)
+    queries: int = 0
+
+    def digest(self, client: int) -> bytes:
+        return envelope.envelope_digest(self.held[client])
 
     def take(self, encoded: bytes) -> dict[str, Any]:
         parsed = envelope.parse(encoded)
@@ -152,6 +157,13 @@ class FakeNode:
         return {"status": 201}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/held"):
+            self.queries += 1
+            asked = decode_query(request.content)
+            found = [
+                client in self.held and digest == self.digest(client) for client, digest in asked
+            ]
+            return httpx.Response(200, json={"held": encode_answer(found)})
         self.bodies.append(request.content)
         if request.url.path.endswith("/bulk"):
             outcomes = [self.take(each) for each in envelope.unframe(request.content)]
@@ -283,6 +295,7 @@ class World:
             "join_deadline": self.clock() + timedelta(seconds=60),
             "round_seconds": 60,
             "grace_seconds": 60,
+            "sharing": ADDITIVE,
         }
         request = JobRequest(**(arguments | changes))
         signed = sign(request, "analyst", self.parties["analyst"].signing_key)
@@ -305,6 +318,7 @@ class World:
             "opened_at": self.clock(),
             "deadline": self.clock() + timedelta(seconds=60),
             "give_up_at": self.clock() + timedelta(seconds=120),
+            "sharing": request.body.sharing,
         }
         return self.show(make_spec(**(arguments | changes)))
 
@@ -316,10 +330,9 @@ class World:
 
     def total(self, clients: Sequence[int]) -> Int64Vector:
         """Return the sum over all nodes and `clients` of what was sent, shape (dimension,)."""
-        scheme = sharing_scheme("additive")
-        return from_ring(
-            scheme.combine(
-                scheme.add([node.share_of(client) for client in clients], QUERY.dimension)
-                for node in self.nodes
-            )
-        )
+        scheme = ADDITIVE
+        sums = {
+            index: scheme.add([node.share_of(client) for client in clients], QUERY.dimension)
+            for index, node in enumerate(self.nodes)
+        }
+        return from_ring(scheme.combine(sums, nodes=len(sums)).total)

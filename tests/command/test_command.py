@@ -255,6 +255,19 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
         assert read_pin(home / "clients" / site) == first.digest
 
 
+def test_threshold_sharing_is_allowed_only_where_it_was_asked_for(parties) -> None:
+    arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
+    shoal("consortium", "create", parties / "first", *arguments, "--minimum-threshold", 2)
+    assert open_chain(parties / "first")[0].manifest.policy.minimum_threshold == 2
+    assert "2 of 2 Compute nodes" in shoal("consortium", "show", parties / "first").stdout
+    for name, options, allowed in (("strict", [], None), ("loose", ["--threshold", 2], 2)):
+        shoal("quickstart", parties / name, "--clients", "site=1", *options)
+        [made] = open_chain(parties / name / "consortium")
+        assert made.manifest.policy.minimum_threshold == allowed
+    shown = shoal("consortium", "show", parties / "strict" / "consortium").stdout
+    assert "Sums open with 3 of 3 Compute nodes" in shown
+
+
 def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
     options = ["--host", "::1", "--first-port", 9000, "--clients", "site=2", "--json"]
     told = json.loads(shoal("quickstart", tmp_path, *options).stdout)

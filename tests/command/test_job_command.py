@@ -13,11 +13,13 @@ from typing import NoReturn
 import pytest
 import structlog
 from fastapi import FastAPI, Request, Response
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from shoal_client import async_analyst
 from shoal_client.analyst import Job
 from shoal_client.command import app
+from shoal_client.command.job_views import posterior
 from shoal_client.task_files import read_task_file
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
@@ -27,6 +29,8 @@ from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.threshold import ThresholdSharing
 from shoal_trainer.assembly import assemble
 
 TASK = """
@@ -241,6 +245,50 @@ def test_the_example_of_a_task_file_is_one(tmp_path) -> None:
     assert (file.privacy.epsilon, file.population.maximum, file.deadlines.grace) == (1.0, 600, 120)
 
 
+def test_a_task_file_asks_for_threshold_sharing_by_its_number_of_nodes(tmp_path) -> None:
+    example = run("job", "example").stdout
+    asking = example.replace("# [sharing]", "[sharing]").replace("# threshold", "threshold")
+    for name, text in (("plain", example), ("asking", asking), ("wrong", asking + "nodes = 3\n")):
+        (tmp_path / name).write_text(text)
+    assert read_task_file(tmp_path / "plain").sharing == ADDITIVE
+    assert read_task_file(tmp_path / "asking").sharing == ThresholdSharing(threshold=2)
+    with pytest.raises(ValueError, match="nodes"):
+        read_task_file(tmp_path / "wrong")
+    (tmp_path / "one").write_text(asking.replace("threshold = 2", "threshold = 1"))
+    with pytest.raises(ValueError, match="threshold"):
+        read_task_file(tmp_path / "one")
+
+
+async def test_a_job_that_the_policy_forbids_to_share_by_threshold_is_refused(trial) -> None:
+    trial.task.write_text(TASK + "\n[sharing]\nthreshold = 2\n")
+    async with trainer_of(trial):
+        refused = await shoal("job", "submit", *trial.who, trial.task, status=3)
+    assert "additive sharing only" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "fact"),
+    [
+        ({}, "additive: all Compute nodes were needed"),
+        ({"sharing": ThresholdSharing(threshold=2)}, "any 2 Compute nodes were enough"),
+        (
+            {"sharing": ThresholdSharing(threshold=2), "partial_sums": (2,)},
+            "results rest on the sums of 2 of 3",
+        ),
+    ],
+)
+def test_a_result_says_how_it_was_shared_and_how_many_sums_it_rests_on(
+    trial, changes, fact
+) -> None:
+    _, request = request_of(trial)
+    shown = report(trial, request).model_copy(update=changes)
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(posterior(shown))
+    assert fact in capture.get()
+    assert ("rest on" in capture.get()) == ("rest on" in fact)
+
+
 def test_an_id_that_is_none_never_reaches_a_url(trial) -> None:
     for name in ("abc", "../ledger", UNKNOWN.upper()):
         result = run("job", "result", name, *trial.who)
@@ -302,6 +350,9 @@ def report(trial: Trial, request: JobRequest) -> PosteriorReport:
         results=("ef" * 32,),
         population_size=30,
         cohort_sizes=(29,),
+        sharing=request.sharing,
+        compute_nodes=(3,),
+        partial_sums=(3,),
         privacy=PrivacySpent(epsilon=0.75, delta=1e-5, mu=0.2),
         posterior=Posterior(
             names=("intercept", "age"),
@@ -327,6 +378,7 @@ def request_of(trial: Trial) -> tuple[object, JobRequest]:
         join_deadline=datetime(2030, 1, 1, tzinfo=UTC),
         round_seconds=60,
         grace_seconds=60,
+        sharing=ADDITIVE,
     )
     key = load_party(trial.home / "parties" / "analyst").signing_key
     return sign(body, "analyst", key), body
@@ -378,10 +430,12 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
     for text in (shown, watched):
         for fact in (
             *("Posterior for pressure", "intercept", "[96.08, 103.92]", "[0.304, 0.696]"),
+            "cd" * 32,
             *("29 of 30 clients", "epsilon 0.75 at delta 1e-05"),
         ):
             assert fact in text
     assert "finished: 30 joined; round 0 published" in watched
+    assert f"Round 0 is {'cd' * 32}\n" in watched
 
 
 async def test_json_is_what_the_trainer_signed(trial, tmp_path) -> None:

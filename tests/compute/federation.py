@@ -26,19 +26,18 @@ from shoal_protocol.attestations import (
     cohort_digest,
 )
 from shoal_protocol.documents import Signed, decode, from_json, sign
-from shoal_protocol.encoding import canonical_json, decode_uint64, encode_clients
+from shoal_protocol.encoding import canonical_json, decode_uint64, format_time
 from shoal_protocol.envelope import Header, frame, seal
 from shoal_protocol.manifest import ComputeParty, Consortium, ServiceParty
-from shoal_protocol.ring import from_ring, to_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import AdditiveSharing
+from shoal_protocol.schemes import ADDITIVE
 from tests.hosting.certificates import make_identity
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, client_key, random_bytes, signing_key
 
 NODES = 3
 POPULATION = BitMap(range(12))
-SHARING = AdditiveSharing()
+SHARING = ADDITIVE
 CERTIFICATE = make_identity().pem
 SECOND = timedelta(seconds=1)
 
@@ -161,6 +160,7 @@ class Federation:
     def __init__(self, directory: Path, *, trust: Consortium | None = None) -> None:
         self.directory = directory
         self.consortium = trust or consortium()
+        self.skew: dict[int, timedelta] = {}  # by how much a node's clock is ahead
         self.names = [node.name for node in self.consortium.manifest.compute_nodes]
         self.clock = Clock()
         self.wire = Wire()
@@ -181,7 +181,7 @@ class Federation:
             book=self.books[node],
             data_directory=directory,
             database_url=None,
-            clock=self.clock,
+            clock=lambda: self.clock() + self.skew.get(node, timedelta()),
             transport=self.wire,
         )
         self.wire.apps[f"compute-{node}.example"] = service.app
@@ -257,20 +257,34 @@ class Federation:
         return [from_json(value, *kinds) for value in reply.json()["documents"]]
 
     async def gossip(
-        self, node: int, documents: Sequence[Signed[Any]], known: Any = None
+        self,
+        node: int,
+        documents: Sequence[Signed[Any]],
+        known: Any = None,
+        wanted: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Speak to a node as a peer would."""
-        message = {"documents": [each.to_json() for each in documents], "known": known or {}}
+        message = {
+            "documents": [each.to_json() for each in documents],
+            "known": known or {},
+            "time": format_time(self.clock()),
+            "wanted": list(wanted),
+        }
         reply = await self.request(node, "POST", "/v1/gossip", canonical_json(message))
         assert reply.status_code == 200, reply.text
         return dict(reply.json())
 
     def result(self, spec: Signed[RoundSpec]) -> np.ndarray:
         """Combine the partial sums that reached the aggregator."""
-        sums = self.aggregator.sums[spec.digest].values()
-        assert len(sums) == len(self.names)
-        assert len({signed.body.cohort for signed in sums}) == 1
-        return from_ring(SHARING.combine(decode_uint64(signed.body.values) for signed in sums))
+        sums, scheme = self.aggregator.sums[spec.digest], spec.body.sharing
+        assert len(sums) >= spec.body.threshold
+        assert len({signed.body.cohort for signed in sums.values()}) == 1
+        added = {
+            index: decode_uint64(sums[name].body.values)
+            for index, name in enumerate(self.names)
+            if name in sums
+        }
+        return scheme.decode(scheme.combine(added, nodes=len(self.names)).total)
 
 
 def expected(spec: RoundSpec, clients: Iterable[int]) -> np.ndarray:
@@ -281,8 +295,8 @@ def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[b
     """Return a client's envelopes, one for each node; another `attempt` has other randomness."""
     nodes = len(spec.compute_nodes)
     label = f"{spec.digest} {client} {attempt}"
-    shares = SHARING.split(
-        to_ring(contribution(client, spec.dimension)),
+    shares = spec.sharing.split(
+        spec.sharing.encode(contribution(client, spec.dimension)),
         client=client,
         nodes=nodes,
         random_bytes=random_bytes(f"seeds {label}"),
@@ -290,7 +304,14 @@ def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[b
     return [
         seal(
             share,
-            Header(share.kind, node, client, spec.manifest, spec.digest),
+            Header(
+                share.kind,
+                node,
+                client,
+                spec.manifest,
+                spec.digest,
+                examples.answer_id(client, attempt),
+            ),
             box_key=examples.box_key(node),
             key=client_key(client),
             random_bytes=random_bytes(f"ephemeral {label} {node}"),
@@ -299,24 +320,29 @@ def envelopes(spec: RoundSpec, client: int, *, attempt: str = "first") -> list[b
     ]
 
 
-def holdings(spec: RoundSpec, node: str, clients: Iterable[int]) -> Signed[Holdings]:
-    held = BitMap(clients)
-    body = Holdings(
+def holdings(
+    spec: RoundSpec, node: str, clients: Iterable[int], attempt: str = "first"
+) -> Signed[Holdings]:
+    held = examples.held(clients, attempt)
+    body = Holdings.attest(
+        held,
+        spec.clients() | held.clients,
         manifest=spec.manifest,
-        round=spec.digest,
+        round_id=spec.digest,
         node=node,
-        clients=encode_clients(held),
-        count=len(held),
     )
     return sign(body, node, signing_key(node))
 
 
-def vote(spec: RoundSpec, node: str, cohort: Iterable[int]) -> Signed[Vote]:
+def vote(
+    spec: RoundSpec, node: str, cohort: Iterable[int], holders: Sequence[str] | None = None
+) -> Signed[Vote]:
     chosen = BitMap(cohort)
     body = Vote(
         manifest=spec.manifest,
         round=spec.digest,
         node=node,
+        holders=tuple(holders or spec.compute_nodes),
         cohort=cohort_digest(spec.digest, chosen),
         cohort_size=len(chosen),
     )

@@ -21,7 +21,8 @@ async def test_metrics_count_and_name_nobody(federation: Federation) -> None:
         if "{" in line and not line.startswith("#")
         for part in line[line.index("{") + 1 : line.index("}")].split(",")
     }
-    assert labels <= {"phase", "outcome", "le", "method", "route", "status"}
+    assert labels <= {"phase", "outcome", "le", "method", "route", "status", "peer"}
+    assert not any("compute-" in line for line in lines if "peer_clock_offset" not in line)
     assert not any(spec.digest in line for line in lines)
 
 
@@ -47,12 +48,13 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/rounds/{round_id}/documents": {"get"},
         "/v1/rounds/{round_id}/shares": {"post"},
         "/v1/rounds/{round_id}/shares/bulk": {"post"},
+        "/v1/rounds/{round_id}/shares/held": {"post"},
         "/v1/gossip": {"post"},
     }
 
 
 async def test_a_body_that_is_too_large_is_refused(federation: Federation) -> None:
-    for path, limit in ((f"/v1/rounds/{'0' * 64}/shares", 8_000_224), ("/v1/gossip", 4 << 20)):
+    for path, limit in ((f"/v1/rounds/{'0' * 64}/shares", 8_000_232), ("/v1/gossip", 4 << 20)):
         reply = await federation.request(0, "POST", path, bytes(limit + 1))
         assert (reply.status_code, reply.json()["status"]) == (413, 413)
 

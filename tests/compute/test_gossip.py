@@ -1,33 +1,40 @@
 """What nodes tell each other: enough to agree, nothing twice without need, never a partial sum."""
 
+import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from sqlalchemy import Connection
 
-from shoal_compute import gossip
+from shoal_compute import gossip, store
 from shoal_compute.announcing import MOST_LIVE_ROUNDS
 from shoal_compute.gossip import (
     LARGEST_MESSAGE_BYTES,
     PERIOD,
+    RELAY_AFTER,
     Acquaintance,
-    Answer,
     Message,
+    Requests,
     answer,
-    decode_answer,
     decode_message,
 )
 from shoal_compute.pace import Pace
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_protocol.documents import sign
-from shoal_protocol.encoding import LARGEST_SET, canonical_json, encode_clients
+from shoal_protocol.attestations import Held, Holdings
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.phases import Phase
+from shoal_protocol.rounds import LARGEST_POPULATION
 from tests.compute.federation import (
     POPULATION,
     Federation,
@@ -45,6 +52,7 @@ DOCUMENTS = [
     *(holdings(SPEC.body, f"compute-{node}", range(12 - node)) for node in range(3)),
     *(vote(SPEC.body, f"compute-{node}", range(10)) for node in range(3)),
 ]
+EVERYONE = ["published"] * 3
 SOME = st.sets(st.sampled_from(range(len(DOCUMENTS))))
 
 
@@ -73,29 +81,40 @@ def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     message = decode_message(message.encode())
     for signed in message.documents:
         theirs.learn(signed, Kept.FIRST)
-    reply = decode_answer(answer({SPEC.digest: theirs}, message.known).encode())
+    reply = decode_message(answer({SPEC.digest: theirs}, message, [], OPENED_AT).encode())
     for signed in reply.documents:
         mine.learn(signed, Kept.FIRST)
     acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
     assert mine.documents == theirs.documents
     assert mine.holdings == theirs.holdings
-    assert acquaintance.is_settled(mine)
+    unasked = acquaintance.message([mine], OPENED_AT + PERIOD)
+    assert unasked is not None and unasked.documents == ()  # it is only told where this one stands
 
 
 @given(which=SOME, wanted=SOME)
 def test_messages_survive_the_wire(which: set[int], wanted: set[int]) -> None:
     documents = tuple(DOCUMENTS[index] for index in which)
     digests = frozenset(DOCUMENTS[index].digest for index in wanted)
-    message = Message(documents, {SPEC.digest: digests})
+    message = Message(documents, {SPEC.digest: digests}, digests, OPENED_AT)
     assert decode_message(message.encode()) == message
     assert message.encode() == canonical_json(
         {
             "documents": [signed.to_json() for signed in documents],
             "known": {SPEC.digest: sorted(digests)},
+            "time": "2026-03-01T12:00:00.000Z",
+            "wanted": sorted(digests),
         }
     )
-    reply = Answer(documents, digests)
-    assert decode_answer(reply.encode()) == reply
+
+
+def said(*known: Signed, documents: tuple = (), wanted: Iterable[Signed] = ()) -> Message:
+    """Return an answer of a peer that has these documents."""
+    return Message(
+        documents=documents,
+        known={SPEC.digest: frozenset(signed.digest for signed in known)},
+        wanted=frozenset(signed.digest for signed in wanted),
+        time=OPENED_AT,
+    )
 
 
 def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
@@ -104,7 +123,7 @@ def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
     acquaintance = Acquaintance()
     first = acquaintance.message([mine], OPENED_AT)
     assert first is not None
-    acquaintance.heard(first, Answer((), frozenset()), live, OPENED_AT)
+    acquaintance.heard(first, said(DOCUMENTS[0]), live, OPENED_AT)
     assert acquaintance.message([mine], OPENED_AT) is None
     mine.learn(DOCUMENTS[1], Kept.FIRST)
     second = acquaintance.message([mine], OPENED_AT)
@@ -112,7 +131,7 @@ def test_a_peer_is_told_news_at_once_and_the_rest_once_in_a_period() -> None:
     assert second.documents == (DOCUMENTS[1],)
     # this time the peer says that it lacks both: it was set back, or refused them
     both = frozenset(signed.digest for signed in DOCUMENTS[:2])
-    acquaintance.heard(second, Answer((), both), live, OPENED_AT)
+    acquaintance.heard(second, said(), live, OPENED_AT)
     assert acquaintance.message([mine], OPENED_AT) is None
     third = acquaintance.message([mine], OPENED_AT + PERIOD)
     assert third is not None
@@ -129,9 +148,12 @@ def test_what_a_peer_invents_is_not_remembered() -> None:
         for number in (1, 2)
     ]
     refused = DOCUMENTS[1]  # not taken in here
-    reply = Answer((*invented, refused), frozenset({"0" * 64}))
+    reply = said(DOCUMENTS[0], refused, documents=(*invented, refused))
+    unasked = {each.body.round: frozenset({each.digest}) for each in invented}
+    reply = replace(reply, known={**reply.known, **unasked})
     acquaintance.heard(message, reply, {SPEC.digest: mine}, OPENED_AT)
     assert acquaintance.knows == {SPEC.digest: {DOCUMENTS[0].digest}}
+    assert acquaintance.has.keys() == {refused.digest}
 
 
 def test_a_round_that_ended_during_an_exchange_stays_forgotten() -> None:
@@ -140,7 +162,7 @@ def test_a_round_that_ended_during_an_exchange_stays_forgotten() -> None:
     message = acquaintance.message([mine], OPENED_AT)
     assert message is not None
     acquaintance.forget(SPEC.digest)
-    acquaintance.heard(message, Answer((), frozenset()), {}, OPENED_AT)
+    acquaintance.heard(message, said(), {}, OPENED_AT)
     assert (acquaintance.knows, acquaintance.offered) == ({}, {})
 
 
@@ -151,7 +173,7 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
     await federation.announce(spec, [0])
     await federation.upload_all(spec, nodes=[0])
     asked, unasked = (holdings(each.body, "compute-1", range(12)) for each in (spec, invented))
-    reply = Answer((asked, unasked), frozenset()).encode()
+    reply = said(documents=(asked, unasked)).encode()
 
     async def liar(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -165,8 +187,13 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
 
 
 def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -> None:
-    largest = holdings(SPEC.body, "compute-0", range(12)).body.model_copy(
-        update={"clients": encode_clients(BitMap(range(0, LARGEST_SET, 2)))}
+    everyone = BitMap(range(LARGEST_POPULATION))
+    largest = Holdings.attest(
+        Held(everyone, bytes(2 * LARGEST_POPULATION)),
+        everyone,
+        manifest=TRUST.digest,
+        round_id=SPEC.digest,
+        node="compute-0",
     )
     document = sign(largest, "compute-0", signing_key("compute-0"))
     rounds = {}
@@ -184,8 +211,14 @@ def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -
     encoded = message.encode()
     assert len(encoded) <= LARGEST_MESSAGE_BYTES
     known = decode_message(encoded).known
-    assert len(answer({}, known).encode()) <= LARGEST_MESSAGE_BYTES
-    told = answer(rounds, {round_id: frozenset("1" * 64) for round_id in known})
+    everything = frozenset().union(*(each.spoken_of for each in rounds.values()))
+    invented = {
+        round_id: frozenset(digest.replace("0", "f") for digest in digests)
+        for round_id, digests in known.items()
+    }
+    asking = Message((), invented, everything, OPENED_AT)
+    told = answer(rounds, asking, known, OPENED_AT)
+    assert told.documents and told.known and told.wanted
     assert len(told.encode()) <= LARGEST_MESSAGE_BYTES
 
 
@@ -206,11 +239,154 @@ def test_no_round_waits_behind_others_whose_documents_a_peer_cannot_use(
         message = acquaintance.message(live.values(), now)
         assert message is not None
         offered += message.documents
-        refused = Answer((), frozenset().union(*message.known.values()))
-        acquaintance.heard(message, refused, live, now)
+        acquaintance.heard(message, said(), live, now)
         now += PERIOD if len(offered) >= 6 else timedelta()
     assert len({signed.digest for signed in offered[:6]}) == 6
     assert {signed.body.round for signed in offered[6:]} == live.keys()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all holdings count as large."""
+    monkeypatch.setattr(gossip, "LARGE_BYTES", 0)
+
+
+OWN, RELAYED, VOTE = DOCUMENTS[0], DOCUMENTS[1], DOCUMENTS[3]
+
+
+@pytest.mark.usefixtures("large")
+def test_of_large_documents_a_node_pushes_its_own_once_and_others_when_they_are_wanted() -> None:
+    mine, acquaintance = known_round({0, 1, 3}), Acquaintance()
+    live = {SPEC.digest: mine}
+    first = acquaintance.message([mine], OPENED_AT)
+    assert first is not None and first.documents == (VOTE, OWN)
+    assert first.known[SPEC.digest] == {OWN.digest, RELAYED.digest, VOTE.digest}
+    acquaintance.heard(first, said(VOTE), live, OPENED_AT)
+    # the peer did not take the holdings, for it does not know the round yet
+    again = acquaintance.message([mine], OPENED_AT + PERIOD)
+    assert again is not None and again.documents == ()
+    acquaintance.heard(again, said(VOTE, wanted=[OWN, RELAYED]), live, OPENED_AT + PERIOD)
+    asked_for = acquaintance.message([mine], OPENED_AT + PERIOD)
+    assert asked_for is not None and set(asked_for.documents) == {OWN, RELAYED}
+    acquaintance.heard(asked_for, said(OWN, RELAYED, VOTE), live, OPENED_AT + PERIOD)
+    assert acquaintance.is_settled(mine)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_peer_that_does_not_answer_is_not_sent_large_documents_again_and_again() -> None:
+    mine, acquaintance = known_round({0, 3}), Acquaintance()
+    acquaintance.pace.failed(OPENED_AT)
+    probe = acquaintance.message([mine], OPENED_AT + PERIOD)
+    assert probe is not None and probe.documents == (VOTE,)
+    acquaintance.heard(probe, said(VOTE), {SPEC.digest: mine}, OPENED_AT + PERIOD)
+    news = acquaintance.message([mine], OPENED_AT + PERIOD)
+    assert news is not None and news.documents == (OWN,)
+
+
+@pytest.mark.usefixtures("large")
+def test_an_answer_has_large_documents_only_if_they_are_wanted() -> None:
+    here = {SPEC.digest: known_round({0, 1, 3})}
+    asking = Message((), {SPEC.digest: frozenset()}, frozenset(), OPENED_AT)
+    assert answer(here, asking, [], OPENED_AT).documents == (VOTE,)
+    wanting = replace(asking, wanted=frozenset({RELAYED.digest}))
+    assert answer(here, wanting, [], OPENED_AT).documents == (VOTE, RELAYED)
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_lacked_is_asked_of_one_peer_at_a_time_once_its_signer_had_time() -> None:
+    mine, requests = known_round({0}), Requests()
+    peers = [Acquaintance(), Acquaintance()]
+    now = OPENED_AT
+    for peer in peers:
+        message = peer.message([mine], now, requests)
+        assert message is not None and not message.wanted
+        peer.heard(message, said(OWN, RELAYED), {SPEC.digest: mine}, now)
+    assert all(peer.message([mine], now, requests) is None for peer in peers)
+    now += RELAY_AFTER
+    asking = peers[0].message([mine], now, requests)
+    assert asking is not None and asking.wanted == {RELAYED.digest}
+    requests.asked(asking.wanted, now)
+    other = peers[1].message([mine], now, requests)
+    assert other is not None and not other.wanted
+    requests.failed(asking.wanted)
+    other = peers[1].message([mine], now, requests)
+    assert other is not None and other.wanted == {RELAYED.digest}
+
+
+@pytest.mark.usefixtures("large")
+async def test_a_node_that_was_down_for_hours_catches_up_from_one_peer_in_one_conversation(
+    federation: Federation,
+) -> None:
+    spec = federation.spec(give_up_at=federation.clock() + timedelta(hours=1))
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("compute-2.example")
+    await federation.step([0, 1], times=2)
+    federation.clock.move(3000)
+    federation.crash(2)
+    federation.wire.cut = {"compute-0.example", "compute-2.example"}  # it can reach one peer only
+    federation.wire.requests.clear()
+    await federation.step([2])
+    documents = await federation.documents(2, spec)
+    assert {each.signer for each in documents if each.body.kind == "holdings"} == set(
+        federation.names
+    )
+    assert [each.signer for each in documents if each.body.kind == "vote"] == ["compute-2"]
+    conversation = [each for each in federation.wire.requests if each[0] == "compute-1.example"]
+    assert len(conversation) <= 3  # it says where it stands, asks, and tells its vote
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("reached", [0, 1])
+async def test_large_documents_get_through_a_partition_by_way_of_others(
+    federation: Federation, reached: int
+) -> None:
+    """Nodes 0 and 2 do not hear each other; one of them can call node 1, which can call nobody."""
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    apps = dict(federation.wire.apps)
+
+    async def step(node: int, *reaches: int) -> None:
+        federation.wire.cut = {
+            f"compute-{peer}.example" for peer in range(3) if peer not in reaches
+        }
+        await federation.step([node])
+
+    assert apps.keys() == federation.wire.apps.keys()
+    for _ in range(14):
+        await step(0, 1)
+        await step(1, *([2] if reached else []))
+        await step(2, *([] if reached else [1]))
+        federation.clock.move(1)
+    assert await federation.phases(spec) == EVERYONE
+
+
+async def test_a_holdings_document_crosses_a_link_once(federation: Federation) -> None:
+    crossed: Counter[tuple[str, str]] = Counter()
+    take = federation.wire.handle_async_request
+
+    async def counting(request: httpx.Request) -> httpx.Response:
+        response = await take(request)
+        if request.url.path == "/v1/gossip":
+            for content in (request.content, await response.aread()):
+                for each in json.loads(content)["documents"]:
+                    if each["body"]["kind"] == "holdings":
+                        crossed[request.url.host, each["signer"]] += 1
+        return response
+
+    federation.wire.handle_async_request = counting  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gossip, "LARGE_BYTES", 0)
+        spec = federation.spec()
+        await federation.announce(spec)
+        await federation.upload_all(spec)
+        for _ in range(5):
+            await federation.step()
+            federation.clock.move(0.3)
+    assert await federation.phases(spec) == EVERYONE
+    links = [(f"compute-{to}.example", f"compute-{of}") for to in range(3) for of in range(3)]
+    assert crossed == {(to, of): 1 for to, of in links if not to.startswith(f"{of}.")}
 
 
 def test_there_is_nothing_to_say_of_a_round_that_only_collects() -> None:
@@ -237,19 +413,23 @@ def test_a_peer_that_is_down_is_tried_ever_more_rarely_but_for_ever() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        [],
-        {},
-        {"documents": [], "known": {"0": []}},
-        {"documents": [], "known": {"0" * 64: ["x"]}},
-        {"documents": [], "known": {}, "more": 1},
-        {"documents": [{}], "known": {}},
-        {"documents": [SPEC.to_json()], "known": {}},
-        {"documents": [], "known": {f"{number:064x}": [] for number in range(257)}},
+        {"known": {"0": []}},
+        {"known": {"0" * 64: ["x"]}},
+        {"more": 1},
+        {"documents": [{}]},
+        {"documents": [SPEC.to_json()]},
+        {"known": {f"{number:064x}": [] for number in range(257)}},
+        {"wanted": ["x"]},
+        {"wanted": [f"{number:064x}" for number in range(4097)]},
+        {"time": "yesterday"},
     ],
 )
-def test_what_is_not_a_message_is_refused(value: object) -> None:
-    with pytest.raises(MalformedDocument):
-        decode_message(canonical_json(value))
+def test_what_is_not_a_message_is_refused(value: dict[str, Any]) -> None:
+    good = {"documents": [], "known": {}, "time": "2026-03-01T12:00:00.000Z", "wanted": []}
+    decode_message(canonical_json(good))
+    for bad in (good | value, [], {}):
+        with pytest.raises(MalformedDocument):
+            decode_message(canonical_json(bad))
 
 
 async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
@@ -262,9 +442,10 @@ async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
     theirs = holdings(spec.body, "compute-1", range(12))
     told = await federation.gossip(0, [], {spec.digest: [theirs.digest], "0" * 64: ["1" * 64]})
     assert [each["signer"] for each in told["documents"]] == ["compute-0"]
-    assert sorted(told["wanted"]) == sorted([theirs.digest, "1" * 64])
+    [own] = told["known"][spec.digest]
+    assert told["known"].keys() == {spec.digest}
     told = await federation.gossip(0, [theirs], {spec.digest: [theirs.digest]})
-    assert told["wanted"] == []
+    assert set(told["known"][spec.digest]) == {own, theirs.digest}
 
 
 async def test_partial_sums_are_not_gossip(federation: Federation) -> None:
@@ -274,8 +455,7 @@ async def test_partial_sums_are_not_gossip(federation: Federation) -> None:
     await federation.step(times=3)
     told = await federation.gossip(0, [], {spec.digest: []})
     assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
-    documents = await federation.documents(0, spec)
-    assert {each.signer for each in documents if each.body.kind == "partial_sum"} == {"compute-0"}
+    assert await federation.phases(spec) == ["published"] * 3
 
 
 async def test_a_document_that_fails_its_checks_is_left_out_and_the_others_are_kept(
@@ -299,3 +479,29 @@ async def test_a_document_that_fails_its_checks_is_left_out_and_the_others_are_k
     assert await federation.documents(0, spec) == [good]
     metrics = (await federation.request(0, "GET", "/metrics")).text
     assert 'shoal_compute_gossip_total{outcome="document_refused"} 7.0' in metrics
+
+
+async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = []
+    for number in range(6):
+        specs.append(federation.spec(number=number))
+        await federation.announce(specs[-1], [0])
+    federation.clock.move(100)
+    await federation.step([0], 6)
+    federation.crash(0)  # what is over is on file only
+    loaded: list[str] = []
+    find = store.get_round
+
+    def counted(db: Connection, round_id: str) -> StoredRound | None:
+        loaded.append(round_id)
+        return find(db, round_id)
+
+    monkeypatch.setattr(store, "get_round", counted)
+    known: dict[str, list[str]] = {spec.digest: [] for spec in specs}
+    answer = await federation.gossip(0, [], known | {f"{n:064x}": [] for n in range(99)})
+    assert len(answer["known"]) == len(loaded) == 4
+    answer = await federation.gossip(0, [], known)
+    assert answer["known"].keys() == known.keys()
+    assert len(loaded) == 6

@@ -1,11 +1,13 @@
 """Requests to other services: no reply, of whatever kind, does more harm than none."""
 
+import asyncio
 import gzip
 from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
 
+from shoal_compute import peers as peers_module
 from shoal_compute.peers import Peers, PeerUnreachable
 from shoal_protocol.manifest import ServiceParty
 from tests.compute.federation import CERTIFICATE
@@ -44,6 +46,20 @@ async def test_a_reply_beyond_the_limit_is_cut_off() -> None:
     with pytest.raises(PeerUnreachable):
         await asked(lambda _: httpx.Response(200, content=endless()))
     assert read <= 2000
+
+
+async def test_a_peer_that_drips_its_reply_is_given_up_after_the_time_for_a_whole_exchange(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers_module, "EXCHANGE_SECONDS", 0.05)
+
+    async def dripping() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(PeerUnreachable):
+        await asked(lambda _: httpx.Response(200, content=dripping()))
 
 
 async def test_a_compressed_reply_is_refused() -> None:

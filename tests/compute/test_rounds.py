@@ -1,17 +1,32 @@
 """Rounds from announcement to their end: what is released, and when nothing is."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
-from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Vote
+from shoal_hosting.logs import withhold_private_values
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Holdings,
+    PartialSum,
+    Vote,
+)
+from shoal_protocol.documents import sign
+from shoal_protocol.threshold import ThresholdSharing
 from tests.compute.federation import (
     POPULATION,
     Federation,
+    consortium,
     envelopes,
     expected,
     holdings,
     vote,
 )
+from tests.protocol.examples import POLICY, signing_key
 
 EVERYONE = ["published"] * 3
 NOBODY = ["abandoned"] * 3
@@ -31,6 +46,90 @@ async def test_a_round_releases_the_sum_over_all_who_uploaded(federation: Federa
     await federation.step(times=3)
     assert await federation.phases(spec) == EVERYONE
     assert np.array_equal(federation.result(spec), expected(spec.body, range(11)))
+
+
+@pytest.fixture
+async def spare(tmp_path: Path) -> AsyncIterator[Federation]:
+    """A federation whose policy allows that two of three nodes suffice."""
+    policy = POLICY.model_copy(update={"minimum_threshold": 2})
+    made = Federation(tmp_path, trust=consortium(policy=policy))
+    yield made
+    await made.close()
+
+
+TWO_SUFFICE = {"sharing": ThresholdSharing(threshold=2)}
+
+
+async def test_under_threshold_sharing_a_round_goes_on_without_a_node_that_is_gone(
+    spare: Federation,
+) -> None:
+    spec = spare.spec(**TWO_SUFFICE)
+    await spare.announce(spec)
+    await spare.upload_all(spec, range(11))
+    spare.wire.cut.add("compute-2.example")
+    spare.clock.move(60)
+    await spare.step([0, 1], times=3)
+    assert (await spare.phases(spec))[:2] == ["frozen"] * 2
+    spare.clock.move(15)
+    await spare.step([0, 1], times=3)
+    assert (await spare.phases(spec))[:2] == ["published"] * 2
+    assert np.array_equal(spare.result(spec), expected(spec.body, range(11)))
+    spare.wire.cut.clear()
+    spare.clock.move(2)
+    await spare.step(times=4)
+    assert await spare.phases(spec) == EVERYONE  # it adopts the others' cohort
+    assert np.array_equal(spare.result(spec), expected(spec.body, range(11)))
+
+
+async def test_under_threshold_sharing_a_node_that_was_away_during_uploads_costs_nothing(
+    spare: Federation,
+) -> None:
+    spec = spare.spec(**TWO_SUFFICE)
+    await spare.announce(spec)
+    await spare.upload_all(spec, range(11), nodes=[0, 1])
+    spare.clock.move(60)
+    await spare.step(times=3)
+    assert await spare.phases(spec) == ["frozen"] * 3
+    spare.clock.move(15)
+    await spare.step(times=3)
+    assert (await spare.phases(spec))[:2] == ["published"] * 2
+    assert np.array_equal(spare.result(spec), expected(spec.body, range(11)))
+    assert (await spare.state(2, spec))["reason"] == "cohort_too_small"
+
+
+async def test_under_threshold_sharing_a_node_that_gives_up_speaks_for_itself_only(
+    spare: Federation,
+) -> None:
+    spec = spare.spec(**TWO_SUFFICE)
+    await spare.announce(spec)
+    await spare.upload_all(spec, range(11))
+    body = Abandonment(
+        manifest=spec.body.manifest,
+        round=spec.digest,
+        party="compute-2",
+        reason=AbandonmentReason(code="sum_failed"),
+    )
+    for node in (0, 1):
+        await spare.gossip(node, [sign(body, "compute-2", signing_key("compute-2"))])
+    spare.clock.move(75)
+    spare.wire.cut.add("compute-2.example")
+    await spare.step([0, 1], times=3)
+    assert (await spare.phases(spec))[:2] == ["published"] * 2
+
+
+async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation) -> None:
+    budget = spare.consortium.manifest.policy.maximum_mu
+    charged = [spare.spec(**TWO_SUFFICE, mu=0.6 * budget), spare.spec(mu=0.6 * budget)]
+    for spec in charged:
+        await spare.announce(spec)
+        await spare.gossip(0, [spare.aggregator.call_off(spec.body)])
+    await spare.step([0])
+    for spec in charged:
+        assert (await spare.state(0, spec))["phase"] == "abandoned"
+    too_much, enough = (spare.spec(number=1, mu=part * budget) for part in (0.81, 0.79))
+    reply = await spare.request(0, "POST", "/v1/rounds", too_much.encode())
+    assert reply.json()["type"] == "urn:shoal:problem:budget-exceeded"
+    await spare.announce(enough, [0])
 
 
 async def test_a_node_freezes_before_the_deadline_once_everyone_has_uploaded(
@@ -122,6 +221,30 @@ async def test_without_all_holdings_a_node_gives_up_in_time(federation: Federati
     assert (await federation.phases(spec))[:2] == ["abandoned"] * 2
     assert (await federation.state(0, spec))["reason"] == "holdings_missing"
     assert (await federation.state(1, spec))["reason"] == "called_off_by_node"
+
+
+async def test_a_lost_peer_is_told_once_by_its_name_and_again_when_it_is_back(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut.add("compute-2.example")
+    with capture_logs() as lines:
+        for _ in range(4):
+            await federation.step([0])
+            federation.clock.move(6)
+        federation.wire.cut.clear()
+        for _ in range(2):
+            await federation.step([0])
+            federation.clock.move(6)
+    about = [(each["log_level"], each["event"], each["party"]) for each in lines if "party" in each]
+    assert about == [
+        ("warning", "no gossip with a peer", "compute-2"),
+        ("info", "gossip with a peer again", "compute-2"),
+    ]
+    shown = [withhold_private_values(None, "info", dict(each)) for each in lines]
+    assert "[withheld]" not in [each.get("party") for each in shown]
 
 
 async def test_without_all_votes_a_node_gives_up_in_time(federation: Federation) -> None:
@@ -220,7 +343,7 @@ async def test_an_agreed_round_is_abandoned_on_the_aggregators_signed_word(
     assert signed in documents
 
 
-async def test_a_partial_sum_goes_to_the_aggregator_alone_until_it_is_acknowledged(
+async def test_a_partial_sum_goes_to_the_aggregator_alone(
     federation: Federation,
 ) -> None:
     spec = federation.spec()
@@ -241,8 +364,8 @@ async def test_a_partial_sum_goes_to_the_aggregator_alone_until_it_is_acknowledg
     await federation.step()
     assert await federation.phases(spec) == EVERYONE
     for node in range(3):
-        [served] = of_kind(await federation.documents(node, spec), PartialSum)
-        assert served == federation.aggregator.sums[spec.digest][f"compute-{node}"]
+        assert of_kind(await federation.documents(node, spec), PartialSum) == []
+        assert f"compute-{node}" in federation.aggregator.sums[spec.digest]
 
 
 async def test_nobody_but_the_aggregator_can_call_an_agreed_round_off(

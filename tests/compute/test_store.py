@@ -1,27 +1,39 @@
 """What the node's transactions promise, on SQLite and on PostgreSQL."""
 
-import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
-from shoal_compute.schema import VERSION, documents, metadata, shares
+from shoal_compute.charges import Charge, charge, charges_after, give_back, hold_charges
+from shoal_compute.leading import release_lease, take_lease
+from shoal_compute.schema import VERSION, documents, lease, metadata, shares
 from shoal_compute.shares import (
     AcceptedShare,
     Outcome,
     add_shares,
+    count_held,
     erase_payloads,
     held_clients,
     read_shares,
     stored_digests,
 )
-from shoal_compute.store import Charge, Kept, LostRace
+from shoal_compute.store import Kept, LostRace
 from shoal_hosting.storage import StorageThread, check_schema, open_engine
-from shoal_protocol.attestations import Abandonment, AbandonmentReason, PartialSum, cohort_digest
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Held,
+    Holdings,
+    PartialSum,
+    cohort_digest,
+)
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.errors import WrongPhase
@@ -30,7 +42,7 @@ from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.federation import holdings, vote
 from tests.databases import database_url, postgresql
 from tests.protocol import examples
-from tests.protocol.examples import signing_key
+from tests.protocol.examples import POPULATION, signing_key
 
 __all__ = ["database_url", "postgresql"]
 
@@ -44,15 +56,33 @@ async def storage(database_url: str) -> Iterator[StorageThread]:
     engine = open_engine(database_url)
     check_schema(engine, metadata, VERSION)
     opened = StorageThread(engine)
-    opened.run_here(store.add_round, SPEC, CHARGE)
+    opened.run_here(add, SPEC)
     yield opened
     await opened.close()
+
+
+def add(db: Connection, spec: Signed) -> None:
+    hold_charges(db)
+    number = store.add_round(db, spec)
+    assert number is not None
+    charge(db, number, CHARGE)
+
+
+def entries(db: Connection, after: int = 0) -> list[tuple[int, Charge]]:
+    return list(charges_after(db, after))
 
 
 def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedShare:
     digest = bytes([client, attempt]) * 16
     payload = bytes([client]) * 32
-    return AcceptedShare(round_id, client, digest, bytes(64), Share(ShareKind.SEED, payload))
+    return AcceptedShare(
+        round_id,
+        client,
+        examples.answer_id(client, str(attempt)),
+        digest,
+        bytes(64),
+        Share(ShareKind.SEED, payload),
+    )
 
 
 def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
@@ -61,8 +91,14 @@ def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
     return storage.run_here(store.freeze, ROUND, old, attest)[1]
 
 
-def attest(held: BitMap) -> Signed:
-    return holdings(SPEC.body, "compute-0", held)
+def attest(held: Held) -> Signed:
+    return sign(
+        Holdings.attest(
+            held, POPULATION, manifest=SPEC.body.manifest, round_id=ROUND, node="compute-0"
+        ),
+        "compute-0",
+        signing_key("compute-0"),
+    )
 
 
 def phase(storage: StorageThread) -> Phase:
@@ -85,30 +121,8 @@ def abandonment(code: str = "votes_missing", party: str = "compute-0") -> Signed
     return sign(body, party, signing_key(party))
 
 
-def test_a_round_is_looked_up_without_being_stored(storage: StorageThread) -> None:
-    other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
-    assert storage.run_here(store.is_on_file, SPEC)
-    for _ in range(2):
-        assert not storage.run_here(store.is_on_file, other)
-    assert storage.run_here(store.get_round, other.digest) is None
-
-
-async def test_a_look_up_waits_for_a_commit_that_is_under_way(
-    storage: StorageThread, database_url: str
-) -> None:
-    other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
-    engine = open_engine(database_url)
-    with engine.begin() as db:
-        store.add_round(db, other, CHARGE)
-        looked_up = asyncio.create_task(storage.run(store.is_on_file, other))
-        await asyncio.sleep(0.2)  # for it to begin; the answer is the same if it begins later
-    assert await looked_up
-    engine.dispose()
-
-
 def test_a_round_is_added_once(storage: StorageThread) -> None:
-    assert storage.run_here(store.add_round, SPEC, CHARGE) is False
-    assert storage.run_here(store.all_charges) == [CHARGE]
+    assert storage.run_here(store.add_round, SPEC) is None
     stored = storage.run_here(store.get_round, ROUND)
     assert (stored.spec, stored.phase, stored.documents) == (SPEC, Phase.ANNOUNCED, ())
 
@@ -142,7 +156,9 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
 
 def test_a_large_batch_is_stored_whole(storage: StorageThread) -> None:
     batch = [
-        AcceptedShare(ROUND, client, bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32)))
+        AcceptedShare(
+            ROUND, client, bytes(8), bytes(32), bytes(64), Share(ShareKind.SEED, bytes(32))
+        )
         for client in range(3000)
     ]
     assert set(storage.run_here(add_shares, batch)) == {Outcome.STORED}
@@ -158,7 +174,7 @@ def test_the_first_share_moves_the_round_on(storage: StorageThread) -> None:
 
 def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
     attested = frozen(storage, range(3))
-    assert attested.body.held() == BitMap(range(3))
+    assert attested.body.held(SPEC.body.clients()).clients == BitMap(range(3))
     offered = [share(1), share(1, attempt=1), share(5)]
     assert storage.run_here(add_shares, offered) == [
         Outcome.STORED_BEFORE,
@@ -196,7 +212,7 @@ def test_a_step_that_the_table_lacks_is_refused(storage: StorageThread) -> None:
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
-    def fail(held: BitMap) -> Signed:
+    def fail(held: Held) -> Signed:
         raise RuntimeError("the key is gone")
 
     storage.run_here(add_shares, [share(1)])
@@ -294,12 +310,46 @@ def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: Stora
 
 def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
-    storage.run_here(store.add_round, other, CHARGE)
+    storage.run_here(add, other)
     storage.run_here(store.give_up, ROUND, Phase.ANNOUNCED, "votes_missing", abandonment())
-    assert storage.run_here(store.all_charges) == [CHARGE]
+    returned = Charge(-CHARGE.mu_squared, CHARGE.population)
+    assert storage.run_here(entries) == [(1, CHARGE), (2, CHARGE), (3, returned)]
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
     storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing")
-    assert storage.run_here(store.all_charges) == [CHARGE]
+    assert len(storage.run_here(entries)) == 3
+
+
+def test_only_new_charges_are_read(storage: StorageThread) -> None:
+    assert storage.run_here(entries, 0) == [(1, CHARGE)]
+    assert storage.run_here(entries, 1) == []
+
+
+def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
+    for again in (charge, give_back, give_back):
+        with contextlib.suppress(IntegrityError):
+            arguments = (CHARGE,) if again is charge else ()
+            storage.run_here(again, 1, *arguments)
+    returned = Charge(-CHARGE.mu_squared, CHARGE.population)
+    assert storage.run_here(entries) == [(1, CHARGE), (2, returned)]
+
+
+def test_charges_that_are_added_at_once_take_places_without_gaps(
+    database_url: str, storage: StorageThread
+) -> None:
+    specs = [
+        sign(examples.spec(number=number), "trainer", signing_key("trainer"))
+        for number in range(1, 13)
+    ]
+
+    def rival(mine: list[Signed]) -> None:
+        own = StorageThread(open_engine(database_url))
+        for spec in mine:
+            own.run_here(add, spec)
+        own._engine.dispose()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(rival, [specs[start::4] for start in range(4)]))
+    assert [number for number, _ in storage.run_here(entries)] == list(range(1, 14))
 
 
 def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread) -> None:
@@ -326,7 +376,8 @@ def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: Stor
     def row(db: Connection) -> tuple:
         return tuple(db.execute(select(shares)).one())
 
-    assert storage.run_here(row) == (1, 1, share(1).digest, bytes(64), 0, None)
+    stored = share(1)
+    assert storage.run_here(row) == (1, 1, stored.answer, stored.digest, bytes(64), 0, None)
     assert storage.run_here(read_shares, ROUND, [1]) == []
     assert storage.run_here(stored_digests, ROUND, [1]) == {1: share(1).digest}
 
@@ -336,3 +387,59 @@ def test_a_cohorts_shares_are_read_and_no_other(storage: StorageThread) -> None:
     found = storage.run_here(read_shares, ROUND, [1, 4, 9])
     assert sorted(each.payload for each in found) == [share(1).share.payload, bytes([4]) * 32]
     assert cohort_digest(ROUND, [1, 4]) != cohort_digest(ROUND, [1, 5])
+
+
+def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> None:
+    assert storage.run_here(take_lease, "first", 1e6)
+    assert storage.run_here(take_lease, "first", 1e6)
+    assert not storage.run_here(take_lease, "second", 1e6)
+    storage.run_here(release_lease, "second")
+    assert not storage.run_here(take_lease, "second", 1e6)
+    storage.run_here(release_lease, "first")
+    assert storage.run_here(take_lease, "second", -1.0)  # which has run out already
+    assert storage.run_here(take_lease, "first", 1e6)
+    assert not storage.run_here(take_lease, "second", 1e6)
+
+
+def test_the_lease_is_renewed_in_good_time_and_not_at_every_step(storage: StorageThread) -> None:
+    def until(db: Connection) -> float:
+        return float(db.execute(select(lease.c.until)).scalar_one())
+
+    storage.run_here(take_lease, "first", 1e6)
+    first = storage.run_here(until)
+    storage.run_here(take_lease, "first", 1e6)
+    assert storage.run_here(until) == first
+    storage.run_here(take_lease, "first", 1e7)
+    assert storage.run_here(until) > first + 8e6
+
+
+def test_of_replicas_that_ask_for_the_lease_at_once_one_gets_it(
+    database_url: str, storage: StorageThread
+) -> None:
+    def ask(name: str) -> bool:
+        own = StorageThread(open_engine(database_url))
+        try:
+            return own.run_here(take_lease, name, 1e6)
+        finally:
+            own._engine.dispose()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(ask, "abcd")) == 1
+
+
+def test_a_glance_shows_what_changed_in_rounds_that_have_work(storage: StorageThread) -> None:
+    assert storage.run_here(store.glance) == {ROUND: (Phase.ANNOUNCED, False, False, 0)}
+    frozen(storage)
+    storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-1", range(12))])
+    assert storage.run_here(store.glance) == {ROUND: (Phase.FROZEN, False, False, 2)}
+    storage.run_here(store.give_up, ROUND, Phase.FROZEN, "votes_missing", abandonment())
+    storage.run_here(store.mark_reported, ROUND)
+    assert storage.run_here(store.glance) == {ROUND: (Phase.ABANDONED, True, False, 3)}
+    storage.run_here(erase_payloads, ROUND, 100)
+    assert storage.run_here(store.glance) == {}
+
+
+def test_the_shares_of_a_round_are_counted(storage: StorageThread) -> None:
+    assert storage.run_here(count_held, 1) == 0
+    storage.run_here(add_shares, [share(client) for client in range(5)])
+    assert storage.run_here(count_held, 1) == 5

@@ -1,22 +1,32 @@
 """Sums over exactly the cohort, whatever was counted before and however it is read."""
 
 import asyncio
-from concurrent.futures import Executor, ThreadPoolExecutor
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_compute import executors
+from shoal_compute.executors import Cluster, Processes, Summing, Threads, open_summing
 from shoal_compute.shares import AcceptedShare
-from shoal_compute.summing import SharesMissing, sum_shares
+from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
-from shoal_protocol.sharing import AdditiveSharing, Share, ShareKind
+from shoal_hosting.security import StartupRefused
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.test_gossip import known_round
 from tests.protocol.examples import DIMENSION, seed
 
-SCHEME = AdditiveSharing()
+SCHEME = ADDITIVE
 CLIENTS = st.sets(st.integers(0, 11))
 
 
@@ -55,10 +65,12 @@ def test_a_tally_and_the_store_together_give_the_cohorts_sum(
     counted: set[int], cohort: set[int]
 ) -> None:
     async def run() -> np.ndarray:
-        tallies = Tallies(AtOnce())
+        tallies = Tallies(Adders(Threads(AtOnce()), Threads(AtOnce())))
         known = known_round(set())
         for client in counted:
-            accepted = AcceptedShare(known.id, client, bytes(32), bytes(64), share(client))
+            accepted = AcceptedShare(
+                known.id, client, bytes(8), bytes(32), bytes(64), share(client)
+            )
             tallies.count(known, [accepted])
         return await tallies.total(known, BitMap(cohort), reader(counted | cohort))
 
@@ -72,7 +84,7 @@ async def test_a_missing_share_is_noticed() -> None:
             BitMap([1, 2, 3]),
             dimension=DIMENSION,
             scheme=SCHEME,
-            executor=executor,
+            summing=Threads(executor),
         )
 
 
@@ -85,9 +97,134 @@ async def test_long_vectors_are_read_a_few_at_a_time() -> None:
 
     with ThreadPoolExecutor(1) as executor:
         total = await sum_shares(
-            read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, executor=executor
+            read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, summing=Threads(executor)
         )
     expected = SCHEME.add([Share(ShareKind.SEED, seed(str(n))) for n in range(23)], dimension)
     assert np.array_equal(total, expected)
     assert sum(sizes) == 23
     assert max(sizes) * 8 * dimension <= 4 << 20
+
+
+async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION) -> np.ndarray:
+    return await sum_shares(
+        reader(set(clients)),
+        BitMap(clients),
+        dimension=dimension,
+        scheme=SCHEME,
+        summing=summing,
+    )
+
+
+def test_a_small_sum_stays_in_the_process_and_a_large_one_does_not() -> None:
+    adders = Adders(Threads(AtOnce()), Threads(AtOnce()))
+    assert adders.for_sum(10_000, 66) is adders.small
+    assert adders.for_sum(10_000, 10_011) is adders.small
+    assert adders.for_sum(100_000, 10_011) is adders.large
+    assert adders.for_sum(1_000_000, 66) is adders.large
+
+
+async def test_processes_add_up_to_the_same_and_start_with_the_first_work() -> None:
+    processes = Processes()
+    try:
+        assert processes._pool is None
+        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+        assert await processes.run(os.getpid) != os.getpid()
+    finally:
+        processes.close()
+
+
+async def test_a_process_that_was_killed_is_replaced_and_its_work_done_again() -> None:
+    processes = Processes()
+    try:
+        os.kill(await processes.run(os.getpid), signal.SIGKILL)
+        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+    finally:
+        processes.close()
+
+
+async def test_work_that_kills_every_process_is_given_up() -> None:
+    processes = Processes()
+    try:
+        with pytest.raises(BrokenExecutor):
+            await processes.run(os._exit, 1)
+        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+    finally:
+        processes.close()
+
+
+async def test_where_no_process_can_be_started_a_thread_adds_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError("no space left for a semaphore")
+
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", no_room)
+    processes = Processes()
+    try:
+        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+    finally:
+        processes.close()
+
+
+def test_the_processes_end_with_their_parent_even_if_it_is_killed() -> None:
+    script = (
+        "import asyncio, os, signal\n"
+        "from shoal_compute.executors import Processes\n"
+        "if __name__ == '__main__':\n"
+        "    print(asyncio.run(Processes().run(os.getpid)), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    # its standard output is the processes' too, and ends when the last of them does
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert int(done.stdout) > 0
+
+
+@pytest.fixture
+def dask() -> Iterator[LocalCluster]:
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp://",
+        dashboard_address=None,
+    ) as cluster:
+        yield cluster
+
+
+async def test_a_dask_cluster_adds_up_to_the_same(dask: LocalCluster) -> None:
+    assert dask.scheduler_address.startswith("tcp://")
+    cluster = Cluster(dask.scheduler_address)
+    try:
+        assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
+        assert cluster._client is not None
+    finally:
+        cluster.close()
+
+
+async def test_without_its_cluster_a_node_adds_up_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executors, "_CLUSTER_TIMEOUT_SECONDS", 0.2)
+    cluster = Cluster("tcp://127.0.0.1:9")  # where nothing listens
+    try:
+        assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
+    finally:
+        cluster.close()
+
+
+def test_a_setting_says_where_to_add_up() -> None:
+    for where, kind in (
+        ("processes", Processes),
+        ("threads", Threads),
+        ("tls://dask.example:8786", Cluster),
+    ):
+        opened = open_summing(where)
+        assert type(opened) is kind
+        opened.close()
+
+
+def test_an_address_without_dask_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(StartupRefused, match="without Dask"):
+        open_summing("tcp://dask.example:8786")

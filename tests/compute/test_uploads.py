@@ -19,7 +19,7 @@ from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.federation import SECOND, Federation, envelopes
 from tests.protocol import examples
-from tests.protocol.examples import client_key, random_bytes, signing_key
+from tests.protocol.examples import answer_id, client_key, random_bytes, signing_key
 
 
 @pytest.fixture
@@ -45,7 +45,14 @@ def sealed(
     due = 8 * spec.body.dimension if kind is ShareKind.VECTOR else 32
     return seal(
         Share(kind, bytes(due) if payload is None else payload),
-        Header(kind, node, client, manifest or spec.body.manifest, round_id or spec.digest),
+        Header(
+            kind,
+            node,
+            client,
+            manifest or spec.body.manifest,
+            round_id or spec.digest,
+            answer_id(client),
+        ),
         box_key=examples.box_key(node if box_of is None else box_of),
         key=client_key(client if key_of is None else key_of),
         random_bytes=random_bytes("ephemeral"),
@@ -119,8 +126,8 @@ async def test_a_ciphertext_moved_to_another_client_is_refused(
     federation: Federation, spec: Signed[RoundSpec]
 ) -> None:
     taken = sealed(spec, client=3)
-    header = Header(ShareKind.VECTOR, 0, 6, spec.body.manifest, spec.digest).encode()
-    content = header + taken[76:-64]
+    header = Header(ShareKind.VECTOR, 0, 6, spec.body.manifest, spec.digest, answer_id(3)).encode()
+    content = header + taken[84:-64]
     message = b"shoal/v1/share_envelope\n" + content
     moved = content + client_key(6).sign(message).signature
     assert await refusal(federation, spec, moved) == "transplanted-ciphertext"
@@ -252,15 +259,17 @@ async def test_while_the_database_is_locked_nothing_is_acknowledged(
 ) -> None:
     make_impatient(federation, 0)
     envelope = envelopes(spec.body, 3)[0]
-    bulk = frame(envelopes(spec.body, client)[0] for client in (3, 4))
+    good, bad = envelopes(spec.body, 4)[0], envelopes(spec.body, 5)[1]  # bad: another node's
     path = f"/v1/rounds/{spec.digest}/shares/bulk"
     with locked(tmp_path / "0" / "compute.sqlite"):
         reply = await federation.upload(0, spec, envelope)
-        outcomes = (await federation.request(0, "POST", path, bulk)).json()["outcomes"]
+        bulk = await federation.request(0, "POST", path, frame([envelope, good]))
+        mixed = await federation.request(0, "POST", path, frame([envelope, bad]))
         not_ready = await federation.request(0, "GET", "/readyz")
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "2")
     assert reply.json()["type"] == "urn:shoal:problem:storage-unavailable"
-    assert [each["status"] for each in outcomes] == [503, 503]
+    assert (bulk.status_code, bulk.headers["retry-after"]) == (503, "2")
+    assert [each["status"] for each in mixed.json()["outcomes"]] == [503, 409]
     assert not_ready.status_code == 503
     assert (await federation.state(0, spec))["held"] == 0
     assert (await federation.upload(0, spec, envelope)).status_code == 201
@@ -321,14 +330,15 @@ async def test_hostile_bodies_get_a_clear_refusal_and_store_nothing(
     await federation.request(0, "POST", "/v1/rounds", spec.encode())
     whole = envelopes(spec.body, 3)[0]
     base = f"/v1/rounds/{spec.digest}"
+    rest = b',"time":"2026-03-01T12:00:00.000Z","wanted":[]}'
     path, valid = data.draw(
         st.sampled_from(
             [
                 (f"{base}/shares", whole),
                 (f"{base}/shares/bulk", frame([whole])),
                 ("/v1/rounds", federation.spec(number=9).encode()),
-                ("/v1/gossip", b'{"documents":[],"known":{"' + b"0" * 64 + b'":[]}}'),
-                ("/v1/gossip", b'{"documents":[' + spec.encode() + b'],"known":{}}'),
+                ("/v1/gossip", b'{"documents":[],"known":{"' + b"0" * 64 + b'":[]}' + rest),
+                ("/v1/gossip", b'{"documents":[' + spec.encode() + b'],"known":{}' + rest),
             ]
         )
     )

@@ -1,5 +1,6 @@
 """A federation of real processes on free ports of this machine, for all tests here."""
 
+import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,11 +13,13 @@ from shoal_client import quickstart
 from tests.simulated.trust import Trust, make_trust
 
 SERVICES = 5
+EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
 
 
 def first_free_port() -> int:
     """Return the first of as many free ports in a row as there are services."""
-    for first in range(21_000, 32_000, SERVICES):
+    begin = 21_000 + os.getpid() % 2_000 * SERVICES  # two runs at once do not meet
+    for first in range(begin, 32_000, SERVICES):
         taken = [socket.socket() for _ in range(SERVICES)]
         try:
             for offset, each in enumerate(taken):
@@ -37,6 +40,8 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
         url_template="https://127.0.0.1:{port}",
         first_port=first_free_port(),
         now=datetime.now(UTC),
+        minimum_threshold=2,
+        maximum_epsilon=EPSILON_OF_ALL_TESTS,
     )
 
 

@@ -24,6 +24,7 @@ from shoal_client import (
     ManifestBook,
     Policy,
     Records,
+    ThresholdSharing,
     read_client_keys,
 )
 from shoal_client.analyst import Job
@@ -36,23 +37,11 @@ from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobPhase
-from tests.simulated.chance import FixedNoise
+from tests.end_to_end.holding import holder_of
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
 from tests.simulation import Federation as Simulated
 
 CLIENTS = sum(SITES.values())
-
-
-def holder_of(trust: Trust, site: str, directory: Path) -> DataHolder:
-    home = trust.directory / "clients" / site
-    return DataHolder(
-        keys=trust.keys(site),
-        records=trust.records(site),
-        policy=HOLDER_POLICY,
-        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), directory / site),
-        data_directory=directory / site,
-        noise=FixedNoise(f"noise of {site}"),
-    )
 
 
 @contextmanager
@@ -79,20 +68,20 @@ def agents(trust: Trust, directory: Path, *sites: str) -> Iterator[None]:
             asyncio.run(holder.close())
 
 
-def submit(trust: Trust, task: LinearRegressionTask) -> Job:
+def submit(trust: Trust, task: LinearRegressionTask, **changes: Any) -> Job:
     analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
-    return analyst.submit(
-        task,
-        epsilon=2.0,
-        delta=1e-6,
-        dropouts=2,
-        colluders=2,
-        minimum_population=10,
-        maximum_population=CLIENTS,
-        join_seconds=60,
-        round_seconds=60,
-        grace_seconds=60,
-    )
+    arguments: dict[str, Any] = {
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "dropouts": 2,
+        "colluders": 2,
+        "minimum_population": 10,
+        "maximum_population": CLIENTS,
+        "join_seconds": 60,
+        "round_seconds": 60,
+        "grace_seconds": 60,
+    }
+    return analyst.submit(task, **(arguments | changes))
 
 
 def get(party: ServiceParty, path: str) -> Any:
@@ -168,6 +157,29 @@ def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     assert report.posterior.model_dump_json() == posterior
 
 
+def test_a_compute_process_killed_for_good_costs_a_threshold_round_nothing(
+    running: Processes, trust: Trust, tmp_path: Path
+) -> None:
+    sharing = ThresholdSharing(threshold=2)
+    job = submit(trust, TASK, sharing=sharing, round_seconds=20, grace_seconds=10)
+    last = holder_of(trust, "clinic-c", tmp_path / "real")
+    last.run(until=lambda status: bool(status.jobs), poll_seconds=0.1)
+    asyncio.run(last.close())
+
+    with agents(trust, tmp_path / "real", "clinic-a", "clinic-b"):
+        wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
+        running["compute-1"].kill()
+        with agents(trust, tmp_path / "real", "clinic-c"):
+            report = job.wait()
+    running.start(running["compute-1"])
+
+    values, posterior = asyncio.run(simulated(trust, tmp_path, TASK))
+    assert (report.sharing, report.partial_sums) == (sharing, (2,))
+    assert report.cohort_sizes == (CLIENTS,)
+    assert values_of(trust, report.rounds) == values  # which all nodes' additive shares gave
+    assert report.posterior.model_dump_json() == posterior
+
+
 def is_over(status: HolderStatus) -> bool:
     return any(job.ended is not None for job in status.jobs)
 
@@ -178,7 +190,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
     lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
     table.write_text("".join(",".join(line) + "\n" for line in lines))
-    allowed = HOLDER_POLICY.model_dump(mode="json")
+    allowed = HOLDER_POLICY.model_dump(mode="json", exclude_none=True)
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
         keys=read_client_keys(home / "clients.key"),
@@ -221,7 +233,7 @@ def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) ->
     with pytest.raises(JobRefused, match="refused-job"):
         analyst.submit(
             TASK,
-            epsilon=5.0,
+            epsilon=30.0,  # more than the consortium allows
             delta=1e-6,
             dropouts=2,
             colluders=2,

@@ -22,7 +22,7 @@ async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
         yield running
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
     """Show errors only: of the rest, a failing test would print thousands of lines."""
     before = structlog.get_config()

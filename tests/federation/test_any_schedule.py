@@ -24,6 +24,7 @@ RULES = st.builds(
     st.just("") | st.sampled_from(KINDS),
     st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True).map(tuple),
     st.integers(0, 8),
+    st.sampled_from([5.0, 30.0, 300.0, 1e9]),
 )
 CUTS = st.lists(
     st.tuples(

@@ -15,6 +15,7 @@ from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.privacy import round_mu
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds import Noise, RoundSpec, make_spec
+from shoal_protocol.schemes import ADDITIVE
 from tests.simulated.trust import NOW, SITES, TASK, Trust
 from tests.simulation import Federation
 
@@ -41,6 +42,7 @@ def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
         "opened_at": NOW,
         "deadline": NOW + timedelta(seconds=40),
         "give_up_at": NOW + timedelta(seconds=80),
+        "sharing": ADDITIVE,
     }
     return make_spec(**(arguments | changes))
 

@@ -1,10 +1,13 @@
 """An aggregator that signs, with its real key, another total than the Compute nodes' sums have."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from shoal_aggregator import aggregation, aggregator
-from shoal_protocol.attestations import PartialSum, Result
+from shoal_aggregator.aggregation import Summed
+from shoal_protocol.attestations import PartialSum
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.rounds import RoundSpec
 from tests.simulation import Federation
@@ -13,12 +16,14 @@ from tests.simulation import Federation
 async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lie(spec: RoundSpec, sums: list[PartialSum]) -> Result | None:
-        result = aggregation.add_up(spec, sums)
-        assert result is not None
-        values = decode_uint64(result.values)
+    def lie(spec: RoundSpec, sums: list[PartialSum]) -> Summed:
+        summed = aggregation.add_up(spec, sums)
+        assert isinstance(summed, Summed)
+        values = decode_uint64(summed.result.values)
         values[1] += np.uint64(spec.query.largest_value)  # a total that is possible
-        return result.model_copy(update={"values": encode_uint64(values)})
+        return replace(
+            summed, result=summed.result.model_copy(update={"values": encode_uint64(values)})
+        )
 
     monkeypatch.setattr(aggregator, "add_up", lie)
     job = await federation.submit()

@@ -1,12 +1,14 @@
 """One client's keys on two machines whose states differ, as after a restored backup."""
 
-import json
 from pathlib import Path
 
 from shoal_client.holder import DataHolder
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
-from shoal_protocol.sums import IMPOSSIBLE
+from shoal_protocol.accounts import Account, account_of
+from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Result, Vote
+from shoal_protocol.documents import decode, from_json
+from shoal_protocol.rounds import RoundSpec
 from tests.simulated.chance import FixedNoise, fixed_bytes
 from tests.simulated.lives import Life
 from tests.simulated.trust import HOLDER_POLICY, SITES
@@ -33,7 +35,20 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
     )
 
 
-async def test_shares_of_two_answers_of_one_client_never_become_a_posterior(
+async def account(federation: Federation, round_id: str) -> Account:
+    """Return what the public documents say became of the clients."""
+    path = f"/v1/rounds/{round_id}"
+    spec = decode((await federation.ask("compute-0", f"{path}/spec")).content, RoundSpec)
+    values = [(await federation.ask("aggregator", f"{path}/result")).json()]
+    shown = [*((node, "documents") for node in federation.nodes), ("aggregator", "partial-sums")]
+    for party, what in shown:
+        values += (await federation.ask(party, f"{path}/{what}")).json()["documents"]
+    kinds = (Holdings, Vote, Abandonment, PartialSum, Result)
+    documents = [from_json(value, *kinds) for value in values]
+    return account_of(spec, federation.trust.consortium, documents)
+
+
+async def test_shares_of_two_answers_of_one_client_cost_that_client_only(
     federation: Federation, tmp_path: Path
 ) -> None:
     life = Life("twin")
@@ -54,9 +69,13 @@ async def test_shares_of_two_answers_of_one_client_never_become_a_posterior(
     for node in federation.nodes:
         seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
         assert seen["held"] == sum(SITES.values()), "the attack did not come about"
-    assert state["phase"] == "failed"
-    assert state["reason"] == f"round 0 was abandoned: sum_failed ({IMPOSSIBLE})"
-    answer = await federation.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
-    assert answer.status_code == 410
-    assert json.loads(answer.content)["type"] == "urn:shoal:problem:round-abandoned"
-    assert await federation.result(round_id) is None
+    assert state["phase"] == "finished"
+    result = await federation.result(round_id)
+    assert result is not None
+    assert result["cohort_size"] == sum(SITES.values()) - SITES[SITE]
+
+    found = await account(federation, round_id)
+    assert found.outcome == "published"
+    assert len(found.cohort) == result["cohort_size"]
+    assert len(found.differing) == SITES[SITE]
+    assert not found.lacking and not found.misconduct

@@ -1,6 +1,8 @@
 """The SQL plumbing of all services, on both databases."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,9 @@ from shoal_hosting.storage import (
     translating_storage_errors,
 )
 from shoal_protocol.errors import StorageUnavailable
-from tests.databases import database_url, postgresql
+from tests.databases import database_url, postgresql, postgresql_url
 
-__all__ = ["database_url", "postgresql"]
+__all__ = ["database_url", "postgresql", "postgresql_url"]
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))
@@ -183,3 +185,91 @@ def test_sqlite_is_set_to_lose_nothing_and_to_overwrite_what_is_erased(sqlite: E
         }
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1}
     sqlite.dispose()
+
+
+def test_transactions_that_wait_for_each_other_are_both_done_in_the_end(
+    postgresql_url: str,
+) -> None:
+    engine = open_engine(postgresql_url)
+    check_schema(engine, METADATA, 1)
+    with engine.begin() as connection:
+        add(connection, 10)
+        add(connection, 20)
+    both_hold_one = threading.Barrier(2)
+    attempts = []
+
+    def move(connection: Connection, first: int, second: int) -> None:
+        attempts.append(first)
+        connection.execute(ROWS.update().where(ROWS.c.value == first).values(value=first))
+        if len(attempts) <= 2:
+            both_hold_one.wait()
+        connection.execute(ROWS.update().where(ROWS.c.value == second).values(value=second))
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [
+            threads.submit(StorageThread(engine).run_here, move, *order)
+            for order in ((10, 20), (20, 10))
+        ]:
+            done.result()
+    assert len(attempts) == 3  # one of the two was broken off and begun again
+    engine.dispose()
+
+
+def test_postgresql_is_set_to_lose_nothing_and_to_wait_for_nobody_for_long(
+    postgresql_url: str,
+) -> None:
+    careless = open_engine(f"{postgresql_url}%20-csynchronous_commit%3Doff")
+    with careless.connect() as connection:
+        found = {
+            name: connection.exec_driver_sql(f"SHOW {name}").scalar_one()
+            for name in ("synchronous_commit", "lock_timeout", "transaction_isolation")
+        }
+    assert found == {
+        "synchronous_commit": "on",
+        "lock_timeout": "5s",
+        "transaction_isolation": "read committed",
+    }
+    careless.dispose()
+
+
+async def test_a_database_that_one_process_has_to_itself_is_refused_to_a_second(
+    postgresql_url: str,
+) -> None:
+    first, second = (open_engine(postgresql_url, alone=True) for _ in range(2))
+    check_schema(first, METADATA, 1)
+    thread = StorageThread(first)
+    await thread.run(add, 1)
+    with pytest.raises(StartupRefused, match="another process uses the database"):
+        check_schema(second, METADATA, 1)
+    await thread.close()
+    check_schema(second, METADATA, 1)  # the first one has ended
+    second.dispose()
+
+
+async def test_a_process_that_lost_its_database_to_another_cannot_write_to_it(
+    postgresql_url: str,
+) -> None:
+    engine, rival = (open_engine(postgresql_url, alone=True) for _ in range(2))
+    check_schema(engine, METADATA, 1)
+    thread = StorageThread(engine)
+    await thread.run(add, 1)
+    end_all_other_sessions(postgresql_url)
+    check_schema(rival, METADATA, 1)
+    with pytest.raises(StorageUnavailable):
+        await thread.run(add, 2)
+    rival.dispose()
+    await thread.run(add, 3)
+    assert await thread.run(values) == [1, 3]
+    await thread.close()
+
+
+def end_all_other_sessions(url: str) -> None:
+    """Do what a server that starts again does to its connections, to those of one test."""
+    schema = url.rpartition("%3D")[2]
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
+            f"AND objid = hashtext('{schema}')::bigint & 4294967295 AND pid <> pg_backend_pid()"
+        )
+    engine.dispose()

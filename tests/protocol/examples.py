@@ -1,7 +1,7 @@
 """A made-up consortium with one of every document; all keys derive from labels, so all is fixed."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +10,11 @@ from nacl import bindings
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_protocol.additive import AdditiveSharing
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
+    Held,
     Holdings,
     PartialSum,
     PartialSumReference,
@@ -21,7 +23,7 @@ from shoal_protocol.attestations import (
     cohort_digest,
 )
 from shoal_protocol.documents import Document, Role, Signed, sign
-from shoal_protocol.encoding import encode_clients, encode_uint64
+from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.envelope import Header, seal
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, PrivacySpent
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
@@ -40,7 +42,8 @@ from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.sharing import AdditiveSharing, RandomBytes
+from shoal_protocol.sharing import RandomBytes
+from shoal_protocol.threshold import ThresholdSharing
 
 NODES = 3
 CLIENTS = 20
@@ -154,6 +157,7 @@ JOB = JobRequest(
     analyst="analyst",
     task=TASK,
     privacy=PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=3),
+    sharing=SHARING,
     minimum_population=12,
     maximum_population=20,
     join_deadline=OPENED_AT,
@@ -191,11 +195,18 @@ def spec(**changes: Any) -> RoundSpec:
         "opened_at": OPENED_AT,
         "deadline": OPENED_AT + timedelta(seconds=60),
         "give_up_at": OPENED_AT + timedelta(seconds=90),
+        "sharing": SHARING,
     }
     return make_spec(**(arguments | changes))
 
 
 SPEC = spec()
+THRESHOLD = ThresholdSharing(threshold=2)
+THRESHOLD_CONSORTIUM = consortium(policy=POLICY.model_copy(update={"minimum_threshold": 2}))
+THRESHOLD_JOB = JOB.model_copy(
+    update={"manifest": THRESHOLD_CONSORTIUM.digest, "sharing": THRESHOLD}
+)
+THRESHOLD_SPEC = spec(manifest=THRESHOLD_CONSORTIUM, job=THRESHOLD_JOB.digest, sharing=THRESHOLD)
 DIMENSION = SPEC.dimension
 _BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
 _COHORT = {"cohort": cohort_digest(SPEC.digest, COHORT), "cohort_size": len(COHORT)}
@@ -206,6 +217,16 @@ def contribution(client: int) -> np.ndarray:
     return np.arange(DIMENSION, dtype=np.int64) * 1000 - 7 * client
 
 
+def answer_id(client: int, attempt: str = "first") -> bytes:
+    """Return the id of a made-up client's answer; another `attempt` is another answer."""
+    return seed(f"{attempt} answer of client {client}")[:8]
+
+
+def held(clients: Iterable[int], attempt: str = "first") -> Held:
+    """Return what a node holds that has the answers of these clients."""
+    return Held.of((client, answer_id(client, attempt)) for client in sorted(clients))
+
+
 def header(client: int, node: int) -> Header:
     return Header(
         kind=SHARING.kind_for(client=client, node=node, nodes=NODES),
@@ -213,6 +234,7 @@ def header(client: int, node: int) -> Header:
         client=client,
         manifest=CONSORTIUM.digest,
         round_id=SPEC.digest,
+        answer=answer_id(client),
     )
 
 
@@ -285,14 +307,15 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", SPEC),
         named(
             "compute-1",
-            Holdings(
+            Holdings.attest(
+                held(COHORT),
+                POPULATION,
+                manifest=CONSORTIUM.digest,
+                round_id=SPEC.digest,
                 node="compute-1",
-                clients=encode_clients(POPULATION),
-                count=len(POPULATION),
-                **_BOUND,
             ),
         ),
-        named("compute-1", Vote(node="compute-1", **_COHORT, **_BOUND)),
+        named("compute-1", Vote(node="compute-1", holders=SPEC.compute_nodes, **_COHORT, **_BOUND)),
         named("compute-1", partial_sum(1)),
         named("aggregator", RESULT),
         named(
@@ -312,6 +335,9 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 results=(RESULT.digest,),
                 population_size=12,
                 cohort_sizes=(11,),
+                sharing=SHARING,
+                compute_nodes=(3,),
+                partial_sums=(3,),
                 privacy=PrivacySpent(epsilon=1.0, delta=1e-6, mu=0.25),
                 posterior=POSTERIOR,
             ),

@@ -6,6 +6,7 @@ numbers are those of the page.
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from nacl.public import PublicKey, SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 MODULUS = 2**64
+PRIME = 2**61 - 1
 
 
 class Refused(Exception):
@@ -243,6 +245,8 @@ def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes]
     policy, query = manifest["policy"], spec["query"]
     require(now < spec["deadline"], "the deadline has passed")  # times sort as text
     require(spec["opened_at"] < spec["deadline"] < spec["give_up_at"], "times")
+    check_sharing(spec, policy["minimum_threshold"])
+    require(spec["population_size"] <= 2**20, "population")
     names = [node["name"] for node in manifest["compute_nodes"]]
     require(spec["compute_nodes"] == names, "compute_nodes")
     population = read_set(spec["population"])
@@ -267,7 +271,20 @@ def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes]
     require(cost <= allowed * (1 + 1e-9), "too little noise")
     tail = max(scales) * math.sqrt(2 * spec["population_size"] * math.log(2 * d * 2**40))
     largest_sum = spec["population_size"] * facts["largest_value"] + math.ceil(tail)
-    require(2 * largest_sum < 2**62, "overflow")
+    require(2 * largest_sum < 2 ** (spec["modulus_bits"] - 2), "overflow")
+
+
+def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
+    if spec["sharing"] == {"scheme": "additive"}:
+        require(spec["modulus_bits"] == 64, "modulus_bits")
+        require(spec["proceed_at"] == spec["give_up_at"], "proceed_at")
+        return
+    threshold, nodes = spec["sharing"].get("threshold"), len(spec["compute_nodes"])
+    known = spec["sharing"] == {"scheme": "threshold", "threshold": threshold}
+    require(known and type(threshold) is int, "sharing")
+    require(minimum is not None and minimum <= threshold <= nodes < 2 * threshold, "threshold")
+    require(spec["modulus_bits"] == 61, "modulus_bits")
+    require(spec["deadline"] < spec["proceed_at"] < spec["give_up_at"], "proceed_at")
 
 
 # Section 13: queries
@@ -362,9 +379,18 @@ def chacha20_block(key: bytes, counter: int, nonce: bytes) -> bytes:
     return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(start, s, strict=True)))
 
 
+def words(seed: bytes, nonce: bytes) -> Iterator[int]:
+    for block in itertools.count():
+        yield from struct.unpack("<8Q", chacha20_block(seed, block, nonce))
+
+
 def stream(seed: bytes, dimension: int) -> list[int]:
-    blocks = (chacha20_block(seed, n, b"shoal-share1") for n in range((8 * dimension + 63) // 64))
-    return list(struct.unpack(f"<{dimension}Q", b"".join(blocks)[: 8 * dimension]))
+    return list(itertools.islice(words(seed, b"shoal-share1"), dimension))
+
+
+def field_stream(seed: bytes, dimension: int) -> list[int]:
+    lowest = (word & PRIME for word in words(seed, b"shoal-field1"))
+    return list(itertools.islice((word for word in lowest if word != PRIME), dimension))
 
 
 def split(
@@ -381,6 +407,37 @@ def split(
     return [shares[node] for node in range(nodes)]
 
 
+def value_at(x: int, points: dict[int, int]) -> int:
+    """Return the value at `x` of the polynomial through `points`, modulo p."""
+    value = 0
+    for at, y in points.items():
+        for other in points:
+            if other != at:
+                y = y * (x - other) * pow(at - other, -1, PRIME) % PRIME
+        value += y
+    return value % PRIME
+
+
+def split_by_threshold(
+    values: list[int], client: int, nodes: int, threshold: int, draw: Callable[[int], bytes]
+) -> list[tuple[int, bytes]]:
+    """Return kind and payload of each node's share."""
+    seeded = [node for node in range(nodes) if (node - client) % nodes > nodes - threshold]
+    seeds = {node: draw(32) for node in seeded}
+    streams = {node: field_stream(seeds[node], len(values)) for node in seeded}
+    shares = []
+    for node in range(nodes):
+        if node in seeds:
+            shares.append((0, seeds[node]))
+            continue
+        share = [
+            value_at(node + 1, {0: value % PRIME} | {each + 1: streams[each][i] for each in seeded})
+            for i, value in enumerate(values)
+        ]
+        shares.append((1, struct.pack(f"<{len(share)}Q", *share)))
+    return shares
+
+
 def envelope(
     share: tuple[int, bytes],
     *,
@@ -388,15 +445,33 @@ def envelope(
     client: int,
     manifest: str,
     round_id: str,
+    answer: bytes,
     box_key: str,
     key: SigningKey,
 ) -> bytes:
     kind, payload = share
     header = b"SHOAL" + struct.pack("<BBBI", 1, kind, node, client)
-    header += bytes.fromhex(manifest) + bytes.fromhex(round_id)
+    header += bytes.fromhex(manifest) + bytes.fromhex(round_id) + answer
     context = hashlib.sha256(tagged("share_context", header)).digest()
     box = SealedBox(PublicKey(bytes.fromhex(box_key))).encrypt(context + payload)
     return header + box + key.sign(tagged("share_envelope", header + box)).signature
+
+
+def held_query(envelopes: list[bytes]) -> bytes:
+    """Return the question to a node whether it holds these envelopes."""
+    digests = (hashlib.sha256(tagged("stored_share_envelope", each)).digest() for each in envelopes)
+    return b"".join(each[8:12] + digest for each, digest in zip(envelopes, digests, strict=True))
+
+
+def held_answer(encoded: str, count: int) -> list[bool]:
+    """Return what the node answered for each of them."""
+    try:
+        octets = base64.b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise Refused("not base64") from error
+    bits = [bool(octet >> place & 1) for octet in octets for place in range(8)]
+    require(len(octets) == -(-count // 8) and not any(bits[count:]), "one bit for each envelope")
+    return bits[:count]
 
 
 class Client:
@@ -420,7 +495,7 @@ class Client:
         analysts = {analyst["name"]: analyst for analyst in self.manifest["analysts"]}
         require(signer in analysts, "analyst")
         verify(body, signature, analysts[signer]["verify_key"])
-        self.job = sha256("job_request", write_json(body))
+        self.job, self.sharing = sha256("job_request", write_json(body)), body["sharing"]
         join = {"kind": "join", "version": 1, "manifest": self.digest}
         return sign(join | {"job": self.job, "client": self.client}, "client", self.key)
 
@@ -438,10 +513,16 @@ class Client:
         require(signer == self.manifest["trainer"]["name"], "trainer")
         verify(spec, signature, self.manifest["trainer"]["verify_key"])
         check_spec(spec, self.manifest, self.keys, now)
+        require(spec["sharing"] == self.sharing, "another sharing than the job's")
         require(self.client in read_set(spec["population"]), "not in the population")
         values = evaluate(spec["query"], records)
         noisy = [value + draw_ for value, draw_ in zip(values, noise, strict=True)]
-        nodes = self.manifest["compute_nodes"]
+        answer = draw(8)
+        nodes, threshold = self.manifest["compute_nodes"], spec["sharing"].get("threshold")
+        if threshold is None:
+            shares = split(noisy, self.client, len(nodes), draw)
+        else:
+            shares = split_by_threshold(noisy, self.client, len(nodes), threshold, draw)
         return [
             envelope(
                 share,
@@ -449,8 +530,9 @@ class Client:
                 client=self.client,
                 manifest=self.digest,
                 round_id=sha256("round_spec", write_json(spec)),
+                answer=answer,
                 box_key=nodes[node]["box_key"],
                 key=self.key,
             )
-            for node, share in enumerate(split(noisy, self.client, len(nodes), draw))
+            for node, share in enumerate(shares)
         ]

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.attestations import (
     AbandonmentReason,
+    Held,
     Holdings,
     cohort_digest,
     cohort_of,
@@ -18,39 +19,79 @@ from shoal_protocol.attestations import (
 from shoal_protocol.encoding import decode_uint64, encode_clients
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.ring import from_ring
-from shoal_protocol.sharing import AdditiveSharing
 from tests.protocol.examples import (
     COHORT,
     CONSORTIUM,
     NODES,
+    POPULATION,
     RESULT,
+    SHARING,
     SPEC,
     TOTAL,
+    held,
     partial_sum,
     seed,
 )
-from tests.strategies import client_sets
+from tests.strategies import client_sets, clients
 
 ROUND = SPEC.digest
 
 
-def holdings(clients: set[int], node: int = 0) -> Holdings:
-    return Holdings(
-        manifest=CONSORTIUM.digest,
-        round=ROUND,
-        node=f"compute-{node}",
-        clients=encode_clients(clients),
-        count=len(clients),
+def holdings(what: Held, population: BitMap = POPULATION) -> Holdings:
+    return Holdings.attest(
+        what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0"
     )
 
 
-@given(st.lists(client_sets, min_size=2, max_size=4), st.randoms(use_true_random=False))
-def test_the_cohort_is_the_intersection_in_whatever_order_holdings_arrive(sets, random) -> None:
-    frozen = [holdings(clients, node).held() for node, clients in enumerate(sets)]
-    expected = set.intersection(*sets)
+answers = st.dictionaries(clients, st.binary(min_size=8, max_size=8))
+
+
+@given(answers, st.sets(clients))
+def test_holdings_say_who_is_held_and_with_which_answer(held, others) -> None:
+    population = BitMap([*held, *others])
+    what = Held.of(sorted(held.items()))
+    read = holdings(what, population).held(population)
+    assert set(read.clients) == held.keys()
+    assert read.tags == b"".join(held[client][:2] for client in sorted(held))
+
+
+# few clients and few answers, so that nodes often agree and often do not
+few_answers = st.dictionaries(st.integers(0, 9), st.sampled_from([b"a" * 8, b"b" * 8]))
+
+
+@given(st.lists(few_answers, min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_the_cohort_is_who_all_hold_with_one_answer_in_whatever_order_holdings_arrive(
+    nodes: list[dict[int, bytes]], random
+) -> None:
+    frozen = [Held.of(sorted(each.items())) for each in nodes]
+    expected = {
+        client
+        for client in range(10)
+        if all(client in each for each in nodes) and len({each[client] for each in nodes}) == 1
+    }
     assert set(cohort_of(frozen)) == expected
     random.shuffle(frozen)
     assert set(cohort_of([*frozen, frozen[0]])) == expected
+
+
+def test_answers_are_told_apart_by_their_first_two_bytes_only() -> None:
+    one, same, other = (
+        Held.of([(5, answer)]) for answer in (b"ab345678", b"ab000000", b"ba345678")
+    )
+    assert set(cohort_of([one, same])) == {5}
+    assert set(cohort_of([one, other])) == set()
+
+
+def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() -> None:
+    everyone = np.arange(100_000)
+    tags = (everyone * 7919 % 65_536).astype(np.uint16)
+    changed = tags.copy()
+    changed[[5, 77_777]] += 1
+    held = [
+        Held(BitMap(everyone), tags.tobytes()),
+        Held(BitMap(everyone[1:]), changed[1:].tobytes()),
+    ]
+    assert set(everyone) - set(cohort_of(held)) == {0, 5, 77_777}
 
 
 @given(client_sets, st.randoms(use_true_random=False))
@@ -74,15 +115,26 @@ def test_a_cohorts_digest_is_over_prefix_round_and_ascending_little_endian_indic
     assert cohort_digest(ROUND, [256, 1]) == hashlib.sha256(content).hexdigest()
 
 
-def test_holdings_that_are_no_bitmap_are_refused_when_they_are_read() -> None:
-    broken = holdings({1}).model_copy(update={"clients": "AAAA"})
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"missing": "AAAA"},
+        {"missing": encode_clients([0, 99])},
+        {"missing": encode_clients([])},
+        {"count": 12},
+        {"answers": ""},
+        {"answers": "AAAA"},
+    ],
+)
+def test_holdings_that_contradict_themselves_are_refused_when_they_are_read(changes) -> None:
+    broken = holdings(held(COHORT)).model_copy(update=changes)
     with pytest.raises(MalformedDocument):
-        broken.held()
+        broken.held(POPULATION)
 
 
 def test_the_examples_partial_sums_add_up_to_the_result() -> None:
     sums = [decode_uint64(partial_sum(node).values) for node in range(NODES)]
-    total = from_ring(AdditiveSharing().combine(sums))
+    total = from_ring(SHARING.combine(dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, TOTAL)
     assert np.array_equal(from_ring(decode_uint64(RESULT.values)), TOTAL)
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pydantic
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
@@ -73,6 +74,24 @@ def test_a_value_comes_back_from_its_canonical_encoding(value: object) -> None:
     encoded = canonical_json(value)
     assert parse_canonical_json(encoded) == value
     assert canonical_json(parse_canonical_json(encoded)) == encoded
+
+
+@given(json_values)
+def test_the_fast_way_and_the_slow_way_write_the_same_bytes(value: object) -> None:
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+def test_every_control_character_is_escaped_as_rfc_8785_says() -> None:
+    text = "".join(map(chr, range(0x100)))
+    assert canonical_json({text[:0x80]: text}) == rfc8785.dumps({text[:0x80]: text})
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800", 2**53, -(2**53), [float("nan")], {1: 2}, b"", (object(),)]
+)
+def test_what_has_no_canonical_form_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="no canonical encoding"):
+        canonical_json(value)
 
 
 @pytest.mark.parametrize("unit", [b"[]", b"{}", b"0"])

@@ -62,7 +62,7 @@ def accept(encoded: bytes, node: int) -> Share:
 
 def moved(encoded: bytes, changed: Header, signer: int) -> bytes:
     """Put an envelope's sealed box behind another header, and sign it as `signer`."""
-    content = changed.encode() + encoded[76:-64]
+    content = changed.encode() + encoded[84:-64]
     return content + client_key(signer).sign(b"shoal/v1/share_envelope\n" + content).signature
 
 
@@ -80,10 +80,13 @@ def test_all_shares_of_a_client_arrive() -> None:
     round_id=st.binary(min_size=32, max_size=32),
     vector=st.none() | st.binary(min_size=8, max_size=80),
     ephemeral=st.binary(min_size=32, max_size=32),
+    answer=st.binary(min_size=8, max_size=8),
 )
-def test_what_is_sealed_is_opened(node, client, manifest, round_id, vector, ephemeral) -> None:
+def test_what_is_sealed_is_opened(
+    node, client, manifest, round_id, vector, ephemeral, answer
+) -> None:
     share = Share(ShareKind.SEED, bytes(32)) if vector is None else Share(ShareKind.VECTOR, vector)
-    head = Header(share.kind, node, client, manifest.hex(), round_id.hex())
+    head = Header(share.kind, node, client, manifest.hex(), round_id.hex(), answer)
     encoded = seal(
         share, head, box_key=box_key(0), key=client_key(1), random_bytes=lambda size: ephemeral
     )
@@ -95,13 +98,13 @@ def test_what_is_sealed_is_opened(node, client, manifest, round_id, vector, ephe
 
 def test_the_box_is_a_libsodium_sealed_box_of_context_and_share() -> None:
     encoded = ENVELOPES[SEED_NODE]
-    content = SealedBox(PrivateKey(box_private_key(SEED_NODE))).decrypt(encoded[76:-64])
+    content = SealedBox(PrivateKey(box_private_key(SEED_NODE))).decrypt(encoded[84:-64])
     assert content[32:] == accept(encoded, SEED_NODE).payload
     assert len(content) == 64
 
 
 def test_the_overhead_is_what_the_layout_says() -> None:
-    assert OVERHEAD_BYTES == 76 + 48 + 32 + 64
+    assert OVERHEAD_BYTES == 84 + 48 + 32 + 64
     assert len(ENVELOPES[SEED_NODE]) == OVERHEAD_BYTES + 32
     assert len(ENVELOPES[VECTOR_NODE]) == OVERHEAD_BYTES + 8 * DIMENSION
 
@@ -159,7 +162,7 @@ def test_a_box_moved_behind_another_header_is_refused(change, node, signed_again
             accept(moved(ENVELOPES[node], changed, changed.client), node)
     else:
         with pytest.raises(BadSignature):
-            accept(changed.encode() + ENVELOPES[node][76:], node)
+            accept(changed.encode() + ENVELOPES[node][84:], node)
 
 
 @pytest.mark.parametrize("node", range(NODES))
@@ -201,7 +204,7 @@ def test_a_share_of_another_kind_or_length_than_is_due_is_refused(node, share, r
 
 def test_what_is_wrong_is_named() -> None:
     encoded = ENVELOPES[SEED_NODE]
-    for length in (0, 4, 5, 6, 75, SMALLEST_ENVELOPE - 1):
+    for length in (0, 4, 5, 6, 83, SMALLEST_ENVELOPE - 1):
         with pytest.raises(MalformedEnvelope):
             parse(encoded[:length])
     for version in (0, 2, 255):
@@ -223,7 +226,7 @@ def test_two_seals_of_one_share_differ_unless_the_randomness_is_the_same() -> No
         )
 
     assert sealed("one") == sealed("one")
-    assert sealed("one")[76:] != sealed("two")[76:]
+    assert sealed("one")[84:] != sealed("two")[84:]
     assert parse(sealed("one")).digest != parse(sealed("two")).digest
 
 
@@ -278,7 +281,7 @@ def test_the_ephemeral_key_pair_is_drawn_once_with_32_bytes() -> None:
         random_bytes=draw,
     )
     assert asked == [32]
-    assert encoded[76:108] == bindings.crypto_scalarmult_base(bytes(32))
+    assert encoded[84:116] == bindings.crypto_scalarmult_base(bytes(32))
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))

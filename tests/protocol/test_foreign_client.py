@@ -18,8 +18,10 @@ from shoal_protocol.documents import decode
 from shoal_protocol.encoding import canonical_json, encode_clients, parse_canonical_json
 from shoal_protocol.envelope import parse
 from shoal_protocol.jobs import Join
+from shoal_protocol.manifest import Consortium
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import Noise
+from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import foreign_client as foreign
 from tests.protocol.examples import (
     CONSORTIUM,
@@ -29,6 +31,10 @@ from tests.protocol.examples import (
     NODES,
     SHARING,
     SPEC,
+    THRESHOLD,
+    THRESHOLD_CONSORTIUM,
+    THRESHOLD_JOB,
+    THRESHOLD_SPEC,
     box_key,
     box_private_key,
     client_key,
@@ -45,10 +51,10 @@ NOISE = [12_345_678, -87_654_321, 5, 0, -1, 999_999]
 NOW = "2026-03-01T12:00:30.000Z"
 
 
-def make_client(client: int) -> foreign.Client:
-    manifest = CONSORTIUM.signed_manifest.encode()
+def make_client(client: int, consortium: Consortium = CONSORTIUM) -> foreign.Client:
+    manifest = consortium.signed_manifest.encode()
     return foreign.Client(
-        manifest, CONSORTIUM.roster.encode(), CONSORTIUM.digest, client_key(client)
+        manifest, consortium.roster.encode(), consortium.digest, client_key(client)
     )
 
 
@@ -67,7 +73,17 @@ def test_it_shares_no_code_with_the_product() -> None:
         for alias in node.names
     }
     assert {name.partition(".")[0] for name in modules} <= {
-        *("base64", "hashlib", "json", "math", "re", "struct", "typing", "collections"),
+        *(
+            "base64",
+            "hashlib",
+            "itertools",
+            "json",
+            "math",
+            "re",
+            "struct",
+            "typing",
+            "collections",
+        ),
         *("decimal", "fractions", "nacl"),
     }
 
@@ -99,8 +115,46 @@ def test_its_envelopes_are_accepted_and_add_up_to_its_noisy_answer(client: int) 
         share = received.open(box_private_key(node), box_key(node))
         SHARING.check(share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
         sums.append(SHARING.add([share], DIMENSION))
-    total = from_ring(SHARING.combine(sums))
+    total = from_ring(SHARING.combine(dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
+
+
+@pytest.mark.parametrize("client", [0, 1, 2, 11])
+def test_any_two_of_its_three_threshold_shares_give_its_noisy_answer(client: int) -> None:
+    holder = make_client(client, THRESHOLD_CONSORTIUM)
+    holder.join(named("analyst", THRESHOLD_JOB).encode())
+    encoded = named("trainer", THRESHOLD_SPEC).encode()
+    sealed = holder.answer(encoded, RECORDS, NOISE, random_bytes("foreign"), NOW)
+    sums = {}
+    for node, each in enumerate(sealed):
+        share = parse(each).open(box_private_key(node), box_key(node))
+        THRESHOLD.check(share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
+        sums[node] = THRESHOLD.add([share], DIMENSION)
+    for missing in range(NODES):
+        seen = {node: vector for node, vector in sums.items() if node != missing}
+        combined = THRESHOLD.combine(seen, nodes=NODES)
+        assert combined is not None
+        total = THRESHOLD.decode(combined.total)
+        assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"proceed_at": THRESHOLD_SPEC.deadline},
+        {"proceed_at": THRESHOLD_SPEC.give_up_at},
+        {"modulus_bits": 64},
+        {"sharing": ThresholdSharing(threshold=3)},
+        {"sharing": SHARING},
+    ],
+    ids=str,
+)
+def test_it_refuses_a_bad_threshold_spec(changes: dict[str, Any]) -> None:
+    holder = make_client(4, THRESHOLD_CONSORTIUM)
+    holder.join(named("analyst", THRESHOLD_JOB).encode())
+    encoded = named("trainer", THRESHOLD_SPEC.model_copy(update=changes)).encode()
+    with pytest.raises(foreign.Refused):
+        holder.answer(encoded, RECORDS, NOISE, random_bytes("foreign"), NOW)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +228,16 @@ def read_document(given: Inputs) -> dict[str, Any]:
 
 def split_like_the_vector(given: Inputs) -> dict[str, Any]:
     seeds = iter(given["seeds"])
-    shares = foreign.split(
-        [int(value) for value in given["secret"]],
-        given["client"],
-        given["nodes"],
-        lambda size: bytes.fromhex(next(seeds)),
-    )
+    secret, client, nodes = map(int, given["secret"]), given["client"], given["nodes"]
+
+    def draw(size: int) -> bytes:
+        return bytes.fromhex(next(seeds))
+
+    if given["sharing"]["scheme"] == "additive":
+        shares = foreign.split(list(secret), client, nodes, draw)
+    else:
+        threshold = given["sharing"]["threshold"]
+        shares = foreign.split_by_threshold(list(secret), client, nodes, threshold, draw)
     return {
         "kinds": [["seed", "vector"][kind] for kind, _ in shares],
         "bytes": [payload.hex() for _, payload in shares],
@@ -204,6 +262,7 @@ def set_like_the_vector(given: Inputs) -> dict[str, Any]:
     return {"bytes": base64.b64decode(foreign.write_set(clients)).hex()}
 
 
+STREAMS = {"additive": foreign.stream, "threshold": foreign.field_stream}
 FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "encode_json": lambda given: {"bytes": foreign.write_json(given["value"]).hex()},
     "decode_json": lambda given: {
@@ -226,11 +285,17 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "expand_seed": lambda given: {
         "bytes": struct.pack(
             f"<{given['dimension']}Q",
-            *foreign.stream(bytes.fromhex(given["seed"]), given["dimension"]),
+            *STREAMS[given["scheme"]](bytes.fromhex(given["seed"]), given["dimension"]),
         ).hex()
     },
     "split_secret": split_like_the_vector,
     "encode_query": query_like_the_vector,
+    "pack_held_query": lambda given: {
+        "bytes": foreign.held_query([bytes.fromhex(each) for each in given["envelopes"]]).hex()
+    },
+    "read_held_answer": lambda given: {
+        "held": foreign.held_answer(given["base64"], given["count"])
+    },
     "sign_document": signed_like_the_vector,
     "accept_document": read_document,
 }
@@ -270,13 +335,14 @@ def test_its_envelope_layout_is_that_of_the_vectors() -> None:
             client=given["client"],
             manifest=given["manifest"],
             round_id=given["round"],
+            answer=bytes.fromhex(given["answer"]),
             box_key=given["box_key"],
             key=SigningKey(bytes.fromhex(given["signing_seed"])),
         )
         assert len(mine) == len(theirs)
-        assert mine[:76] == theirs[:76]
+        assert mine[:84] == theirs[:84]
         private = box_private_key(given["node"])
         public = bindings.crypto_scalarmult_base(private)
-        assert bindings.crypto_box_seal_open(mine[76:-64], public, private) == (
-            bindings.crypto_box_seal_open(theirs[76:-64], public, private)
+        assert bindings.crypto_box_seal_open(mine[84:-64], public, private) == (
+            bindings.crypto_box_seal_open(theirs[84:-64], public, private)
         )

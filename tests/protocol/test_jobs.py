@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from shoal_protocol.errors import RefusedJob
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, check_job
 from shoal_protocol.privacy import gaussian_epsilon
-from tests.protocol.examples import CONSORTIUM, DOCUMENTS, JOB, POLICY
+from tests.protocol.examples import (
+    CONSORTIUM,
+    DOCUMENTS,
+    JOB,
+    POLICY,
+    THRESHOLD_CONSORTIUM,
+    THRESHOLD_JOB,
+)
+
+MANIFEST = CONSORTIUM.manifest
 
 
 def changed(**changes: Any) -> JobRequest:
@@ -22,7 +31,7 @@ def demand(**changes: Any) -> PrivacyDemand:
 
 
 def test_a_job_within_the_policy_is_accepted() -> None:
-    check_job(JOB, POLICY)
+    check_job(JOB, MANIFEST)
 
 
 def test_a_job_may_ask_for_all_that_the_policy_allows() -> None:
@@ -32,7 +41,7 @@ def test_a_job_may_ask_for_all_that_the_policy_allows() -> None:
             minimum_population=POLICY.minimum_cohort + JOB.privacy.dropouts,
             round_seconds=POLICY.maximum_round_seconds - JOB.grace_seconds,
         ),
-        POLICY,
+        MANIFEST,
     )
 
 
@@ -51,11 +60,24 @@ def test_a_job_may_ask_for_all_that_the_policy_allows() -> None:
 )
 def test_a_job_beyond_the_policy_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(RefusedJob, match=reason):
-        check_job(changed(**changes), POLICY)
+        check_job(changed(**changes), MANIFEST)
+
+
+def test_a_job_may_share_by_threshold_only_where_the_policy_allows_it() -> None:
+    check_job(THRESHOLD_JOB, THRESHOLD_CONSORTIUM.manifest)
+    check_job(JOB, THRESHOLD_CONSORTIUM.manifest)
+    with pytest.raises(RefusedJob, match="additive sharing only"):
+        check_job(THRESHOLD_JOB, MANIFEST)
+    for threshold, reason in ((2, "at least 3"), (4, "at most all")):
+        job = changed(sharing={"scheme": "threshold", "threshold": threshold})
+        policy = POLICY.model_copy(update={"minimum_threshold": 3})
+        with pytest.raises(RefusedJob, match=reason):
+            check_job(job, MANIFEST.model_copy(update={"policy": policy}))
 
 
 def test_a_job_whose_task_needs_a_query_that_is_not_allowed_is_refused() -> None:
-    narrow = POLICY.model_copy(update={"queries": ("second_moment_matrix",)})
+    policy = POLICY.model_copy(update={"queries": ("second_moment_matrix",)})
+    narrow = MANIFEST.model_copy(update={"policy": policy})
     with pytest.raises(RefusedJob, match="second_moments"):
         check_job(JOB, narrow)
     check_job(changed(task=JOB.task.model_copy(update={"projection": False})), narrow)
@@ -65,7 +87,7 @@ def test_a_job_whose_task_needs_a_query_that_is_not_allowed_is_refused() -> None
 def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: float) -> None:
     asked = changed(privacy=demand(epsilon=epsilon, delta=delta))
     try:
-        check_job(asked, POLICY)
+        check_job(asked, MANIFEST)
     except RefusedJob:
         assert asked.privacy.mu > POLICY.maximum_mu
     else:

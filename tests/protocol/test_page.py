@@ -15,6 +15,7 @@ from shoal_protocol.encoding import LARGEST_SET
 from shoal_protocol.envelope import OVERHEAD_BYTES, SMALLEST_ENVELOPE
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import AGGREGATION, JOB, ROUND
+from shoal_protocol.rounds import LARGEST_POPULATION
 from tests.protocol.examples import DOCUMENTS
 from tests.vectors.operations import OPERATIONS
 
@@ -81,5 +82,6 @@ def test_the_page_explains_every_operation_of_the_vectors() -> None:
 
 def test_the_page_has_the_sizes_right() -> None:
     assert f"{LARGEST_SET:,} members" in PAGE
+    assert f"at most {LARGEST_POPULATION:,}" in PAGE
     assert f"length at least {SMALLEST_ENVELOPE}" in PAGE
     assert f"a seed has {OVERHEAD_BYTES + 32} bytes, one of a vector {OVERHEAD_BYTES} + 8 d" in PAGE

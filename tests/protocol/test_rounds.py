@@ -15,7 +15,9 @@ from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
 from shoal_protocol.privacy import round_mu
 from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import Noise, RoundSpec, check_spec, make_spec
+from shoal_protocol.rounds import LARGEST_POPULATION, Noise, RoundSpec, check_spec, make_spec
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol.examples import (
     CLIENTS,
     CONSORTIUM,
@@ -28,6 +30,8 @@ from tests.protocol.examples import (
     POPULATION,
     REVOKED,
     SPEC,
+    THRESHOLD_CONSORTIUM,
+    THRESHOLD_SPEC,
     consortium,
     named,
     spec,
@@ -113,6 +117,9 @@ def test_two_specs_are_two_rounds() -> None:
         ({"give_up_at": SPEC.deadline}, "follow one another"),
         ({"give_up_at": OPENED_AT}, "follow one another"),
         ({"give_up_at": OPENED_AT + 3601 * SECOND}, "at most 3600 seconds"),
+        ({"proceed_at": SPEC.deadline + SECOND}, "proceed_at"),
+        ({"modulus_bits": 61}, "modulus_bits"),
+        ({"sharing": {"scheme": "threshold", "threshold": 2}}, "additive sharing only"),
         ({"compute_nodes": ["compute-0", "compute-1"]}, "compute_nodes"),
         ({"compute_nodes": ["compute-1", "compute-0", "compute-2"]}, "compute_nodes"),
         ({"compute_nodes": ["compute-0", "compute-1", "foreign"]}, "compute_nodes"),
@@ -147,6 +154,74 @@ def test_two_specs_are_two_rounds() -> None:
 def test_a_spec_that_contradicts_itself_or_the_manifest_is_refused(changes: Any, reason) -> None:
     with pytest.raises(RefusedSpec, match=reason):
         check(changed(**changes))
+
+
+def threshold_spec(**changes: Any) -> RoundSpec:
+    return RoundSpec.model_validate(THRESHOLD_SPEC.model_dump() | changes)
+
+
+def test_a_threshold_spec_lets_the_threshold_suffice_midway_to_the_end() -> None:
+    made = THRESHOLD_SPEC
+    check(made, consortium=THRESHOLD_CONSORTIUM)
+    assert (made.threshold, made.modulus_bits) == (2, 61)
+    assert made.proceed_at - made.deadline == made.give_up_at - made.proceed_at > 0 * SECOND
+    assert (SPEC.threshold, SPEC.modulus_bits, SPEC.proceed_at) == (NODES, 64, SPEC.give_up_at)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"sharing": {"scheme": "threshold", "threshold": 4}}, "at most all"),
+        ({"modulus_bits": 64}, "modulus_bits"),
+        ({"proceed_at": SPEC.deadline}, "proceed_at"),
+        ({"proceed_at": SPEC.give_up_at}, "proceed_at"),
+        ({"proceed_at": OPENED_AT}, "proceed_at"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_threshold_spec_that_contradicts_itself_is_refused(changes: Any, reason: str) -> None:
+    with pytest.raises(RefusedSpec, match=reason):
+        check(threshold_spec(**changes), consortium=THRESHOLD_CONSORTIUM)
+
+
+def test_a_threshold_below_the_policys_is_refused() -> None:
+    policy = POLICY.model_copy(update={"minimum_threshold": 3})
+    with pytest.raises(RefusedSpec, match="at least 3"):
+        check(THRESHOLD_SPEC, consortium=consortium(policy=policy))
+
+
+def test_half_of_the_nodes_are_no_threshold() -> None:
+    policy = POLICY.model_copy(update={"minimum_threshold": 2})
+    four = consortium(nodes=4, policy=policy)
+    with pytest.raises(ValueError, match="more than half"):
+        spec(manifest=four, sharing=ThresholdSharing(threshold=2))
+    spec(manifest=four, sharing=ThresholdSharing(threshold=3))
+
+
+def test_a_sum_that_fits_the_ring_but_not_the_field_is_refused_under_threshold_sharing() -> None:
+    policy = POLICY.model_copy(update={"minimum_threshold": 2})
+    held = consortium(policy=policy)
+    scale = 2.0**54
+    mu = round_mu(
+        sensitivity=SPEC.query.sensitivity,
+        noise_scale=scale,
+        population=SPEC.population_size,
+        dropouts=SPEC.dropouts,
+        colluders=SPEC.colluders,
+    )
+    check(changed(noise=Noise(scale=scale), mu=mu), consortium=held)
+    with pytest.raises(RefusedSpec, match="overflow"):
+        check(threshold_spec(noise=Noise(scale=scale), mu=mu), consortium=held)
+
+
+def test_a_population_beyond_the_bound_is_refused() -> None:
+    rows = np.zeros((LARGEST_POPULATION + 1, 4), "<u8")
+    rows[:, 0] = np.arange(1, LARGEST_POPULATION + 2)
+    crowd = consortium(of=Roster(rows.tobytes()))
+    arguments = {"manifest": crowd, "query": MOMENTS, "mu": 0.5}
+    spec(population=BitMap(range(LARGEST_POPULATION)), **arguments)
+    with pytest.raises(ValueError, match="at most 1048576 clients"):
+        spec(population=BitMap(range(LARGEST_POPULATION + 1)), **arguments)
 
 
 def test_a_spec_with_too_little_noise_for_the_policy_is_refused() -> None:
@@ -228,7 +303,10 @@ def test_a_population_that_is_no_bitmap_is_refused(population: str) -> None:
         {"noise": {"mechanism": "discrete_gaussian", "scale": 1e300}},
         {"noise": {"mechanism": "gaussian", "scale": 1e6}},
         {"modulus_bits": 32},
-        {"sharing": "shamir"},
+        {"sharing": {"scheme": "shamir"}},
+        {"sharing": "additive"},
+        {"sharing": {"scheme": "threshold", "threshold": 1}},
+        {"sharing": {"scheme": "additive", "threshold": 3}},
         {"dropouts": -1},
         {"colluders": -1},
         {"number": -1},
@@ -313,6 +391,7 @@ def test_a_spec_for_a_hundred_thousand_clients_is_made_and_checked() -> None:
         opened_at=OPENED_AT,
         deadline=SPEC.deadline,
         give_up_at=SPEC.give_up_at,
+        sharing=ADDITIVE,
     )
     check(made, consortium=crowd)
     assert len(POPULATION) < made.population_size == len(made.clients())

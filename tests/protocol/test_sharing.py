@@ -10,25 +10,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
+from shoal_protocol.additive import expand
 from shoal_protocol.errors import MalformedEnvelope, WrongLength, WrongShareKind
 from shoal_protocol.ring import from_ring, to_ring
-from shoal_protocol.sharing import (
-    SEED_BYTES,
-    AdditiveSharing,
-    Share,
-    ShareKind,
-    expand,
-    share_kind,
-    sharing_scheme,
-)
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.sharing import SEED_BYTES, Share, ShareKind, share_kind
 from tests.protocol.examples import random_bytes
 from tests.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
 
-SHARING = AdditiveSharing()
+SHARING = ADDITIVE
 
 
 def as_vector(share: Share, dimension: int) -> np.ndarray:
     return SHARING.add([share], dimension)
+
+
+def combined(sums: list[np.ndarray]) -> np.ndarray:
+    return SHARING.combine(dict(enumerate(sums)), nodes=len(sums)).total
 
 
 @given(ring_vectors, clients, node_counts, seeds)
@@ -37,7 +35,7 @@ def test_all_shares_together_give_back_the_secret(secret, client, nodes, fixed) 
         secret, client=client, nodes=nodes, random_bytes=random_bytes(fixed.hex())
     )
     sums = [as_vector(share, secret.size) for share in shares]
-    assert np.array_equal(SHARING.combine(sums), secret)
+    assert np.array_equal(combined(sums), secret)
 
 
 @given(
@@ -53,7 +51,7 @@ def test_partial_sums_over_clients_give_the_sum_of_their_secrets(secrets, nodes,
     sums = [
         SHARING.add((shares[node] for shares in of_clients), dimension) for node in range(nodes)
     ]
-    assert np.array_equal(SHARING.combine(sums), secrets.sum(axis=0, dtype=np.uint64))
+    assert np.array_equal(combined(sums), secrets.sum(axis=0, dtype=np.uint64))
 
 
 @given(ring_vectors, clients, node_counts)
@@ -124,8 +122,8 @@ def test_shares_with_the_vector_but_without_one_seed_fit_every_secret_equally_we
     holders = [node for node in range(nodes) if node != client % nodes]
     hidden = holders[missing % len(holders)]
     seen = [as_vector(share, secret.size) for node, share in enumerate(shares) if node != hidden]
-    would_be_missing = other - SHARING.combine(seen)
-    assert np.array_equal(SHARING.combine([*seen, would_be_missing]), other)
+    would_be_missing = other - combined(seen)
+    assert np.array_equal(combined([*seen, would_be_missing]), other)
     assert np.array_equal(would_be_missing + secret - other, as_vector(shares[hidden], secret.size))
 
 
@@ -221,10 +219,12 @@ def test_negative_integers_are_the_upper_half_of_the_ring() -> None:
     assert to_ring(np.array([-1, -(2**63)])).tolist() == [2**64 - 1, 2**63]
 
 
-def test_the_scheme_is_found_by_the_name_in_a_spec() -> None:
-    assert isinstance(sharing_scheme("additive"), AdditiveSharing)
-    with pytest.raises(ValueError, match="no such"):
-        sharing_scheme("shamir")
+@given(st.integers(2, 7), st.data())
+def test_without_the_sum_of_every_node_there_is_no_total(nodes, data) -> None:
+    missing = data.draw(st.integers(0, nodes - 1))
+    sums = {node: np.zeros(1, np.uint64) for node in range(nodes) if node != missing}
+    with pytest.raises(ValueError, match="all Compute nodes"):
+        SHARING.combine(sums, nodes=nodes)
 
 
 def test_a_kind_of_share_has_one_byte() -> None:

@@ -16,19 +16,19 @@ from pyroaring import BitMap
 from shoal_hosting.party import load_party
 from shoal_protocol.attestations import (
     Abandonment,
+    Held,
     Holdings,
     PartialSum,
     Result,
     Vote,
     cohort_digest,
+    cohort_of,
 )
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import Int64Vector, decode_uint64
 from shoal_protocol.envelope import Envelope, parse, unframe
 from shoal_protocol.errors import ProtocolError
-from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import sharing_scheme
 from tests.simulated.chance import FixedNoise
 from tests.simulated.trust import SITES
 from tests.simulation import Federation
@@ -45,7 +45,11 @@ class Seen:
     """By round and client, then by node: different bytes that were sent."""
     signed: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """By round, kind and signer: digests of different documents."""
-    holdings: dict[tuple[str, str], BitMap] = field(default_factory=dict)
+    holdings: dict[tuple[str, str], Held] = field(default_factory=dict)
+    holders: dict[tuple[str, str], set[tuple[str, ...]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    """By round and cohort digest: the nodes whose holdings give that cohort, by the votes."""
     results: dict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
 
 
@@ -61,6 +65,8 @@ def look_at(federation: Federation) -> Seen:
             for encoded in unframe(message.body) if bulk else [message.body]:
                 header = parse(encoded).header
                 seen.envelopes[header.round_id, header.client][header.node].add(encoded)
+        elif message.path.endswith("/held"):
+            continue  # digests of envelopes that were seen when they were sent
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:
                 seen.results[decode(message.answer, Result).body.round].add(message.answer)
@@ -86,13 +92,17 @@ def _note(seen: Seen, value: Any) -> None:
     body = signed.body
     seen.signed[body.round, body.kind, signed.signer].add(signed.digest)
     if isinstance(body, Holdings):
-        seen.holdings[body.round, signed.signer] = body.held()
+        seen.holdings[body.round, signed.signer] = body.held(seen.specs[body.round].clients())
+    elif isinstance(body, Vote):
+        seen.holders[body.round, body.cohort].add(body.holders)
 
 
 async def audit(federation: Federation) -> dict[str, dict[str, Any] | None]:
     """Check all that must hold, and return each round's result, None where it was abandoned."""
     assert not federation.wire.crashes, federation.wire.crashes
     seen = look_at(federation)
+    federation.absent.clear()
+    await federation.start_the_dead()  # all are asked
     for (round_id, kind, signer), digests in seen.signed.items():
         assert len(digests) == 1, f"{signer} signed two documents of kind {kind} in {round_id}"
     for by_node in seen.envelopes.values():
@@ -116,8 +126,8 @@ async def _check_round(
         assert sums.status_code != 200, "partial sums of a round without result"
         return None
     assert abandonment.status_code == 404, "a round both published and abandoned"
-    cohort = BitMap.intersection(*(seen.holdings[round_id, node] for node in federation.nodes))
-    assert result["cohort"] == cohort_digest(round_id, cohort)
+    assert len(result["partial_sums"]) >= spec.threshold
+    cohort = cohort_in(seen, round_id, result["cohort"])
     assert result["cohort_size"] == len(cohort) >= spec.minimum_cohort
     contributions = contributions_of(federation, seen, round_id, spec)
     expected = np.sum([contributions[client] for client in cohort], axis=0)
@@ -127,20 +137,31 @@ async def _check_round(
     return result
 
 
+def cohort_in(seen: Seen, round_id: str, digest: str) -> BitMap:
+    """Return the clients of a cohort, by the holdings that the votes for it name."""
+    voted = seen.holders[round_id, digest]
+    assert voted, "a cohort that nobody voted for"
+    assert all(len(holders) >= seen.specs[round_id].threshold for holders in voted)
+    cohorts = [cohort_of(seen.holdings[round_id, node] for node in holders) for holders in voted]
+    assert {cohort_digest(round_id, cohort) for cohort in cohorts} == {digest}
+    return cohorts[0]
+
+
 def contributions_of(
     federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
 ) -> dict[int, Int64Vector]:
-    """Return what each client that sent to all nodes contributed, shape (dimension,)."""
-    scheme = sharing_scheme(spec.sharing)
+    """Return what each client that sent to enough nodes contributed, shape (dimension,)."""
+    scheme, nodes = spec.sharing, federation.nodes
     opened = {}
     for (of_round, client), by_node in seen.envelopes.items():
-        if of_round == round_id and len(by_node) == len(federation.nodes):
-            shares = [
-                _open(federation, node, parse(next(iter(by_node[index]))))
-                for index, node in enumerate(federation.nodes)
-            ]
-            added = [scheme.add([share], spec.dimension) for share in shares]
-            opened[client] = from_ring(scheme.combine(added))
+        if of_round == round_id and len(by_node) >= spec.threshold:
+            added = {}
+            for index, sent in sorted(by_node.items()):
+                share = _open(federation, nodes[index], parse(next(iter(sent))))
+                added[index] = scheme.add([share], spec.dimension)
+            combined = scheme.combine(added, nodes=len(nodes))
+            assert combined is not None, "the shares of one answer contradict each other"
+            opened[client] = scheme.decode(combined.total)
     return opened
 
 

@@ -26,21 +26,28 @@ class FixedNoise:
     """A Gaussian rounded to integers, from a label; it keeps what was drawn, for comparison."""
 
     def __init__(self, label: str) -> None:
-        self._bytes = fixed_bytes(label)
-        self._drawn: list[list[int]] = []
+        self._label = label
+        self._drawn: dict[int, list[int]] = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Draw from here on what was drawn from the start."""
+        self._bytes = fixed_bytes(self._label)
+        self._number = 0
 
     def __call__(self, scale: float, count: int) -> Int64Vector:
         words = np.frombuffer(self._bytes(8 * count), "<u8") >> np.uint64(11)
         uniform = (words.astype(np.float64) + 0.5) / 2.0**53
         normal = np.array([_STANDARD.inv_cdf(each) for each in uniform])
         block = np.rint(scale * normal).astype(np.int64)
-        self._drawn.append(block.tolist())
+        self._drawn[self._number] = block.tolist()
+        self._number += 1
         return block
 
     def blocks(self, coordinates: int) -> Counter[tuple[int, ...]]:
         """Return what was drawn, cut into blocks of so many; a draw may be for several clients."""
         return Counter(
             tuple(draw[start : start + coordinates])
-            for draw in self._drawn
+            for draw in self._drawn.values()
             for start in range(0, len(draw), coordinates)
         )

@@ -1,7 +1,7 @@
 """The life of a process: the tasks that belong to it, all of which end when it is killed."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -24,6 +24,10 @@ class Life:
     def own(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
 
+    def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Do something in this process at once, such as starting it."""
+        return self._context.run(call, *arguments)
+
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work in this process."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
@@ -43,6 +47,19 @@ class Life:
         """Wait until every task has come to its end."""
         while left := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(left)
+
+
+def owner() -> Life | None:
+    """Return the process that runs just now; None outside all of them."""
+    return _OWNER.get()
+
+
+async def quiet() -> None:
+    """Let all tasks run until each has ended or waits for the clock or for somebody else."""
+    loop: Any = asyncio.get_running_loop()
+    await asyncio.sleep(0)  # timers that have come due join those that are ready
+    while loop._ready:  # noqa: ASYNC110 -- there is no event for "nothing is ready"
+        await asyncio.sleep(0)
 
 
 def keep_track_of_tasks() -> None:

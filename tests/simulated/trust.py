@@ -42,7 +42,7 @@ CONSORTIUM_POLICY = ConsortiumPolicy(
     delta=1e-6,
     mechanisms=("discrete_gaussian",),
     queries=("second_moments", "second_moment_matrix"),
-    maximum_round_seconds=3600,
+    maximum_round_seconds=86_400,
 )
 
 
@@ -79,6 +79,8 @@ def make_trust(
     url_template: str = "https://{name}.example:{port}",
     first_port: int = 8440,
     now: datetime = NOW,
+    minimum_threshold: int | None = None,
+    maximum_epsilon: float = CONSORTIUM_POLICY.maximum_epsilon,
 ) -> Trust:
     """Make a consortium; its signing and box keys are the same every time."""
     plan = quickstart.Plan(
@@ -88,7 +90,9 @@ def make_trust(
         url_template=url_template,
         first_port=first_port,
         extra_hosts=[],
-        policy=CONSORTIUM_POLICY,
+        policy=CONSORTIUM_POLICY.model_copy(
+            update={"minimum_threshold": minimum_threshold, "maximum_epsilon": maximum_epsilon}
+        ),
         valid_days=30,
     )
     consortium = quickstart.make(directory, plan, now=now, random_bytes=fixed_bytes("trust"))

@@ -4,10 +4,15 @@ It carries bytes by host name and knows no message; everything it ever carried i
 """
 
 import asyncio
+import hashlib
+import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 import httpx
 from starlette.types import ASGIApp
@@ -24,6 +29,9 @@ class Fault(Enum):
     LATE = auto()  # its sender gives up waiting, and then it arrives, after others
     RECEIVER_DIES_BEFORE = auto()
     RECEIVER_DIES_AFTER = auto()  # acted upon, but the answer is never sent
+    HANGS = auto()  # arrives after so many seconds; its sender waits no longer than it ever does
+    SLOW = auto()  # acted upon at once, answered after so many seconds
+    DRIPS = auto()  # the answer's body comes a byte at a time, each after so many seconds
     SENDER_DIES_BEFORE = auto()
     SENDER_DIES_AFTER = auto()  # delivered and answered, but nobody is there any more
 
@@ -36,7 +44,8 @@ _DELIVERED_TWICE = {Fault.DUPLICATED, Fault.LATE}
 class Rule:
     """A fault, and the messages it befalls: by sender, receiver and path (None is any).
 
-    `nth` counts those that fit, from 0; empty is all of them.
+    `nth` counts those that fit, from 0; empty is all of them. `chance` is the share of these that
+    the fault befalls; which they are follows from `seed`.
     """
 
     fault: Fault
@@ -45,6 +54,9 @@ class Rule:
     path: str = ""
     nth: Sequence[int] = ()
     after: int = 3  # so many messages later comes the copy
+    seconds: float = math.inf  # of a message that hangs, is slow or drips
+    chance: float = 1.0
+    seed: int = 0
 
     def fits(self, message: "Message") -> bool:
         return (
@@ -52,6 +64,13 @@ class Rule:
             and self.receiver in (None, message.receiver)
             and re.search(self.path, message.path) is not None
         )
+
+    def strikes(self, number: int) -> bool:
+        """Tell whether the fault befalls this one of the messages that fit."""
+        if self.nth and number not in self.nth:
+            return False
+        drawn = hashlib.sha256(f"{self.seed}/{number}".encode()).digest()
+        return int.from_bytes(drawn[:6], "little") < self.chance * 2.0**48
 
 
 @dataclass
@@ -75,6 +94,10 @@ class Message:
     def path(self) -> str:
         return self.request.url.path
 
+    def json(self) -> Any:
+        """Return the JSON in the answer."""
+        return json.loads(self.answer)
+
 
 @dataclass
 class Wire:
@@ -89,6 +112,7 @@ class Wire:
     """What applications raised: none may raise anything."""
     _fitted: dict[Rule, int] = field(default_factory=dict)
     _late: list[tuple[int, Message]] = field(default_factory=list)
+    _under_way: set[asyncio.Task[httpx.Response]] = field(default_factory=set)
 
     def of(self, life: Life) -> "Transport":
         """Return the transport for what a party sends."""
@@ -123,7 +147,7 @@ class Wire:
             if rule.fits(message):
                 number = self._fitted.get(rule, 0)
                 self._fitted[rule] = number + 1
-                if chosen is None and (not rule.nth or number in rule.nth):
+                if chosen is None and rule.strikes(number):
                     chosen = rule
         return chosen
 
@@ -133,7 +157,13 @@ class Wire:
         fault = message.fault = None if rule is None else rule.fault
         if rule is not None and fault in _DELIVERED_TWICE:
             self._late.append((len(self.log) + rule.after, message))
+        if rule is not None and fault in (Fault.HANGS, Fault.SLOW):
+            return await self._wait(message, self._crawl(message, rule))
         response = None if fault in _UNDELIVERED else await self._deliver(message)
+        if rule is not None and response is not None and fault is Fault.DRIPS:
+            patience = message.request.extensions["timeout"]["read"]
+            drops = Drops(response.content, rule.seconds, patience)
+            return httpx.Response(response.status_code, headers=response.headers, stream=drops)
         if fault in (Fault.RECEIVER_DIES_BEFORE, Fault.RECEIVER_DIES_AFTER):
             if receiver := self.lives.get(message.receiver):
                 receiver.kill()
@@ -142,6 +172,37 @@ class Wire:
             sender.kill()
             await asyncio.sleep(0)  # where this task, too, comes to its end
         return None if fault is Fault.ANSWER_LOST else response
+
+    async def _crawl(self, message: Message, rule: Rule) -> httpx.Response:
+        if rule.fault is Fault.SLOW:
+            response = await self._deliver(message)
+            await _pass(rule.seconds)
+            return response
+        await _pass(rule.seconds)
+        return await self._deliver(message)
+
+    async def _wait(
+        self, message: Message, work: Coroutine[Any, Any, httpx.Response]
+    ) -> httpx.Response | None:
+        """Wait for what is under way as long as the sender does; it goes on without the sender."""
+        # in a context of its own, lest it end when its sender is killed
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._under_way.add(task)
+        task.add_done_callback(self._arrived)
+        patience = message.request.extensions["timeout"]["read"]
+        await asyncio.wait({task}, timeout=patience)
+        return task.result() if task.done() else None
+
+    def _arrived(self, task: asyncio.Task[httpx.Response]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # the receiver may be gone by now, and its sender need not hear it
+
+    async def close(self) -> None:
+        """Lose all that is still under way."""
+        for task in list(self._under_way):
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def deliver_late(self) -> None:
         """Deliver all that is still on its way, the last first."""
@@ -179,6 +240,29 @@ class Wire:
         message.status, message.answer = response.status_code, content
         message.answer_headers = response.headers
         return httpx.Response(response.status_code, headers=response.headers, content=content)
+
+
+async def _pass(seconds: float) -> None:
+    """Let time pass, by the simulation's clock; infinitely many seconds never do."""
+    await (
+        asyncio.get_running_loop().create_future()
+        if math.isinf(seconds)
+        else asyncio.sleep(seconds)
+    )
+
+
+class Drops(httpx.AsyncByteStream):
+    """A body that comes a byte at a time; a reader waits so long for each."""
+
+    def __init__(self, content: bytes, seconds: float, patience: float) -> None:
+        self._content, self._seconds, self._patience = content, seconds, patience
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for place in range(len(self._content)):
+            await _pass(min(self._seconds, self._patience))
+            if self._seconds >= self._patience:
+                raise httpx.ReadTimeout("nothing came")
+            yield self._content[place : place + 1]
 
 
 class Transport(httpx.AsyncBaseTransport):

@@ -33,6 +33,8 @@ async def assembled(
     services: list[Service] = []
 
     def once_more() -> Service:
+        for old in services:
+            old.resources.storage._engine.dispose()  # a process's connections end with it
         services.append(
             assemble(
                 party=party("trainer", CONSORTIUM),

@@ -1,5 +1,6 @@
 """The services around a trainer, played by a transport: they take rounds and add plain records."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,7 @@ class Federation(httpx.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self.down: set[str] = set()
+        self.frozen: dict[str, asyncio.Event] = {}  # they answer once it is set
         self.behind: set[str] = set()
         self.consortium = CONSORTIUM
         self.refusals: dict[str, tuple[int, str]] = {}
@@ -113,6 +115,8 @@ class Federation(httpx.AsyncBaseTransport):
         await request.aread()
         name = request.url.host.split(".")[0]
         self.requests.append((name, request.method, request.url.path))
+        if name in self.frozen:
+            await self.frozen[name].wait()
         if name in self.down:
             raise httpx.ConnectError("down", request=request)
         if name in self.refusals:

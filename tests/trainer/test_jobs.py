@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from shoal_protocol.attestations import PartialSumReference
 from shoal_protocol.documents import decode, from_json
@@ -221,11 +222,17 @@ async def test_an_abandoned_round_fails_the_job_with_the_aggregators_reason(
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     federation.abandoned = True
-    await running(trainer, clock)
+    with capture_logs() as lines:
+        await running(trainer, clock)
     shown = await state(trainer)
     assert shown["phase"] == "failed"
-    assert shown["reason"] == "round 0 was abandoned: cohort_too_small"
-    assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
+    [round_] = shown["rounds"]
+    assert round_["phase"] == "abandoned"
+    said = f"round 0 was abandoned: cohort_too_small; its id is {round_['round']}"
+    assert shown["reason"] == said
+    assert [each["reason"] for each in lines if each["event"] == "job failed"] == [
+        "cohort_too_small"
+    ]
 
 
 @pytest.mark.parametrize("signer", ["compute-0", "trainer"])
@@ -326,7 +333,8 @@ async def test_crashes_between_all_steps_change_not_one_byte_of_the_report(
     service = assembled()
     federation.down = set()
     await service.step()
-    _, crashed = await get(assembled(), f"/v1/jobs/{JOB.digest}/result")
+    service = assembled()
+    _, crashed = await get(service, f"/v1/jobs/{JOB.digest}/result")
     assert decode(crashed, PosteriorReport).body == await report_of(service)
     assert len((await ledger(service))["entries"]) == 2
     assert [len(federation.rounds[name]) for name in SERVICES] == [2, 2, 2, 2]

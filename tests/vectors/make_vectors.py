@@ -4,12 +4,14 @@ python -m tests.vectors.make_vectors
 """
 
 import base64
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.documents import Document, Signed, sign
@@ -17,9 +19,12 @@ from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.envelope import Header, frame, seal
 from shoal_protocol.jobs import Join
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
+from shoal_protocol.prime_field import MODULUS
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import Noise
+from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
+from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.strategies import replaced, without
@@ -130,16 +135,67 @@ def roster_cases() -> Iterator[Case]:
 
 def sharing_cases() -> Iterator[Case]:
     for name, key in {"zeros": bytes(32), "a seed": seed("a seed")}.items():
-        yield f"{name}, 1 coordinate", "expand_seed", {"seed": key.hex(), "dimension": 1}
-        yield f"{name}, 19 coordinates", "expand_seed", {"seed": key.hex(), "dimension": 19}
+        for scheme, dimension in itertools.product(("additive", "threshold"), (1, 19)):
+            inputs = {"scheme": scheme, "seed": key.hex(), "dimension": dimension}
+            yield f"{name}, {scheme}, {dimension} coordinates", "expand_seed", inputs
     secret = ["0", "1", "-1", str(2**63 - 1), str(-(2**63)), "123456789"]
     for client, nodes in ((0, 2), (1, 2), (4, 3), (2**32 - 1, 5)):
-        seeds = [seed(f"{client} {node}").hex() for node in range(nodes - 1)]
         yield (
             f"client {client}, {nodes} nodes",
             "split_secret",
-            {"secret": secret, "client": client, "nodes": nodes, "seeds": seeds},
+            splitting({"scheme": "additive"}, secret, client, nodes, nodes - 1),
         )
+    secret = ["0", "1", "-1", str(2**60 - 1), str(1 - 2**60), "123456789"]
+    for client, nodes, threshold in ((0, 3, 2), (1, 3, 2), (4, 5, 3), (2**32 - 1, 5, 4), (2, 3, 3)):
+        sharing = {"scheme": "threshold", "threshold": threshold}
+        yield (
+            f"client {client}, {threshold} of {nodes} nodes",
+            "split_secret",
+            splitting(sharing, secret, client, nodes, threshold - 1),
+        )
+    yield from sum_cases()
+
+
+def splitting(
+    sharing: dict[str, Any], secret: list[str], client: int, nodes: int, seeds: int
+) -> dict[str, Any]:
+    return {
+        "sharing": sharing,
+        "secret": secret,
+        "client": client,
+        "nodes": nodes,
+        "seeds": [seed(f"{client} {number}").hex() for number in range(seeds)],
+    }
+
+
+def sum_cases() -> Iterator[Case]:
+    def opened(sharing: Sharing, sums: dict[int, np.ndarray]) -> dict[str, Any]:
+        return {
+            "sharing": sharing.model_dump(mode="json"),
+            "nodes": 5,
+            "sums": {str(node): each.tobytes().hex() for node, each in sums.items()},
+        }
+
+    secret = np.array([0, 1, -1, 2**50, -(2**50)], np.int64)
+
+    def shared(sharing: Sharing) -> dict[int, np.ndarray]:
+        shares = sharing.split(
+            sharing.encode(secret), client=2, nodes=5, random_bytes=examples.random_bytes("sums")
+        )
+        return {node: sharing.add([share], secret.size) for node, share in enumerate(shares)}
+
+    yield "all of 5, additive", "combine_sums", opened(ADDITIVE, shared(ADDITIVE))
+    three = ThresholdSharing(threshold=3)
+    sums = shared(three)
+    wrong = sums | {3: three.plus(sums[3], sums[0])}
+    for name, given, nodes in (
+        ("the first 3 of 5", sums, (0, 1, 2)),
+        ("the last 3 of 5", sums, (2, 3, 4)),
+        ("all of 5, any 3 enough", sums, range(5)),
+        ("a wrong sum among 5 is named", wrong, range(5)),
+        ("a wrong sum among 4 is seen", wrong, (0, 2, 3, 4)),
+    ):
+        yield name, "combine_sums", opened(three, {node: given[node] for node in nodes})
 
 
 def query_cases() -> Iterator[Case]:
@@ -179,7 +235,7 @@ def sealed(head: Header, node: int, payload: bytes, signer: int, ephemeral: str)
 
 def moved(encoded: bytes, head: Header) -> bytes:
     """Put a sealed box behind another header, signed by the client that the header names."""
-    content = head.encode() + encoded[76:-64]
+    content = head.encode() + encoded[84:-64]
     key = examples.client_key(head.client)
     return content + key.sign(b"shoal/v1/share_envelope\n" + content).signature
 
@@ -196,6 +252,7 @@ def envelope_cases() -> Iterator[Case]:
                 "client": CLIENT,
                 "manifest": head.manifest,
                 "round": head.round_id,
+                "answer": head.answer.hex(),
                 "payload": (seed("s") if head.kind is ShareKind.SEED else bytes(range(48))).hex(),
                 "box_key": examples.box_key(node).hex(),
                 "signing_seed": bytes(examples.client_key(CLIENT)).hex(),
@@ -211,6 +268,7 @@ def envelope_cases() -> Iterator[Case]:
         "moved to another node": moved(good, replace(head, node=VECTOR_NODE)),
         "moved to another round": moved(good, replace(head, round_id=seed("other").hex())),
         "moved to another manifest": moved(good, replace(head, manifest=seed("other").hex())),
+        "moved to another answer": moved(good, replace(head, answer=seed("other")[:8])),
         "said to be of the other kind": moved(good, replace(head, kind=ShareKind.VECTOR)),
         "signed by another client": sealed(head, SEED_NODE, seed("s"), CLIENT + 1, "e"),
         "of a revoked client": sealed(
@@ -224,7 +282,7 @@ def envelope_cases() -> Iterator[Case]:
         "another version": good[:5] + b"\2" + good[6:],
         "another magic": b"X" + good[1:],
         "an unknown kind": good[:6] + b"\2" + good[7:],
-        "cut inside the header": good[:70],
+        "cut inside the header": good[:80],
         "cut by one byte": good[:-1],
         "a byte too many": good + b"\0",
         "empty": b"",
@@ -236,6 +294,11 @@ def envelope_cases() -> Iterator[Case]:
         yield name, "accept_envelope", arriving(encoded, SEED_NODE)
     short = sealed(long, VECTOR_NODE, bytes(40), CLIENT, "e")
     yield "a vector cut short", "accept_envelope", arriving(short, VECTOR_NODE)
+    by_threshold = {"sharing": examples.THRESHOLD.model_dump(mode="json")}
+    for name, word in (("the largest residue", MODULUS - 1), ("a word that is none", MODULUS)):
+        words = np.array([word] * examples.DIMENSION, "<u8").tobytes()
+        arrival = arriving(sealed(long, VECTOR_NODE, words, CLIENT, "e"), VECTOR_NODE)
+        yield f"{name} in a threshold vector", "accept_envelope", arrival | by_threshold
     yield "two envelopes in bulk", "pack_envelopes", {"envelopes": [good.hex(), vector.hex()]}
     body = frame([good, vector])
     for name, content in {
@@ -246,12 +309,31 @@ def envelope_cases() -> Iterator[Case]:
         "a length beyond the end": b"\xff\xff\xff\xff" + body,
     }.items():
         yield name, "unpack_envelopes", {"bytes": content.hex()}
+    asked = bytes.fromhex(
+        outcome("pack_held_query", {"envelopes": [good.hex(), vector.hex()]})["bytes"]
+    )
+    yield "a question for two", "pack_held_query", {"envelopes": [good.hex(), vector.hex()]}
+    for name, content in {
+        "a question for two is read": asked,
+        "a question for none is read": b"",
+        "a question that is cut short": asked[:-1],
+    }.items():
+        yield name, "read_held_query", {"bytes": content.hex()}
+    for name, encoded, count in (
+        ("the first and the ninth of nine are held", "AQE=", 9),
+        ("none of none is held", "", 0),
+        ("an answer with too few bits", "AQ==", 9),
+        ("an answer with bits behind the last", "AQI=", 9),
+        ("an answer that is not base64", "AQE", 9),
+    ):
+        yield name, "read_held_answer", {"base64": encoded, "count": count}
 
 
 def arriving(encoded: bytes, node: int) -> dict[str, Any]:
     return {
         "envelope": encoded.hex(),
         "roster": ROSTER.hex(),
+        "sharing": {"scheme": "additive"},
         "node": node,
         "nodes": NODES,
         "dimension": examples.DIMENSION,
@@ -347,8 +429,25 @@ def spec_cases() -> Iterator[Case]:
         "a dimension that the query contradicts": {"dimension": 5},
         "a round that never closes": {"give_up_at": SPEC.deadline},
         "a population that is no bitmap": {"population": as_base64(b"nonsense")},
+        "a threshold where the policy has none": {
+            "sharing": examples.THRESHOLD,
+            "modulus_bits": 61,
+            "proceed_at": examples.THRESHOLD_SPEC.proceed_at,
+        },
+        "fewer nodes from an early time on, additive": {
+            "proceed_at": examples.THRESHOLD_SPEC.proceed_at
+        },
     }.items():
         yield name, "accept_spec", announced(**changes)
+    manifest = examples.THRESHOLD_CONSORTIUM.signed_manifest.encode().hex()
+    for name, changes in {
+        "a threshold spec is accepted": {},
+        "a threshold that nobody waits for": {"proceed_at": SPEC.deadline},
+        "a threshold with the other modulus": {"modulus_bits": 64},
+    }.items():
+        spec = as_party("trainer", examples.THRESHOLD_SPEC, **changes)
+        inputs = announced() | {"document": spec.encode().hex(), "manifest": manifest}
+        yield name, "accept_spec", inputs
 
 
 def manifest_cases() -> Iterator[Case]:

@@ -9,7 +9,7 @@ import numpy as np
 from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 
-from shoal_protocol import attestations, jobs, manifest, rounds
+from shoal_protocol import additive, attestations, held, jobs, manifest, rounds, threshold
 from shoal_protocol.documents import Document, decode, sign
 from shoal_protocol.encoding import (
     canonical_json,
@@ -17,13 +17,14 @@ from shoal_protocol.encoding import (
     encode_clients,
     parse_canonical_json,
 )
-from shoal_protocol.envelope import Header, frame, parse, seal, unframe
+from shoal_protocol.envelope import Header, envelope_digest, frame, parse, seal, unframe
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.manifest import Consortium, Manifest
 from shoal_protocol.queries import Query
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, check_spec
-from shoal_protocol.sharing import AdditiveSharing, Share, ShareKind, expand
+from shoal_protocol.schemes import Sharing
+from shoal_protocol.sharing import Share, ShareKind
 
 KINDS: Mapping[str, type[Document]] = {
     str(document.model_fields["kind"].default): document
@@ -40,7 +41,6 @@ KINDS: Mapping[str, type[Document]] = {
         attestations.Abandonment,
     )
 }
-SHARING = AdditiveSharing()
 Inputs = Mapping[str, Any]
 Output = dict[str, Any]
 
@@ -77,13 +77,18 @@ def decode_roster(given: Inputs) -> Output:
 
 
 def expand_seed(given: Inputs) -> Output:
+    expand = {"additive": additive.expand, "threshold": threshold.expand}[given["scheme"]]
     return {"bytes": expand(bytes.fromhex(given["seed"]), given["dimension"]).tobytes().hex()}
 
 
+def _sharing(given: Inputs) -> Sharing:
+    return TypeAdapter[Sharing](Sharing).validate_python(given["sharing"])
+
+
 def split_secret(given: Inputs) -> Output:
-    seeds = iter(given["seeds"])
-    shares = SHARING.split(
-        np.array([int(value) for value in given["secret"]], np.int64).view(np.uint64),
+    seeds, sharing = iter(given["seeds"]), _sharing(given)
+    shares = sharing.split(
+        sharing.encode(np.array([int(value) for value in given["secret"]], np.int64)),
         client=given["client"],
         nodes=given["nodes"],
         random_bytes=lambda size: bytes.fromhex(next(seeds)),
@@ -92,6 +97,19 @@ def split_secret(given: Inputs) -> Output:
         "kinds": [share.kind.name.lower() for share in shares],
         "bytes": [share.payload.hex() for share in shares],
     }
+
+
+def combine_sums(given: Inputs) -> Output:
+    """Open a total from partial sums by the node's index; no values if they contradict."""
+    sharing = _sharing(given)
+    sums = {
+        int(node): np.frombuffer(bytes.fromhex(each), "<u8") for node, each in given["sums"].items()
+    }
+    combined = sharing.combine(sums, nodes=given["nodes"])
+    if combined is None:
+        return {"values": None}
+    values = sharing.decode(combined.total).tolist()
+    return {"values": [str(value) for value in values], "wrong": sorted(combined.wrong)}
 
 
 def encode_query(given: Inputs) -> Output:
@@ -104,7 +122,14 @@ def seal_share(given: Inputs) -> Output:
     kind = ShareKind[given["kind"].upper()]
     encoded = seal(
         Share(kind, bytes.fromhex(given["payload"])),
-        Header(kind, given["node"], given["client"], given["manifest"], given["round"]),
+        Header(
+            kind,
+            given["node"],
+            given["client"],
+            given["manifest"],
+            given["round"],
+            bytes.fromhex(given["answer"]),
+        ),
         box_key=bytes.fromhex(given["box_key"]),
         key=SigningKey(bytes.fromhex(given["signing_seed"])),
         random_bytes=lambda size: bytes.fromhex(given["ephemeral_private_key"]),
@@ -118,7 +143,7 @@ def accept_envelope(given: Inputs) -> Output:
     roster = Roster.decode(bytes.fromhex(given["roster"]))
     envelope.verify(roster.verify_key_bytes(envelope.header.client))
     share = envelope.open(bytes.fromhex(given["box_private_key"]), bytes.fromhex(given["box_key"]))
-    SHARING.check(
+    _sharing(given).check(
         share,
         client=envelope.header.client,
         node=given["node"],
@@ -134,6 +159,21 @@ def pack_envelopes(given: Inputs) -> Output:
 
 def unpack_envelopes(given: Inputs) -> Output:
     return {"bytes": [each.hex() for each in unframe(bytes.fromhex(given["bytes"]))]}
+
+
+def pack_held_query(given: Inputs) -> Output:
+    envelopes = [bytes.fromhex(each) for each in given["envelopes"]]
+    entries = [(parse(each).header.client, envelope_digest(each)) for each in envelopes]
+    return {"bytes": held.encode_query(entries).hex()}
+
+
+def read_held_query(given: Inputs) -> Output:
+    entries = held.decode_query(bytes.fromhex(given["bytes"]))
+    return {"clients": [client for client, _ in entries], "bytes": [d.hex() for _, d in entries]}
+
+
+def read_held_answer(given: Inputs) -> Output:
+    return {"held": held.decode_answer(given["base64"], given["count"])}
 
 
 def sign_document(given: Inputs) -> Output:
@@ -194,11 +234,15 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         decode_roster,
         expand_seed,
         split_secret,
+        combine_sums,
         encode_query,
         seal_share,
         accept_envelope,
         pack_envelopes,
         unpack_envelopes,
+        pack_held_query,
+        read_held_query,
+        read_held_answer,
         sign_document,
         accept_document,
         accept_spec,

@@ -1,63 +1,127 @@
 """Judges partial sums and adds them up: pure; knows no peer, no clock and no storage."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.errors import WrongCohort, WrongLength
+from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sums import is_possible
+from shoal_protocol.sharing import Combined
+from shoal_protocol.sums import IMPOSSIBLE, is_possible
 
 _RESIDUE_BYTES: Final = 8
+CONTRADICTORY: Final = (
+    "the Compute nodes' partial sums contradict each other, and it cannot be told which one is "
+    "wrong. Let the nodes' operators compare software and storage; then submit the job again"
+)
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A round's result, and the nodes whose partial sums contradict it and were left out."""
+
+    result: Result
+    wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """There is no total that may be released, and why."""
+
+    reason: str
 
 
 def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
     """Refuse a partial sum of this round that cannot be part of its result.
 
     Raises:
-        WrongCohort, WrongLength
+        WrongCohort, WrongLength, WrongResidue
         MalformedDocument: the values are not whole residues.
     """
     if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"
         )
-    if decode_uint64(body.values).nbytes != spec.dimension * _RESIDUE_BYTES:
+    residues = decode_uint64(body.values)
+    if residues.nbytes != spec.dimension * _RESIDUE_BYTES:
         raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
+    spec.sharing.check_residues(residues)
 
 
-def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Result | None:
-    """Return the round's result: the sum modulo 2**64, in which all blinding has cancelled.
+def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:
+    """Return the partial sums over the cohort that has the most of them.
 
-    None if no clients' answers add up to that: then nothing may be released. The bytes of a
-    residue are those of the signed integer that it stands for, so nothing is left to decode.
+    Only one cohort can have a threshold of them, for that is more than half of the nodes.
+    """
+    cohorts = [(each.cohort, each.cohort_size) for each in sums]
+    largest = max(cohorts, key=cohorts.count)
+    return [each for each in sums if (each.cohort, each.cohort_size) == largest]
+
+
+def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
+    """Return the round's result: the total that the partial sums give, without blinding.
+
+    Unusable if they contradict each other, or no clients' answers add up to that.
 
     Raises:
-        ValueError: `sums` are not one of each Compute node, over one cohort.
+        ValueError: `sums` are not of enough Compute nodes, one of each, over one cohort.
     """
     by_node = {each.node: each for each in sums}
-    if len(sums) != len(by_node) or by_node.keys() != set(spec.compute_nodes):
-        raise ValueError("exactly one partial sum of each Compute node is needed")
     cohorts = {(each.cohort, each.cohort_size) for each in sums}
+    if len(sums) != len(by_node) or not by_node.keys() <= set(spec.compute_nodes):
+        raise ValueError("at most one partial sum of each Compute node is needed")
     if len(cohorts) != 1:
-        raise ValueError("the partial sums are over different cohorts")
+        raise ValueError("the partial sums are not over one cohort")
     ((cohort, cohort_size),) = cohorts
-    total = np.zeros(spec.dimension, np.uint64)
-    for each in sums:
-        total += decode_uint64(each.values)
+    combined = _combined(spec, sums)
+    if combined is None:
+        return Unusable(CONTRADICTORY)
+    total = spec.sharing.decode(combined.total)
     if not is_possible(spec, total, cohort_size=cohort_size):
-        return None
-    return Result(
+        return Unusable(IMPOSSIBLE)
+    wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
+    result = Result(
         manifest=spec.manifest,
         round=spec.digest,
         cohort=cohort,
         cohort_size=cohort_size,
-        values=encode_uint64(total),
+        values=encode_uint64(to_ring(total)),
         partial_sums=tuple(
             PartialSumReference(node=node, digest=by_node[node].digest)
             for node in spec.compute_nodes
+            if node in by_node and node not in wrong
         ),
     )
+    return Summed(result, wrong)
+
+
+def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
+    """Tell whether a partial sum contradicts those, over the same cohort, of a published result."""
+    combined = _combined(spec, [*used, late])
+    return combined is None or bool(combined.wrong)
+
+
+def blamed(
+    spec: RoundSpec, used: Sequence[PartialSum], others: Sequence[PartialSum], late: PartialSum
+) -> tuple[str, ...]:
+    """Return whose partial sum is wrong, if one contradicts a result; none if it cannot be told.
+
+    It may be one that the result is made of, if that rests on too few to be checked.
+    """
+    cohort = (late.cohort, late.cohort_size)
+    same = [each for each in others if (each.cohort, each.cohort_size) == cohort]
+    for sums in ([*used, late], [*used, *same, late]):
+        combined = _combined(spec, sums)
+        if combined is not None and combined.wrong:
+            return tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
+    return ()
+
+
+def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
+    values = {each.node: decode_uint64(each.values) for each in sums}
+    nodes = spec.compute_nodes
+    by_index = {index: values[node] for index, node in enumerate(nodes) if node in values}
+    return spec.sharing.combine(by_index, nodes=len(nodes))

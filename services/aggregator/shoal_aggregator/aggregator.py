@@ -12,14 +12,24 @@ import structlog
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry, Counter
 
-from shoal_aggregator import store
-from shoal_aggregator.aggregation import add_up, check_partial_sum
-from shoal_aggregator.store import Outcome, RoundRecord, Stored
+from shoal_aggregator import offers, store
+from shoal_aggregator.aggregation import (
+    Summed,
+    Unusable,
+    add_up,
+    blamed,
+    check_partial_sum,
+    contradicts,
+    of_largest_cohort,
+)
+from shoal_aggregator.offers import Outcome
+from shoal_aggregator.rows import Standing, Stored
+from shoal_aggregator.store import RoundRecord
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_hosting.waiting import Changes
-from shoal_protocol.attestations import Abandonment, AbandonmentReason, PartialSum, Result
+from shoal_protocol.attestations import LONGEST_DETAIL, Abandonment, AbandonmentReason, PartialSum
 from shoal_protocol.documents import RoundDocument, Signed, decode, sign
 from shoal_protocol.errors import (
     ConflictingDocument,
@@ -30,7 +40,6 @@ from shoal_protocol.errors import (
     WrongSigner,
 )
 from shoal_protocol.rounds import RoundSpec, check_spec
-from shoal_protocol.sums import IMPOSSIBLE
 
 log = structlog.get_logger()
 
@@ -59,6 +68,12 @@ class Aggregator:
         self._ends = Counter(
             "shoal_aggregator_rounds_ended", "Rounds that ended", ["end"], registry=registry
         )
+        self._wrong = Counter(
+            "shoal_aggregator_wrong_partial_sums",
+            "Partial sums that contradict the others of a published round",
+            ["node"],
+            registry=registry,
+        )
         self.changes = Changes()
         self.wake = asyncio.Event()
         self.wake.set()
@@ -84,15 +99,36 @@ class Aggregator:
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, WrongCohort, WrongLength, ConflictingDocument
+            WrongManifest, WrongRound, WrongCohort, WrongLength, WrongResidue, ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """
         spec = await self._spec(round_id)
         signed = await asyncio.to_thread(self._verified, encoded, PartialSum, spec)
         await asyncio.to_thread(check_partial_sum, signed.body, spec)
-        outcome = await self._storage.run(store.offer_partial_sum, signed)
+        outcome = await self._storage.run(offers.offer_partial_sum, signed)
+        if outcome is Outcome.LATE:
+            outcome = await self._compare_late(spec, signed)
         self._judge(outcome, signed)
         return outcome is Outcome.STORED
+
+    async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
+        """Keep a partial sum that came after the result, and see whether it bears it out."""
+        stored = await self._storage.run(store.find_partial_sums, spec.digest, Standing.USED)
+        used = [decode(each.document, PartialSum).body for each in stored]
+        is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
+        standing = Standing.WRONG if is_wrong else Standing.LATE
+        outcome = await self._storage.run(offers.add_late_sum, signed, standing)
+        if outcome is Outcome.LATE and is_wrong:
+            stored = await self._storage.run(store.find_partial_sums, spec.digest)
+            others = [decode(each.document, PartialSum).body for each in stored]
+            found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
+            self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
+        return outcome
+
+    def _tell_wrong(self, spec: RoundSpec, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            self._wrong.labels(node).inc()
+            log.error("a partial sum contradicts the others", round=spec.digest, party=node)
 
     async def take_abandonment(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed abandonment; return whether it is new.
@@ -105,9 +141,10 @@ class Aggregator:
         signed = self._verified(encoded, Abandonment, spec)
         if signed.signer not in spec.compute_nodes:
             raise WrongSigner("only Compute nodes call a round off here")
-        reason = f"{signed.signer}: {signed.body.reason.code}"
-        decision = self._abandonment(spec, "called_off_by_node", reason)
-        outcome = await self._storage.run(store.offer_abandonment, signed, decision)
+        why = signed.body.reason
+        said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
+        decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
+        outcome = await self._storage.run(offers.offer_abandonment, signed, decision)
         self._judge(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -119,8 +156,10 @@ class Aggregator:
         """
         return await self._storage.run(store.find_round, round_id)
 
-    async def find_partial_sums(self, round_id: str) -> list[bytes] | None:
-        """Return the signed partial sums of a published round, None while it is open.
+    async def find_partial_sums(
+        self, round_id: str, standing: Standing = Standing.USED
+    ) -> list[bytes] | None:
+        """Return a published round's signed partial sums of a standing, None while it is open.
 
         Raises:
             UnknownRound
@@ -128,7 +167,7 @@ class Aggregator:
         """
         if await self.find_result(round_id) is None:
             return None
-        stored = await self._storage.run(store.find_partial_sums, round_id)
+        stored = await self._storage.run(store.find_partial_sums, round_id, standing)
         return [each.document for each in stored]
 
     async def find_result(self, round_id: str) -> Stored | None:
@@ -160,7 +199,7 @@ class Aggregator:
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest."""
         try:
-            for round_id in await self._storage.run(store.complete_rounds):
+            for round_id in await self._storage.run(store.complete_rounds, self._clock()):
                 await self._apart(self._add_up, round_id)
             for round_id in await self._storage.run(store.overdue_rounds, self._clock()):
                 await self._apart(self._give_up, round_id)
@@ -179,26 +218,35 @@ class Aggregator:
     async def _add_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
         stored = await self._storage.run(store.find_partial_sums, round_id)
-        signed = await asyncio.to_thread(self._signed_result, spec, stored)
-        if signed is None:
-            return await self._abandon(spec, "sum_failed", IMPOSSIBLE, complete=True)
-        if await self._storage.run(store.publish, signed):
+        summed = await asyncio.to_thread(self._summed, spec, stored)
+        if isinstance(summed, Unusable):
+            if len(stored) < len(spec.compute_nodes) and self._clock() < spec.give_up_at:
+                return  # a further sum may tell which one is wrong
+            return await self._abandon(spec, "sum_failed", summed.reason, stored=len(stored))
+        result = sign(summed.result, self._name, self._signing_key)
+        based_on, wrong = len(stored), summed.wrong
+        if await self._storage.run(store.publish, result, stored=based_on, wrong=wrong):
             self._ends.labels("published").inc()
-            log.info("round published", round=round_id)
+            used = len(summed.result.partial_sums)
+            log.info("round published", round=round_id, partial_sums=used)
+            self._tell_wrong(spec, wrong)
+        else:
+            self.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
-    def _signed_result(self, spec: RoundSpec, stored: Sequence[Stored]) -> Signed[Result] | None:
+    def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
         sums = [decode(each.document, PartialSum).body for each in stored]
-        result = add_up(spec, sums)
-        return None if result is None else sign(result, self._name, self._signing_key)
+        return add_up(spec, of_largest_cohort(sums))
 
     async def _give_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
-        await self._abandon(spec, "partial_sums_missing", "give_up_at has passed", complete=False)
+        await self._abandon(spec, "partial_sums_missing", "give_up_at has passed", stored=None)
 
-    async def _abandon(self, spec: RoundSpec, code: str, detail: str, *, complete: bool) -> None:
+    async def _abandon(
+        self, spec: RoundSpec, code: str, detail: str, *, stored: int | None
+    ) -> None:
         decision = self._abandonment(spec, code, detail)
-        if await self._storage.run(store.abandon, decision, complete=complete):
+        if await self._storage.run(store.abandon, decision, stored=stored):
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
@@ -247,5 +295,5 @@ class Aggregator:
                 self._ends.labels("abandoned").inc()
                 log.info("round abandoned", round=signed.body.round, party=signed.signer)
                 self.changes.tell(signed.body.round)
-            case Outcome.KNOWN:
+            case Outcome.KNOWN | Outcome.LATE:
                 pass

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import AfterValidator
 
 from shoal_aggregator.aggregator import Aggregator
+from shoal_aggregator.rows import Standing
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
@@ -78,9 +79,13 @@ def create_app(aggregator: Aggregator, book: ManifestBook, registry: CollectorRe
     async def show_partial_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums of a published round: 202 before, 410 if abandoned."""
         documents = await aggregator.find_partial_sums(round_id)
-        if documents is None:
-            return await pending(round_id)
-        return Response(b'{"documents":[' + b",".join(documents) + b"]}", media_type=JSON)
+        return await pending(round_id) if documents is None else listed(documents)
+
+    @app.get("/v1/rounds/{round_id}/wrong-sums")
+    async def show_wrong_sums(round_id: RoundId) -> Response:
+        """Serve the signed partial sums that contradict those of a published round."""
+        documents = await aggregator.find_partial_sums(round_id, Standing.WRONG)
+        return await pending(round_id) if documents is None else listed(documents)
 
     @app.get("/v1/rounds/{round_id}/result")
     async def show_result(
@@ -104,6 +109,9 @@ def create_app(aggregator: Aggregator, book: ManifestBook, registry: CollectorRe
         if stored is None:
             raise NotAbandoned
         return Response(stored.document, media_type=JSON)
+
+    def listed(documents: list[bytes]) -> Response:
+        return Response(b'{"documents":[' + b",".join(documents) + b"]}", media_type=JSON)
 
     async def state_of(round_id: str) -> dict[str, Any]:
         record = await aggregator.find(round_id)

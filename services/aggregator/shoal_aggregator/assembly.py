@@ -66,7 +66,9 @@ def assemble(
     check_party(party, book.current)
     if party.name != book.current.manifest.aggregator.name:
         raise StartupRefused(f"the manifest does not list {party.name} as its aggregator")
-    engine = open_engine(database_url or sqlite_url(data_directory / "aggregator.sqlite"))
+    engine = open_engine(
+        database_url or sqlite_url(data_directory / "aggregator.sqlite"), alone=True
+    )
     check_schema(engine, schema.metadata, schema.VERSION)
     storage = StorageThread(engine)
     registry = CollectorRegistry()

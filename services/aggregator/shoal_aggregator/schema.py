@@ -13,7 +13,7 @@ from sqlalchemy import (
     Table,
 )
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 metadata = MetaData()
 
@@ -24,7 +24,9 @@ rounds = Table(
     Column("spec", LargeBinary, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("nodes", Integer, nullable=False),
-    Column("give_up_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC
+    Column("threshold", Integer, nullable=False),  # how many of the nodes are enough
+    Column("proceed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC, like the next
+    Column("give_up_at", BigInteger, nullable=False),
 )
 
 
@@ -40,6 +42,7 @@ partial_sums = Table(
     Column("digest", String(64), nullable=False),
     Column("cohort", String(64), nullable=False),
     Column("cohort_size", Integer, nullable=False),
+    Column("standing", String(8), nullable=False),
     Column("document", LargeBinary, nullable=False),
 )
 

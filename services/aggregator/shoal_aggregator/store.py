@@ -3,42 +3,30 @@
 A round's row is locked first, so that of two decisions only one is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Final
 
-from sqlalchemy import Connection, Table, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from shoal_aggregator import schema
-from shoal_protocol.attestations import Abandonment, PartialSum, Result
+from shoal_aggregator.rows import (
+    OPEN,
+    Standing,
+    Stored,
+    count,
+    find_abandonment,
+    insert_abandonment,
+    insert_new,
+    lock,
+    milliseconds,
+    move,
+)
+from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import UnknownRound
-from shoal_protocol.phases import AGGREGATION, AggregationEvent, Phase, after
+from shoal_protocol.phases import AggregationEvent, Phase
 from shoal_protocol.rounds import RoundSpec
-
-OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
-
-
-class Outcome(StrEnum):
-    """What became of a document that was offered."""
-
-    STORED = "stored"
-    ENDED = "ended"  # stored, and the round ended with it
-    KNOWN = "known"  # the same document is on file
-    CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
-    OTHER_COHORT = "other_cohort"  # than the first partial sum's; the first such is evidence
-    ABANDONED = "abandoned"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A signed document's digest and wire form."""
-
-    digest: str
-    document: bytes
 
 
 @dataclass(frozen=True)
@@ -58,14 +46,16 @@ def answers(db: Connection) -> None:
 
 def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
     """Store an announced round; False if it is known."""
-    return _insert_new(
+    return insert_new(
         db,
         schema.rounds,
         id=signed.digest,
         spec=signed.encode(),
         phase=Phase.ANNOUNCED.value,
         nodes=len(signed.body.compute_nodes),
-        give_up_at=_milliseconds(signed.body.give_up_at),
+        threshold=signed.body.threshold,
+        proceed_at=milliseconds(signed.body.proceed_at),
+        give_up_at=milliseconds(signed.body.give_up_at),
     )
 
 
@@ -90,114 +80,84 @@ def find_round(db: Connection, round_id: str) -> RoundRecord:
     return RoundRecord(
         spec=row.spec,
         phase=Phase(row.phase),
-        partial_sums=_count(db, schema.partial_sums, round_id),
-        evidence=_count(db, schema.evidence, round_id),
+        partial_sums=count(db, schema.partial_sums, round_id),
+        evidence=count(db, schema.evidence, round_id)
+        + len(find_partial_sums(db, round_id, Standing.WRONG)),
     )
 
 
-def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
-    """Store a partial sum that was checked, unless something on file contradicts it.
+def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
+    """Return the open rounds with enough partial sums over one cohort for a result.
 
-    Raises:
-        UnknownRound
+    Enough is one of each node or, from the round's `proceed_at` on, its threshold.
     """
-    body, table = signed.body, schema.partial_sums
-    phase = _lock(db, body.round)
-    known = select(table.c.node, table.c.digest, table.c.cohort, table.c.cohort_size)
-    rows = db.execute(known.where(table.c.round == body.round)).all()
-    own = {row.node: row.digest for row in rows}.get(body.node)
-    if own is not None and own != signed.digest:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    if phase is Phase.ABANDONED:  # also if the sum is on file: its node must learn of the end
-        return Outcome.ABANDONED
-    if own is not None:
-        return Outcome.KNOWN
-    if {(row.cohort, row.cohort_size) for row in rows} - {(body.cohort, body.cohort_size)}:
-        return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
-    _move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
-    db.execute(
-        table.insert().values(
-            round=body.round,
-            node=body.node,
-            digest=signed.digest,
-            cohort=body.cohort,
-            cohort_size=body.cohort_size,
-            document=signed.encode(),
-        )
-    )
-    return Outcome.STORED
-
-
-def offer_abandonment(
-    db: Connection, signed: Signed[Abandonment], decision: Signed[Abandonment]
-) -> Outcome:
-    """Store a Compute node's abandonment and, if the round is open, with it our `decision`.
-
-    A node whose partial sum is on file can abandon no more: that conflicts.
-
-    Raises:
-        UnknownRound
-    """
-    body, sums = signed.body, schema.partial_sums
-    phase = _lock(db, body.round)
-    stored = find_abandonment(db, body.round, body.party)
-    if stored is not None and stored.digest == signed.digest:
-        return Outcome.KNOWN
-    summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
-    if stored is not None or db.execute(summed).first() is not None:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
-    _insert_abandonment(db, signed)
-    if phase is Phase.ABANDONED:
-        return Outcome.STORED
-    _move(db, body.round, phase, AggregationEvent.GIVEN_UP)
-    _insert_abandonment(db, decision)
-    return Outcome.ENDED
-
-
-def complete_rounds(db: Connection) -> Sequence[str]:
-    """Return the open rounds that have all their partial sums."""
-    return _open_rounds(db, complete=True)
+    columns = schema.rounds.c
+    most, may_proceed = _most_sums(), columns.proceed_at <= milliseconds(now)
+    is_enough = (most == columns.nodes) | ((most >= columns.threshold) & may_proceed)
+    return _open_rounds(db, is_enough)
 
 
 def overdue_rounds(db: Connection, now: datetime) -> Sequence[str]:
     """Return the open rounds that are past `give_up_at` and lack partial sums."""
-    return _open_rounds(db, complete=False, give_up_by=now)
+    columns = schema.rounds.c
+    is_over = columns.give_up_at <= milliseconds(now)
+    return _open_rounds(db, is_over & (_most_sums() < columns.threshold))
 
 
-def publish(db: Connection, result: Signed[Result]) -> bool:
-    """Store the result and end the round with it; False if it has ended already."""
-    phase = _lock(db, result.body.round)
-    if phase not in OPEN:
+def publish(db: Connection, result: Signed[Result], *, stored: int, wrong: Collection[str]) -> bool:
+    """Store the result of `stored` partial sums and end the round with it.
+
+    Those of the nodes `wrong` are left out for they contradict the others. False if the round has
+    ended already, or more partial sums have come meanwhile: they must be compared first.
+    """
+    body, sums = result.body, schema.partial_sums
+    phase = lock(db, body.round)
+    if phase not in OPEN or count(db, sums, body.round) != stored:
         return False
-    _move(db, result.body.round, phase, AggregationEvent.ALL_PARTIAL_SUMS_STORED)
+    move(db, body.round, phase, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED)
+    for standing, nodes in (
+        (Standing.USED, [each.node for each in body.partial_sums]),
+        (Standing.WRONG, wrong),
+    ):
+        here = (sums.c.round == body.round) & sums.c.node.in_(nodes)
+        db.execute(sums.update().where(here).values(standing=standing.value))
     db.execute(
         schema.results.insert().values(
-            round=result.body.round, digest=result.digest, document=result.encode()
+            round=body.round, digest=result.digest, document=result.encode()
         )
     )
     return True
 
 
-def abandon(db: Connection, decision: Signed[Abandonment], *, complete: bool) -> bool:
+def abandon(db: Connection, decision: Signed[Abandonment], *, stored: int | None) -> bool:
     """End a round without a release; False if it has ended.
 
-    False also if it lacks partial sums where `complete`, or has them all where not.
+    `stored` is how many partial sums the decision was based on: False if there are more now. None
+    means that they are too few for a result: False if they are not.
     """
     round_id = decision.body.round
-    phase = _lock(db, round_id)
-    nodes = db.execute(select(schema.rounds.c.nodes).where(schema.rounds.c.id == round_id))
-    has_all = _count(db, schema.partial_sums, round_id) == nodes.scalar_one()
-    if phase not in OPEN or has_all is not complete:
+    phase = lock(db, round_id)
+    columns = schema.rounds.c
+    lacking = select(_most_sums() < columns.threshold).where(columns.id == round_id)
+    if stored is None:
+        holds = db.execute(lacking).scalar_one()
+    else:
+        holds = count(db, schema.partial_sums, round_id) == stored
+    if phase not in OPEN or not holds:
         return False
-    _move(db, round_id, phase, AggregationEvent.GIVEN_UP)
-    _insert_abandonment(db, decision)
+    move(db, round_id, phase, AggregationEvent.GIVEN_UP)
+    insert_abandonment(db, decision)
     return True
 
 
-def find_partial_sums(db: Connection, round_id: str) -> Sequence[Stored]:
-    """Return the round's partial sums, ordered by node."""
+def find_partial_sums(
+    db: Connection, round_id: str, standing: Standing | None = None
+) -> Sequence[Stored]:
+    """Return the round's partial sums, of one standing or all, ordered by node."""
     columns = schema.partial_sums.c
     query = select(columns.digest, columns.document).where(columns.round == round_id)
+    if standing is not None:
+        query = query.where(columns.standing == standing.value)
     return [Stored(*row) for row in db.execute(query.order_by(columns.node))]
 
 
@@ -206,14 +166,6 @@ def find_result(db: Connection, round_id: str) -> Stored | None:
     columns = schema.results.c
     query = select(columns.digest, columns.document).where(columns.round == round_id)
     row = db.execute(query).one_or_none()
-    return None if row is None else Stored(*row)
-
-
-def find_abandonment(db: Connection, round_id: str, party: str) -> Stored | None:
-    """Return `party`'s abandonment of the round, if there is one."""
-    columns = schema.abandonments.c
-    here = (columns.round == round_id) & (columns.party == party)
-    row = db.execute(select(columns.digest, columns.document).where(here)).one_or_none()
     return None if row is None else Stored(*row)
 
 
@@ -228,72 +180,23 @@ def find_decision(db: Connection, round_id: str, aggregator: str) -> Stored | No
     return find_abandonment(db, round_id, aggregator)
 
 
-def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def _most_sums() -> ColumnElement[int]:
+    """Return SQL for the number of a round's partial sums over the cohort that has the most."""
+    sums = schema.partial_sums.alias()
+    counted = (
+        select(func.count())
+        .where(sums.c.round == schema.rounds.c.id)
+        .group_by(sums.c.cohort, sums.c.cohort_size)
+        .correlate(schema.rounds)
+        .order_by(func.count().desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return func.coalesce(counted, 0)
 
 
-def _insert_new(db: Connection, table: Table, **values: object) -> bool:
-    insert = postgresql.insert if db.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table).values(**values).on_conflict_do_nothing()
-    # a row comes back if it is new; the row count of an insertion is not always known
-    return db.execute(statement.returning(*table.primary_key)).first() is not None
-
-
-def _lock(db: Connection, round_id: str) -> Phase:
-    """Return the phase, and let nobody else change the round until the commit."""
+def _open_rounds(db: Connection, condition: ColumnElement[bool]) -> Sequence[str]:
     columns = schema.rounds.c
-    found = db.execute(select(columns.phase).where(columns.id == round_id).with_for_update())
-    phase = found.scalar_one_or_none()
-    if phase is None:
-        raise UnknownRound
-    return Phase(phase)
-
-
-def _move(db: Connection, round_id: str, phase: Phase, event: AggregationEvent) -> None:
-    following = after(AGGREGATION, phase, event)
-    here = (schema.rounds.c.id == round_id) & (schema.rounds.c.phase == phase.value)
-    db.execute(schema.rounds.update().where(here).values(phase=following.value))
-
-
-def _count(db: Connection, table: Table, round_id: str) -> int:
-    counted = select(func.count()).select_from(table).where(table.c.round == round_id)
-    return db.execute(counted).scalar_one()
-
-
-def _keep_as_evidence(
-    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
-) -> Outcome:
-    _insert_new(
-        db,
-        schema.evidence,
-        round=signed.body.round,
-        party=signed.signer,
-        kind=signed.body.kind,
-        digest=signed.digest,
-        document=signed.encode(),
-    )
-    return outcome
-
-
-def _insert_abandonment(db: Connection, signed: Signed[Abandonment]) -> None:
-    insertion = schema.abandonments.insert().values(
-        round=signed.body.round,
-        party=signed.body.party,
-        digest=signed.digest,
-        document=signed.encode(),
-    )
-    db.execute(insertion)
-
-
-def _open_rounds(
-    db: Connection, *, complete: bool, give_up_by: datetime | None = None
-) -> Sequence[str]:
-    columns, sums = schema.rounds.c, schema.partial_sums
-    stored = (
-        select(func.count()).select_from(sums).where(sums.c.round == columns.id).scalar_subquery()
-    )
-    query = select(columns.id).where(columns.phase.in_([phase.value for phase in OPEN]))
-    query = query.where(stored == columns.nodes if complete else stored < columns.nodes)
-    if give_up_by is not None:
-        query = query.where(columns.give_up_at <= _milliseconds(give_up_by))
+    is_open = columns.phase.in_([phase.value for phase in OPEN])
+    query = select(columns.id).where(is_open & condition)
     return db.execute(query.order_by(columns.give_up_at)).scalars().all()

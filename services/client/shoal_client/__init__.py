@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal_hosting.manifest_book import ManifestBook as ManifestBook
     from shoal_protocol.learners import ColumnBounds as ColumnBounds
     from shoal_protocol.learners import LinearRegressionTask as LinearRegressionTask
+    from shoal_protocol.threshold import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
     "Analyst": "shoal_client.analyst",
@@ -33,6 +34,7 @@ _WHERE = {
     "ManifestBook": "shoal_hosting.manifest_book",
     "Policy": "shoal_client.policy",
     "Records": "shoal_client.records",
+    "ThresholdSharing": "shoal_protocol.threshold",
     "read_client_keys": "shoal_client.keys",
 }
 __all__ = sorted(_WHERE)

@@ -37,7 +37,7 @@ def check_request(
     if signed.digest != job or signed.signer != request.analyst:
         raise RefusedJob("the request is not the job's, or not by the analyst that it names")
     consortium.verify(signed)
-    check_job(request, consortium.manifest.policy)
+    check_job(request, consortium.manifest)
     if reason := policy.refusal(request):
         raise RefusedJob(reason)
     if missing := sorted({bounds.name for bounds in request.task.columns} - set(columns)):
@@ -80,6 +80,8 @@ def check_round(
         raise RefusedSpec("records_per_client is not the job's")
     if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
         raise RefusedSpec("dropouts and colluders are not those of the job")
+    if spec.sharing != request.sharing:
+        raise RefusedSpec("the sharing scheme is not that of the job")
     if not request.minimum_population <= spec.population_size <= request.maximum_population:
         raise RefusedSpec("the population is smaller or larger than the job allows")
     if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):

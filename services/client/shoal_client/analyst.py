@@ -24,6 +24,7 @@ from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.documents import Signed
 from shoal_protocol.jobs import PosteriorReport, PrivacyDemand
 from shoal_protocol.learners import Task
+from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
 
 T = TypeVar("T")
@@ -87,13 +88,15 @@ class Analyst:
         join_seconds: int,
         round_seconds: int,
         grace_seconds: int,
+        sharing: Sharing = ADDITIVE,
     ) -> "Job":
         """Submit a job and return at once.
 
         (`epsilon`, `delta`) is what the whole job may cost one client, by replacement of all its
         records. The noise suffices even if `dropouts` clients go missing and `colluders` of the
         others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
-        each round; services have `grace_seconds` more before they give a round up.
+        each round; services have `grace_seconds` more before they give a round up. By default
+        every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them.
 
         Raises:
             ValueError: an argument is out of range.
@@ -113,6 +116,7 @@ class Analyst:
                 join_seconds=join_seconds,
                 round_seconds=round_seconds,
                 grace_seconds=grace_seconds,
+                sharing=sharing,
             )
             return await core.submit(request)
 

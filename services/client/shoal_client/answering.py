@@ -12,6 +12,7 @@ import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
+from shoal_client import outbox
 from shoal_client.admission import check_round
 from shoal_client.background import Background
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
@@ -20,9 +21,10 @@ from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.noise import NoiseSampler
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
+from shoal_client.repair import Repair
 from shoal_client.reporting import Report
 from shoal_client.site import Site
-from shoal_client.state import State, StoredJob
+from shoal_client.state import DELIVERED, State, StoredJob, StoredRound
 from shoal_protocol.documents import decode
 from shoal_protocol.envelope import envelope_size
 from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob, UnknownManifest
@@ -31,7 +33,6 @@ from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import RandomBytes, ShareKind
 
 MISSED: Final = "missed"
-DELIVERED: Final = "delivered"
 OVER: Final = "over"
 
 
@@ -44,6 +45,14 @@ class Assignment:
     records: NDArray[np.float64] = field(repr=False)
 
 
+@dataclass
+class _OpenRound:
+    """A round that has not ended here, decoded once; `prepared` when no answer is left to make."""
+
+    spec: RoundSpec
+    prepared: bool = False
+
+
 class Answering:
     """Takes the rounds of the jobs that were joined from their specs to the outbox."""
 
@@ -53,13 +62,16 @@ class Answering:
         background: Background,
         directory: Directory,
         delivery: Delivery,
+        repair: Repair,
         report: Report,
     ) -> None:
         self._site = site
         self._background = background
         self._directory = directory
         self._delivery = delivery
+        self._repair = repair
         self._report = report
+        self._open: dict[str, _OpenRound] = {}
 
     async def fetch_rounds(self) -> None:
         """Ask for the next round of each job, and store it or learn that the job ended."""
@@ -110,22 +122,37 @@ class Answering:
         self._report("round taken", round=signed.digest, number=job.next_number, reason=ended)
 
     async def answer_rounds(self) -> None:
-        """Prepare and send what is due in each open round, and end those with nothing left."""
-        for stored in await self._background.disk(State.open_rounds):
-            spec = decode(stored.spec, RoundSpec).body
-            if self._site.clock() >= spec.give_up_at:
-                await self._background.disk(State.end_round, stored.round_id, OVER)
-                continue
-            try:
-                nodes = self._directory.nodes(spec.manifest)
-            except UnknownManifest:  # the owner pinned a later version since
-                self._report("round not in the manifest", round=stored.round_id)
-                continue
-            await self._delivery.send_pending(stored.round_id, nodes)
-            await self._prepare(stored.round_id, spec, nodes)
-            # what is not prepared by now will never be: only its deadline can have stopped that
-            if not await self._background.disk(State.has_pending, stored.round_id):
-                await self._background.disk(State.end_round, stored.round_id, DELIVERED)
+        """Prepare and send what is due in each open round, and end those that are over."""
+        stored = await self._background.disk(State.open_rounds)
+        for round_id in self._open.keys() - {each.round_id for each in stored}:
+            del self._open[round_id]  # its job ended, or the next round began
+            self._repair.forget(round_id)
+        for each in stored:
+            await self._go_on(each)
+
+    async def _go_on(self, stored: StoredRound) -> None:
+        round_id, disk = stored.round_id, self._background.disk
+        if round_id not in self._open:
+            self._open[round_id] = _OpenRound(decode(stored.spec, RoundSpec).body)
+        known = self._open[round_id]
+        spec, now = known.spec, self._site.clock()
+        if now >= spec.give_up_at:
+            await disk(State.end_round, round_id, OVER)
+            return
+        try:
+            nodes = self._directory.nodes(spec.manifest)
+        except UnknownManifest:  # the owner pinned a later version since
+            self._report("round not in the manifest", round=round_id)
+            return
+        if now < spec.deadline:
+            await self._repair.look(round_id, spec, stored.spec, nodes, now)
+        await self._delivery.send_pending(round_id, nodes)
+        if not known.prepared:
+            await self._prepare(round_id, spec, nodes)
+            known.prepared = True  # or its deadline has passed, and the rest never will be
+        # until the deadline a node may lose what it acknowledged
+        if self._site.clock() >= spec.deadline and not await disk(outbox.has_pending, round_id):
+            await disk(State.end_round, round_id, DELIVERED)
 
     async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
         site = self._site

@@ -18,6 +18,7 @@ from shoal_protocol.errors import MalformedDocument, UnknownJob
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.learners import Task
 from shoal_protocol.phases import JobPhase
+from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
@@ -110,6 +111,7 @@ class AsyncAnalyst:
         join_seconds: int,
         round_seconds: int,
         grace_seconds: int,
+        sharing: Sharing = ADDITIVE,
     ) -> Signed[JobRequest]:
         """Return a signed job request, bound to the manifest in force; joining begins now."""
         request = JobRequest(
@@ -123,6 +125,7 @@ class AsyncAnalyst:
             join_deadline=self._clock() + timedelta(seconds=join_seconds),
             round_seconds=round_seconds,
             grace_seconds=grace_seconds,
+            sharing=sharing,
         )
         return sign(request, self._name, self._key)
 

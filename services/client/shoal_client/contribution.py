@@ -1,6 +1,6 @@
 """One client's answer to one round, as bytes; pure: it sends nothing, stores nothing, asks nobody.
 
-Order of work: encode, add noise, map to the ring, split, seal. What leaves a client is the noisy
+Order of work: encode, add noise, map to residues, split, seal. What leaves a client is the noisy
 vector's shares and nothing else.
 """
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from shoal_client.noise import NoiseSampler
 from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.envelope import Header, seal
+from shoal_protocol.envelope import ANSWER_BYTES, Header, seal
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import RandomBytes, sharing_scheme
+from shoal_protocol.sharing import RandomBytes
 
 
 def make_contribution(
@@ -86,8 +85,9 @@ def seal_contribution(
     """
     if noise.shape != (spec.dimension,):
         raise ValueError("the noise must have the spec's dimension")
-    shares = sharing_scheme(spec.sharing).split(
-        to_ring(spec.query.encode(records) + noise),
+    answer = random_bytes(ANSWER_BYTES)  # tells later which shares belong together
+    shares = spec.sharing.split(
+        spec.sharing.encode(spec.query.encode(records) + noise),
         client=client,
         nodes=len(box_keys),
         random_bytes=random_bytes,
@@ -101,6 +101,7 @@ def seal_contribution(
                 client=client,
                 manifest=spec.manifest,
                 round_id=spec.digest,
+                answer=answer,
             ),
             box_key=box_keys[node],
             key=key,

@@ -4,13 +4,13 @@ What is sent is what the outbox holds, byte for byte, however often it takes.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from shoal_client import outbox
 from shoal_client.background import Background
-from shoal_client.peer import ACKNOWLEDGED, TOO_LARGE, Peer, Unavailable, outcomes
+from shoal_client.peer import ACKNOWLEDGED, TOO_LARGE, NotThere, Peer, Unavailable, outcomes
 from shoal_client.reporting import Report
-from shoal_client.state import State
 from shoal_protocol.envelope import frame
 from shoal_protocol.errors import MalformedDocument
 
@@ -32,16 +32,21 @@ class Delivery:
         *,
         bulk: bool,
         concurrency: int,
+        behind: Callable[[str, int], None],
     ) -> None:
+        """`behind` is told of each round and node where the node does not know the round."""
         self._background = background
         self._report = report
         self._bulk = bulk
         self._concurrency = concurrency
+        self._behind = behind
         self.open_slots()
 
     def open_slots(self) -> None:
         """Begin anew, possibly in another event loop; nothing may be under way."""
         self._slots = asyncio.Semaphore(self._concurrency)
+        self._settled: list[tuple[str, int, int, str]] = []
+        self._settling = asyncio.Lock()
 
     async def send_pending(self, round_id: str, nodes: Sequence[Peer]) -> None:
         """Send what the outbox still holds for a round, to each node that may be asked now."""
@@ -55,11 +60,11 @@ class Delivery:
         after = -1
         while peer.is_due:
             chunk = await self._background.disk(
-                State.pending_envelopes,
+                outbox.pending_envelopes,
                 round_id,
                 node,
                 after=after,
-                count=MOST_ENVELOPES if self._bulk else 1,
+                count=MOST_ENVELOPES,
                 total_bytes=MOST_BYTES,
             )
             if not chunk:
@@ -70,15 +75,20 @@ class Delivery:
     async def start(
         self, group: asyncio.TaskGroup, round_id: str, node: int, peer: Peer, chunk: Chunk
     ) -> None:
-        """Send a chunk in a task of `group`, as soon as there is a slot for it."""
-        await self._slots.acquire()
-        group.create_task(self._send_and_release(round_id, node, peer, chunk))
+        """Send a chunk in tasks of `group`, each as soon as there is a slot for it."""
+        size = len(chunk) if self._bulk else 1
+        for first in range(0, len(chunk), size):
+            await self._slots.acquire()
+            part = chunk[first : first + size]
+            group.create_task(self._send_and_release(round_id, node, peer, part))
 
     async def _send_and_release(self, round_id: str, node: int, peer: Peer, chunk: Chunk) -> None:
         try:
             if peer.is_due:
                 await self._send(round_id, node, peer, chunk)
         except (Unavailable, MalformedDocument) as error:
+            if isinstance(error, NotThere):
+                self._behind(round_id, node)
             self._report("envelopes not sent", round=round_id, node=node, reason=str(error))
         finally:
             self._slots.release()
@@ -88,21 +98,18 @@ class Delivery:
         if len(chunk) == 1:
             answer = await peer.post(path, chunk[0][1], _OCTETS)
             found: list[str | None] = [answer.outcome]
-        elif self._bulk:
+        else:
             answer = await peer.post(f"{path}/bulk", frame(each for _, each in chunk), _OCTETS)
             if answer.status == TOO_LARGE:
                 await self._send_parts(round_id, node, peer, chunk, len(chunk) // 2)
                 return
             found = outcomes(answer, len(chunk))
-        else:
-            await self._send_parts(round_id, node, peer, chunk, 1)
-            return
         settled = [
             (client, outcome)
             for (client, _), outcome in zip(chunk, found, strict=True)
             if outcome is not None
         ]
-        await self._background.disk(State.settle_envelopes, round_id, node, settled)
+        await self._settle([(round_id, node, *each) for each in settled])
         acknowledged = sum(outcome == ACKNOWLEDGED for _, outcome in settled)
         self._report(
             "envelopes settled",
@@ -111,6 +118,14 @@ class Delivery:
             acknowledged=acknowledged,
             refused=len(settled) - acknowledged,
         )
+
+    async def _settle(self, settled: Sequence[tuple[str, int, int, str]]) -> None:
+        """Have outcomes on disk; those that come while others are written share one write."""
+        self._settled += settled
+        async with self._settling:
+            batch, self._settled = self._settled, []
+            if batch:
+                await self._background.disk(outbox.settle_envelopes, batch)
 
     async def _send_parts(
         self, round_id: str, node: int, peer: Peer, chunk: Chunk, size: int

@@ -9,7 +9,7 @@ from nacl.signing import SigningKey
 from shoal_client.admission import check_request
 from shoal_client.background import Background
 from shoal_client.directory import Directory
-from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable, outcomes
+from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, Unavailable, outcomes
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
@@ -84,9 +84,8 @@ class Enrolment:
             for client, here in positions
             if site.policy.affords(committed.get(client, 0.0), mu)
         }
-        joining = [
-            (client, site.keys[here]) for client, here in positions if here in small & solvent
-        ]
+        able = small & solvent
+        joining = [(client, site.keys[here]) for client, here in positions if here in able]
         if not joining:
             raise RefusedJob(
                 f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
@@ -135,6 +134,8 @@ class Enrolment:
             if outcome is not None
         ]
         await self._background.disk(State.settle_joins, job, settled)
+        taken = sum(outcome == ACKNOWLEDGED for _, outcome in settled)
+        self._report("joins settled", job=job, taken=taken, not_taken=len(settled) - taken)
 
 
 async def follow_to(manifest: str, site: Site, directory: Directory) -> None:

@@ -1,7 +1,8 @@
 """The data holder: puts its parts together and runs them; each part's rules are its own module's.
 
 enrolment    finds jobs, decides, joins        answering    judges rounds, prepares answers
-delivery     sends, retries, records           state        what must survive a crash
+delivery     sends, retries, records           repair       asks what the nodes still hold
+state, outbox: what must survive a crash
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from shoal_client.keys import read_client_keys
 from shoal_client.noise import NoiseSampler, discrete_gaussian
 from shoal_client.policy import Policy
 from shoal_client.records import Records
+from shoal_client.repair import Repair
 from shoal_client.reporting import Report, silent
 from shoal_client.site import Site
 from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS, lock_keys
@@ -84,10 +86,17 @@ class DataHolder:
         self._directory = Directory(
             book, clock=clock, random_bytes=random_bytes, transport=transport
         )
-        self._delivery = Delivery(self._background, report, bulk=bulk, concurrency=concurrency)
+        repair = Repair(self._background, report, random_bytes)
+        self._delivery = Delivery(
+            self._background,
+            report,
+            bulk=bulk,
+            concurrency=concurrency,
+            behind=repair.note_behind,
+        )
         self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
         self._answering = Answering(
-            self._site, self._background, self._directory, self._delivery, report
+            self._site, self._background, self._directory, self._delivery, repair, report
         )
 
     @classmethod

@@ -3,6 +3,7 @@
 Knows HTTP and no meaning. An answer is bounded in size, for no peer is trusted with our memory.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six milli
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
+ANSWER_SECONDS: Final = 20.0  # for a part of an answer to come: nobody is held up longer
+SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
 ACKNOWLEDGED: Final = "acknowledged"
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
@@ -31,6 +34,10 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 
 class Unavailable(Exception):
     """The peer gave no answer that counts; the same request may be made again later."""
+
+
+class NotThere(Unavailable):
+    """What the request is for is not known to the peer, or no longer: it lost it, or is behind."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +141,17 @@ class Peer:
         self.url = party.url
         self._clock = clock
         self._random_bytes = random_bytes
-        self._client = pinned_client(party.certificate, base_url=party.url, transport=transport)
+        self._client = pinned_client(
+            party.certificate,
+            base_url=party.url,
+            transport=transport,
+            read_timeout_seconds=ANSWER_SECONDS,
+        )
         self._client.headers["Accept-Encoding"] = "identity"  # what is bounded is what is sent
         self._failures = 0
         self._not_before: datetime | None = None
+        self.interruptions = 0
+        """How often it could not be reached; after each, it may have lost what it had."""
 
     @property
     def is_due(self) -> bool:
@@ -167,13 +181,14 @@ class Peer:
         """Send. 404 says to come back later: what this is for has not arrived there yet.
 
         Raises:
+            NotThere: 404.
             Unavailable: no answer, or one that says to come back later.
         """
         headers = {"Content-Type": media_type}
         answer = await self._request("POST", path, content=content, headers=headers)
         if answer.status == NOT_FOUND:
             self._pause(None)
-            raise Unavailable(f"{self.name} answered 404, {answer.code}")
+            raise NotThere(f"{self.name} answered 404, {answer.code}")
         return answer
 
     async def _request(self, method: str, path: str, **request: Any) -> Answer:
@@ -183,6 +198,7 @@ class Peer:
             async with self._client.stream(method, path, **request) as response:
                 body = await _bounded(response)
         except (httpx.HTTPError, OSError, _TooLong) as error:
+            self.interruptions += 1
             self._pause(None)
             raise Unavailable(f"{self.name}: {type(error).__name__}") from error
         answer = Answer(response.status_code, body)
@@ -190,7 +206,8 @@ class Peer:
         if redirected or answer.status in _LATER or answer.status >= 500:
             self._pause(response.headers)
             raise Unavailable(f"{self.name} answered {answer.status}")
-        self._failures = 0  # a pause that another request brought about still stands
+        if not answer.is_refusal:  # or a peer that answers nothing but 404 is asked every second
+            self._failures = 0  # a pause that another request brought about still stands
         return answer
 
     def _pause(self, headers: Mapping[str, str] | None) -> None:
@@ -210,9 +227,13 @@ class _TooLong(Exception):
 
 
 async def _bounded(response: httpx.Response) -> bytes:
+    """Read an answer; one that drips would hold up all that waits for it, whoever else answers."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > LARGEST_ANSWER_BYTES:
-            raise _TooLong
+    latest = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    async with asyncio.timeout_at(latest) as patience:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > LARGEST_ANSWER_BYTES:
+                raise _TooLong
+            patience.reschedule(latest + len(body) / SLOWEST_BYTES_PER_SECOND)
     return bytes(body)

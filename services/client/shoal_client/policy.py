@@ -18,14 +18,17 @@ from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.privacy import fits_budget, gaussian_mu
 from shoal_protocol.queries import Query
+from shoal_protocol.schemes import Sharing
 
 
 class Policy(Model):
-    """The data holder's own rules. Every field must be set: nothing is allowed by default.
+    """The data holder's own rules. Nothing is allowed by default: all but the last must be set.
 
     `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
     replacement of that client's whole contribution. `minimum_colluders` is how many clients must
     be able to collude, at least, without the price rising: a job may tolerate more, never fewer.
+    `minimum_threshold` is how many Compute nodes must at least be needed to open a sum; without
+    it all of them must be, so that only jobs with additive sharing are allowed.
     """
 
     analysts: tuple[Name, ...]
@@ -36,6 +39,7 @@ class Policy(Model):
     delta: float = Field(gt=0, lt=1)
     minimum_population: int = Field(ge=2)
     minimum_colluders: int = Field(ge=0)
+    minimum_threshold: int | None = Field(default=None, ge=2, le=255)
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":
@@ -74,10 +78,21 @@ class Policy(Model):
             return f"minimum_population is below this data holder's {self.minimum_population}"
         if request.privacy.colluders < self.minimum_colluders:
             return f"colluders is below this data holder's {self.minimum_colluders}"
+        if reason := self._sharing_refusal(request.sharing):
+            return reason
         if not self.affords(0.0, request.privacy.mu):
             asked = f"epsilon {request.privacy.epsilon:g} at delta {request.privacy.delta:g}"
             allowed = f"epsilon {self.maximum_epsilon:g} at delta {self.delta:g}"
             return f"{asked} exceeds what this data holder allows one client: {allowed}"
+        return None
+
+    def _sharing_refusal(self, sharing: Sharing) -> str | None:
+        if sharing.scheme == "additive":
+            return None
+        if self.minimum_threshold is None:
+            return "this data holder allows additive sharing only"
+        if sharing.threshold < self.minimum_threshold:
+            return f"the sharing threshold is below this data holder's {self.minimum_threshold}"
         return None
 
     def query_refusal(self, query: Query) -> str | None:

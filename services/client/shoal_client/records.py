@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Records:
         """Return the number of clients."""
         return len(self.starts) - 1
 
-    @property
+    @cached_property
     def counts(self) -> NDArray[np.int64]:
         """Return how many records each client has, shape (clients,)."""
         return np.diff(self.starts)

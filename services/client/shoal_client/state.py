@@ -5,7 +5,6 @@ transaction that stores the bytes to send, before the first of them is sent; a c
 round of a job once, for ever. The ledger only grows.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import StateFile
 from shoal_client.status import JobStatus, read_jobs
 from shoal_protocol.encoding import format_time
+from shoal_protocol.envelope import envelope_digest
 
 PENDING: Final = "pending"
+DELIVERED: Final = "delivered"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class LedgerEntry:
 
 
 class State:
-    """What the data holder did and has yet to do. One thread at a time."""
+    """What the data holder did and has yet to do. One thread at a time.
+
+    What becomes of envelopes once they are stored is in `outbox`.
+    """
 
     def __init__(self, path: Path, *, authority: str) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
@@ -60,17 +64,17 @@ class State:
         Raises:
             ValueError: as `StateFile`.
         """
-        self._file = StateFile(path, authority=authority)
+        self.file = StateFile(path, authority=authority)
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
-        self._file.close()
+        self.file.close()
 
     # Jobs and joins
 
     def job_is_known(self, job: str) -> bool:
         """Tell whether a job was ever joined."""
-        return bool(self._file.rows("SELECT 1 FROM jobs WHERE job = ?", job))
+        return bool(self.file.rows("SELECT 1 FROM jobs WHERE job = ?", job))
 
     def add_job(
         self,
@@ -82,19 +86,19 @@ class State:
         declined: int,
     ) -> None:
         """Store a job with the signed joins that are to be sent."""
-        with self._file.transaction():
-            self._file.database.execute(
+        with self.file.transaction():
+            self.file.database.execute(
                 "INSERT INTO jobs (job, request, mu, declined) VALUES (?, ?, ?, ?)",
                 (job, request, mu, declined),
             )
-            self._file.database.executemany(
+            self.file.database.executemany(
                 "INSERT INTO joins VALUES (?, ?, ?, ?)",
                 ((job, client, document, PENDING) for client, document in joins),
             )
 
     def open_jobs(self) -> list[StoredJob]:
         """Return the jobs that we still take part in."""
-        rows = self._file.rows(
+        rows = self.file.rows(
             "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
             " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL ORDER BY rowid"
         )
@@ -102,7 +106,7 @@ class State:
 
     def pending_joins(self, job: str) -> list[tuple[int, bytes]]:
         """Return (client, signed join) of the joins that nobody has answered."""
-        return self._file.rows(
+        return self.file.rows(
             "SELECT client, document FROM joins WHERE job = ? AND outcome = ? ORDER BY client",
             job,
             PENDING,
@@ -110,20 +114,20 @@ class State:
 
     def settle_joins(self, job: str, outcomes: Iterable[tuple[int, str]]) -> None:
         """Record (client, outcome) for joins."""
-        with self._file.transaction():
-            self._file.database.executemany(
+        with self.file.transaction():
+            self.file.database.executemany(
                 "UPDATE joins SET outcome = ? WHERE job = ? AND client = ? AND outcome = ?",
                 ((outcome, job, client, PENDING) for client, outcome in outcomes),
             )
 
     def end_job(self, job: str, reason: str) -> None:
         """Never answer a round of this job again, and erase what was not sent."""
-        with self._file.transaction():
-            self._file.database.execute(
+        with self.file.transaction():
+            self.file.database.execute(
                 "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
             )
             self._end_rounds(job, reason)
-        self._file.truncate_log()
+        self.file.truncate_log()
 
     # Rounds, the ledger and the outbox
 
@@ -137,20 +141,21 @@ class State:
         Raises:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
-        with self._file.transaction():
+        with self.file.transaction():
             self._end_rounds(job, "over")
-            self._file.database.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", (round_id, job, number, spec, ended)
+            self.file.database.execute(
+                "INSERT INTO rounds (round, job, number, spec, ended) VALUES (?, ?, ?, ?, ?)",
+                (round_id, job, number, spec, ended),
             )
 
     def open_rounds(self) -> list[StoredRound]:
         """Return the rounds that have not ended for us."""
-        rows = self._file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
+        rows = self.file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
         return [StoredRound(*row) for row in rows]
 
     def unanswered(self, round_id: str) -> list[int]:
         """Return the clients that joined the round's job and have not answered this number."""
-        rows = self._file.rows(
+        rows = self.file.rows(
             "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
             " EXCEPT SELECT client FROM rounds JOIN ledger USING (job, number)"
             " WHERE rounds.round = ? ORDER BY client",
@@ -173,94 +178,65 @@ class State:
         Raises:
             sqlite3.IntegrityError: one of the clients has answered this round already.
         """
-        with self._file.transaction():
-            job, number = self._file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
+        with self.file.transaction():
+            job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
             for client, envelopes in answers:
-                self._file.database.execute(
+                self.file.database.execute(
                     "INSERT INTO ledger (job, number, round, client, mu, at)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
                     (job, number, round_id, client, mu, format_time(now)),
                 )
-                self._file.database.executemany(
+                self.file.database.executemany(
                     "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
                     (
-                        (round_id, node, client, hashlib.sha256(each).digest(), each, PENDING)
+                        (round_id, node, client, envelope_digest(each), each, PENDING)
                         for node, each in enumerate(envelopes)
                     ),
                 )
 
-    def pending_envelopes(
-        self, round_id: str, node: int, *, after: int, count: int, total_bytes: int
-    ) -> list[tuple[int, bytes]]:
-        """Return (client, envelope) not settled at a node: clients above `after`, ascending.
-
-        At most `count`, and at most `total_bytes` unless the first alone is larger.
-        """
-        page: list[tuple[int, bytes]] = []
-        size = 0
-        rows = self._file.database.execute(
-            "SELECT client, envelope FROM outbox"
-            " WHERE round = ? AND node = ? AND client > ? AND outcome = 'pending'"
-            " ORDER BY client LIMIT ?",
-            (round_id, node, after, count),
-        )
-        for client, envelope in rows:
-            size += len(envelope)
-            if page and size > total_bytes:
-                break
-            page.append((client, envelope))
-        rows.close()
-        return page
-
-    def has_pending(self, round_id: str) -> bool:
-        """Tell whether an envelope of a round is not settled."""
-        return bool(
-            self._file.rows(
-                "SELECT 1 FROM outbox WHERE round = ? AND outcome = 'pending' LIMIT 1", round_id
-            )
-        )
-
-    def settle_envelopes(
-        self, round_id: str, node: int, outcomes: Iterable[tuple[int, str]]
-    ) -> None:
-        """Record (client, outcome) at a node, and erase those envelopes."""
-        with self._file.transaction():
-            self._file.database.executemany(
-                "UPDATE outbox SET outcome = ?, envelope = NULL"
-                " WHERE round = ? AND node = ? AND client = ? AND outcome = ?",
-                ((outcome, round_id, node, client, PENDING) for client, outcome in outcomes),
-            )
-
     def end_round(self, round_id: str, reason: str) -> None:
-        """Send nothing more in this round, and erase what was not sent."""
-        with self._file.transaction():
+        """Send nothing more in this round, and erase its envelopes.
+
+        If all that were prepared were answered, it ends as delivered whatever the reason.
+        """
+        with self.file.transaction():
             self._end_round(round_id, reason)
-        self._file.truncate_log()
+        self.file.truncate_log()
 
     def _end_rounds(self, job: str, reason: str) -> None:
-        for (round_id,) in self._file.rows(
+        for (round_id,) in self.file.rows(
             "SELECT round FROM rounds WHERE job = ? AND ended IS NULL", job
         ):
             self._end_round(round_id, reason)
 
     def _end_round(self, round_id: str, reason: str) -> None:
-        self._file.database.execute(
-            "UPDATE rounds SET ended = ? WHERE round = ? AND ended IS NULL", (reason, round_id)
+        prepared, pending = self.file.one(
+            "SELECT COUNT(*), COUNT(*) FILTER (WHERE outcome = 'pending') FROM outbox"
+            " WHERE round = ?",
+            round_id,
         )
-        self._file.database.execute(
-            "UPDATE outbox SET envelope = NULL, outcome = 'unsent' WHERE round = ? AND outcome = ?",
-            (round_id, PENDING),
+        self.file.database.execute(
+            "UPDATE rounds SET ended = ? WHERE round = ? AND ended IS NULL",
+            (DELIVERED if prepared and not pending else reason, round_id),
+        )
+        self.file.database.execute(
+            "UPDATE outbox SET outcome = 'unsent' WHERE round = ? AND outcome = 'pending'",
+            (round_id,),
+        )
+        self.file.database.execute(
+            "UPDATE outbox SET envelope = NULL WHERE round = ? AND envelope IS NOT NULL",
+            (round_id,),
         )
 
     # What was done and spent
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """Return every job that was joined, in order, in counts."""
-        return read_jobs(self._file)
+        return read_jobs(self.file)
 
     def committed(self) -> dict[int, float]:
         """Return each client's mu^2: what it spent, and what open jobs may still ask of it."""
-        rows = self._file.rows(
+        rows = self.file.rows(
             "SELECT client, SUM(square) FROM ("
             " SELECT client, mu * mu AS square FROM ledger"
             " UNION ALL"
@@ -276,11 +252,11 @@ class State:
 
     def spent(self) -> dict[int, float]:
         """Return each client's mu^2 over all rounds that it answered."""
-        return dict(self._file.rows("SELECT client, SUM(mu * mu) FROM ledger GROUP BY client"))
+        return dict(self.file.rows("SELECT client, SUM(mu * mu) FROM ledger GROUP BY client"))
 
     def ledger(self, *, after: int, count: int) -> list[LedgerEntry]:
         """Return up to `count` entries that follow entry `after`."""
-        rows = self._file.rows(
+        rows = self.file.rows(
             "SELECT entry, job, number, round, client, mu, at FROM ledger WHERE entry > ?"
             " ORDER BY entry LIMIT ?",
             after,
@@ -290,7 +266,7 @@ class State:
 
     def job_mu(self, job: str) -> float:
         """Return the largest mu that the rounds answered so far cost one client of a job."""
-        rows = self._file.rows(
+        rows = self.file.rows(
             "SELECT COALESCE(MAX(square), 0.0) FROM"
             " (SELECT SUM(mu * mu) AS square FROM ledger WHERE job = ? GROUP BY client)",
             job,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _SCHEMA: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
@@ -34,6 +34,7 @@ CREATE TABLE rounds (
     number INTEGER NOT NULL,
     spec BLOB NOT NULL,
     ended TEXT,                      -- why nothing more is sent; NULL while something may be
+    repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
 CREATE TABLE ledger (
@@ -54,8 +55,8 @@ CREATE TABLE outbox (
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,
     client INTEGER NOT NULL,
-    digest BLOB NOT NULL,            -- SHA-256 of the envelope; stays when the envelope is erased
-    envelope BLOB,
+    digest BLOB NOT NULL,            -- of the envelope; stays when the envelope is erased
+    envelope BLOB,                   -- until the round has ended here, or a node refused it
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     PRIMARY KEY (round, node, client)
 );
@@ -81,16 +82,13 @@ class StateFile:
         )
         try:
             self._prepare(authority)
-        except sqlite3.OperationalError as error:
-            self.database.close()
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                raise ValueError(f"{path} is in use by another process") from None
-            raise
-        except sqlite3.DatabaseError:
-            self.database.close()
-            raise ValueError(f"{path} is not a state file") from None
-        except ValueError:
-            self.database.close()
+        except BaseException as error:
+            self.database.close()  # or the file stays locked for as long as the error is looked at
+            if isinstance(error, sqlite3.OperationalError):
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise ValueError(f"{path} is in use by another process") from None
+            elif isinstance(error, sqlite3.DatabaseError):
+                raise ValueError(f"{path} is not a state file") from None
             raise
 
     def _prepare(self, authority: str) -> None:

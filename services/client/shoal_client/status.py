@@ -7,13 +7,19 @@ from shoal_client.state_file import StateFile
 
 @dataclass(frozen=True)
 class RoundStatus:
-    """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code."""
+    """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code.
+
+    `complete` clients are those whose envelopes every node acknowledged; `repaired` envelopes were
+    sent again because a node no longer had them.
+    """
 
     round_id: str
     number: int
     ended: str | None
     answers: int
     envelopes: dict[str, int]
+    complete: int
+    repaired: int
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,28 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     """Count what the state file holds, job by job."""
     joins = _counts(file, "SELECT job, outcome, COUNT(*) FROM joins GROUP BY job, outcome")
     sent = _counts(file, "SELECT round, outcome, COUNT(*) FROM outbox GROUP BY round, outcome")
+    complete = dict(
+        file.rows(
+            "SELECT round, COUNT(*) FROM (SELECT round, client FROM outbox GROUP BY round, client"
+            " HAVING MIN(outcome = 'acknowledged')) GROUP BY round"
+        )
+    )
     answers = dict(file.rows("SELECT round, COUNT(*) FROM ledger GROUP BY round"))
     rounds: dict[str, list[RoundStatus]] = {}
-    for job, round_id, number, ended in file.rows(
-        "SELECT job, round, number, ended FROM rounds ORDER BY rowid"
+    for job, round_id, number, ended, repaired in file.rows(
+        "SELECT job, round, number, ended, repaired FROM rounds ORDER BY rowid"
     ):
+        answered, envelopes = answers.get(round_id, 0), sent.get(round_id, {})
         rounds.setdefault(job, []).append(
-            RoundStatus(round_id, number, ended, answers.get(round_id, 0), sent.get(round_id, {}))
+            RoundStatus(
+                round_id,
+                number,
+                ended,
+                answered,
+                envelopes,
+                complete.get(round_id, 0),
+                repaired,
+            )
         )
     return tuple(
         JobStatus(job, ended, declined, joins.get(job, {}), tuple(rounds.get(job, ())))

@@ -10,6 +10,8 @@ from pydantic import Field
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.jobs import PrivacyDemand
 from shoal_protocol.learners import LinearRegressionTask, Task
+from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_protocol.threshold import ThresholdSharing
 
 EXAMPLE: Final = """\
 [task]
@@ -37,6 +39,9 @@ maximum = 600                  # to the number of clients that you expect
 join = 600                     # from the submission, for clients to join
 round = 120                    # from a round's announcement, for uploads
 grace = 120                    # from there, for the services, until they give up
+
+# [sharing]                    # to go on without some Compute nodes, where the policy allows it:
+# threshold = 2                # any two of them open a sum; without this, all of them are needed
 """
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
@@ -58,6 +63,10 @@ class Deadlines(Model):
     grace: Seconds
 
 
+class _Threshold(Model):
+    threshold: int
+
+
 class _TaskFile(Model):
     task: dict[str, Any]
     features: dict[str, Bounds] = Field(min_length=1)
@@ -65,6 +74,7 @@ class _TaskFile(Model):
     privacy: PrivacyDemand
     population: Population
     deadlines: Deadlines
+    sharing: _Threshold | None = None
 
 
 class TaskFile(Model):
@@ -74,6 +84,7 @@ class TaskFile(Model):
     privacy: PrivacyDemand
     population: Population
     deadlines: Deadlines
+    sharing: Sharing
 
 
 def read_task_file(path: Path) -> TaskFile:
@@ -103,7 +114,11 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         {**file.task, "features": _columns(file.features), "target": target}
     )
     return TaskFile(
-        task=task, privacy=file.privacy, population=file.population, deadlines=file.deadlines
+        task=task,
+        privacy=file.privacy,
+        population=file.population,
+        deadlines=file.deadlines,
+        sharing=ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE,
     )
 
 

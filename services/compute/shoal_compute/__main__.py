@@ -1,7 +1,12 @@
-"""`python -m shoal_compute`: runs a Compute node until it is told to stop."""
+"""`python -m shoal_compute`: runs a Compute node until it is told to stop.
 
-from shoal_compute.assembly import assemble
-from shoal_hosting.service import run_service
+A process that adds shares up for the node loads this module too, and must not load all of the
+service with it.
+"""
 
 if __name__ == "__main__":
-    run_service("compute", assemble, tick_seconds=0.05)
+    from shoal_compute.assembly import assemble
+    from shoal_compute.settings import ComputeSettings
+    from shoal_hosting.service import run_service
+
+    run_service("compute", assemble, tick_seconds=0.05, settings=ComputeSettings)

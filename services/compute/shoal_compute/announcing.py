@@ -6,17 +6,18 @@ from concurrent.futures import Executor
 from datetime import datetime
 from typing import Final
 
+from sqlalchemy import Connection
+
 from shoal_compute import store
 from shoal_compute.budget import Budget
-from shoal_compute.metrics import Metrics
+from shoal_compute.charges import Charge, charge, charges_after, hold_charges
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.store import Charge
+from shoal_compute.shared_manifests import SharedManifests
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import NotReady, UnknownRound
-from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec, check_spec
 
 MOST_LIVE_ROUNDS: Final = 256  # each is in memory until it has ended
@@ -30,19 +31,19 @@ class Announcements:
         rounds: RoundBook,
         storage: StorageThread,
         book: ManifestBook,
+        manifests: SharedManifests,
         clock: Callable[[], datetime],
         executor: Executor,
-        metrics: Metrics,
     ) -> None:
         self._rounds = rounds
         self._storage = storage
         self._book = book
+        self._manifests = manifests
         self._clock = clock
         self._executor = executor
-        self._metrics = metrics
-        self._budget = Budget(storage.run_here(store.all_charges))
-        self._in_doubt: Signed[RoundSpec] | None = None  # charged; nobody knows if it is on file
-        self._one_at_a_time = asyncio.Lock()  # a charge is counted before the next is checked
+        self._budget = Budget()
+        storage.run_here(self._follow)
+        self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
     async def announce(self, encoded: bytes) -> tuple[Round, bool]:
         """Return the round of a signed spec, and whether it is new here; it is durable then.
@@ -58,47 +59,46 @@ class Announcements:
         loop = asyncio.get_running_loop()
         signed = await loop.run_in_executor(self._executor, decode, encoded, RoundSpec)
         async with self._one_at_a_time:
-            await self._settle_doubt()
             try:
                 return await self._rounds.find(signed.digest), False
             except UnknownRound:
-                return await self._take(signed), True
+                return await self._take(signed)
 
-    async def _take(self, signed: Signed[RoundSpec]) -> Round:
+    async def _take(self, signed: Signed[RoundSpec]) -> tuple[Round, bool]:
         if len(self._rounds.live) >= MOST_LIVE_ROUNDS:
             raise NotReady("too many rounds are under way")
+        if signed.body.manifest != self._book.current.digest:
+            await self._storage.run(self._manifests.exchange)  # another replica may know it
         loop = asyncio.get_running_loop()
-        charge, maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
-        self._budget.check(charge, maximum_mu=maximum_mu)
-        self._budget.add(charge)
-        self._in_doubt = signed  # a commit that seems to fail may have reached the disk
-        await self._storage.run(store.add_round, signed, charge)
-        self._in_doubt = None
-        self._metrics.moved(None, Phase.ANNOUNCED)
-        return await self._rounds.find(signed.digest)
+        cost, maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
+        new = await self._storage.run(self._add, signed, cost, maximum_mu)
+        return await self._rounds.find(signed.digest), new
 
-    async def _settle_doubt(self) -> None:
-        """Find out whether the round whose storing was broken off is on file, or else uncharge it.
+    def _add(
+        self, db: Connection, signed: Signed[RoundSpec], cost: Charge, maximum_mu: float
+    ) -> bool:
+        """Charge and store a round, or neither; False if it is on file already.
 
-        Until that is known its charge counts, so that the budget never counts too little.
+        What is counted in memory is only ever read from the list, which others may add to, and a
+        commit that seems to fail may yet reach the disk.
         """
-        if self._in_doubt is None:
-            return
-        if await self._storage.run(store.is_on_file, self._in_doubt):
-            self._metrics.moved(None, Phase.ANNOUNCED)
-        else:
-            self._budget.give_back(charge_of(self._in_doubt.body))
-        self._in_doubt = None
+        hold_charges(db)
+        number = store.add_round(db, signed)
+        if number is None:
+            return False
+        self._follow(db)
+        self._budget.check(cost, maximum_mu=maximum_mu)
+        charge(db, number, cost)
+        return True
+
+    def _follow(self, db: Connection) -> None:
+        self._budget.follow(charges_after(db, self._budget.last))
 
     def _judge(self, signed: Signed[RoundSpec]) -> tuple[Charge, float]:
         consortium = self._book.in_force(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._clock())
         return charge_of(signed.body), consortium.manifest.policy.maximum_mu
-
-    def give_back(self, known: Round) -> None:
-        """Count a round no more that was abandoned before it held a share."""
-        self._budget.give_back(charge_of(known.spec.body))
 
 
 def charge_of(spec: RoundSpec) -> Charge:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from shoal_compute.announcing import Announcements
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
+from shoal_compute.holding import HeldQueries
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.uploading import Uploads
@@ -23,6 +24,7 @@ from shoal_hosting.problems import problem_document
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.envelope import envelope_size
 from shoal_protocol.errors import NotReady, ProtocolError, UnknownRound
+from shoal_protocol.held import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 from shoal_protocol.rounds import LARGEST_DIMENSION, LARGEST_SPEC_BYTES
 from shoal_protocol.sharing import ShareKind
 
@@ -39,6 +41,11 @@ _UPLOADS: Final = {
     "/v1/rounds/{round_id}/shares/bulk": (
         "Upload share envelopes, each behind its length in 4 bytes, little-endian",
         {200: "`outcomes` has the status of each, in order; each is judged by itself."},
+    ),
+    "/v1/rounds/{round_id}/shares/held": (
+        "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
+        "digest, repeated",
+        {200: "`held` has one bit for each, in order, the lowest of each byte first, in base64."},
     ),
 }
 
@@ -75,8 +82,10 @@ def create_app(
     rounds: RoundBook,
     announcements: Announcements,
     uploads: Uploads,
+    held: HeldQueries,
     gossip: Gossip,
     book: ManifestBook,
+    manifest_accepted: Callable[[], Awaitable[None]],
     ready: Callable[[], Awaitable[None]],
     registry: CollectorRegistry,
 ) -> FastAPI:
@@ -88,24 +97,26 @@ def create_app(
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
+            "/shares/held": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
-    app.include_router(manifest_routes(book))
+    app.include_router(manifest_routes(book, accepted=manifest_accepted))
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
 
     @app.post("/v1/rounds", status_code=201)
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
         known, new = await announcements.announce(await request.body())
-        return _json(_state(known), 201 if new else 200)
+        return _json(_state(known, rounds.held(known)), 201 if new else 200)
 
     @app.get("/v1/rounds/{round_id}")
     async def show(round_id: str) -> Response:
         """Tell where a round stands, in counts."""
-        return _json(_state(await rounds.find(_checked(round_id))))
+        known = await rounds.find(_checked(round_id))
+        return _json(_state(known, rounds.held(known)))
 
     @app.get("/v1/rounds/{round_id}/spec")
     async def show_spec(round_id: str) -> Response:
@@ -115,16 +126,20 @@ def create_app(
 
     @app.get("/v1/rounds/{round_id}/documents")
     async def show_documents(round_id: str) -> Response:
-        """Return what nodes and aggregator attested of the round, evidence of misconduct too."""
+        """Return what nodes and aggregator attested of the round, evidence of misconduct too.
+
+        Partial sums are never among it. The aggregator gives them out once it signed the result;
+        any that is out before, with a lying node's own, may make up a round that it abandons.
+        """
         known = await rounds.find(_checked(round_id))
-        return _json({"documents": [signed.to_json() for signed in known.served()]})
+        return _json({"documents": [signed.to_json() for signed in known.spoken_of.values()]})
 
     @app.post("/v1/gossip")
     async def converse(request: Request) -> Response:
         """Take a node's documents and tell it those that it lacks."""
         return Response(await gossip.receive(await request.body()), media_type=_JSON)
 
-    # Uploads are by far the most requests: these two routes do without FastAPI's machinery.
+    # Uploads are by far the most requests: these routes do without FastAPI's machinery.
     async def upload(request: Request) -> Response:
         request.scope["route"] = one
         round_id = _checked(request.path_params["round_id"])
@@ -141,9 +156,16 @@ def create_app(
         body = json.dumps({"outcomes": outcomes}, separators=(",", ":"))
         return Response(body, media_type=_JSON)
 
+    async def ask_for_held(request: Request) -> Response:
+        request.scope["route"] = asked
+        round_id = _checked(request.path_params["round_id"])
+        found = await held.answer(round_id, await request.body())
+        return _json({"held": encode_answer(found)})
+
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    app.router.routes[:0] = [one, many]  # and come first
+    asked = Route("/v1/rounds/{round_id}/shares/held", ask_for_held, methods=["POST"])
+    app.router.routes[:0] = [one, many, asked]  # and come first
     _describe_uploads(app)
     return app
 
@@ -191,13 +213,13 @@ def _checked(round_id: str) -> str:
     return round_id
 
 
-def _state(known: Round) -> dict[str, Any]:
+def _state(known: Round, held: int) -> dict[str, Any]:
     return {
         "round": known.id,
         "phase": known.phase.value,
         "reason": known.reason,
         "population_size": known.spec.body.population_size,
-        "held": len(known.held),
+        "held": held,
     }
 
 

@@ -15,12 +15,17 @@ from starlette.types import ASGIApp
 from shoal_compute.announcing import Announcements
 from shoal_compute.app import create_app
 from shoal_compute.erasing import truncate_log
+from shoal_compute.executors import Threads, open_summing
 from shoal_compute.gossiping import Gossip
+from shoal_compute.holding import HeldQueries
+from shoal_compute.leading import Leadership
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.schema import VERSION, metadata
+from shoal_compute.shared_manifests import SharedManifests
+from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.manifest_book import ManifestBook
@@ -37,6 +42,7 @@ class Service:
     _node: Node
     _peers: Peers
     _storage: StorageThread
+    _adders: Adders
     _executors: tuple[Executor, ...]
 
     async def step(self) -> None:
@@ -51,6 +57,7 @@ class Service:
         await self._node.close()
         await self._peers.close()
         await self._storage.close()
+        self._adders.close()
         for executor in self._executors:
             executor.shutdown()
 
@@ -63,15 +70,16 @@ def assemble(
     database_url: str | None,
     clock: Callable[[], datetime],
     transport: httpx.AsyncBaseTransport | None = None,
-    summing: Executor | None = None,
+    summing: str = "processes",
 ) -> Service:
     """Return the node over what is on file; it goes on where it was.
 
-    `transport` stands in for the network in tests. `summing` is where shares are added up;
-    threads of this process, if None.
+    `transport` stands in for the network in tests. `summing` is where large sums are added up:
+    `processes`, `threads` or the address of a Dask scheduler.
 
     Raises:
-        StartupRefused: the database is not this service's, or of another version.
+        StartupRefused: the database is not this service's, or of another version, or there is no
+            Dask here.
         StorageUnavailable: it cannot be reached.
         UnknownManifest: a round on file is bound to a manifest that is not.
     """
@@ -80,7 +88,7 @@ def assemble(
     truncate_log(engine)  # a crash may have come between an erasure and this
     storage = StorageThread(engine)
     judging = ThreadPoolExecutor(JUDGING_THREADS, thread_name_prefix="judging")
-    adding = summing or ThreadPoolExecutor(1, thread_name_prefix="summing")
+    adders = Adders(small=Threads(), large=open_summing(summing))
     # what anyone may send is read apart from uploads, so that junk does not hold those up
     announcing = ThreadPoolExecutor(1, thread_name_prefix="announcing")
     gossiping = ThreadPoolExecutor(1, thread_name_prefix="gossiping")
@@ -88,14 +96,20 @@ def assemble(
     metrics = Metrics(registry)
     wake = asyncio.Event()
     peers = Peers(transport)
-    rounds = RoundBook(storage, book, party, metrics)
-    announcements = Announcements(rounds, storage, book, clock, announcing, metrics)
-    tallies = Tallies(adding)
-    uploads = Uploads(rounds, storage, book, clock, judging, tallies, metrics, wake)
+    manifests = SharedManifests(book)
+    storage.run_here(manifests.exchange)
+    rounds = RoundBook(storage, book, manifests, party, metrics)
+    announcements = Announcements(rounds, storage, book, manifests, clock, announcing)
+    # only one process can use an SQLite file of ours, which leads without being asked
+    leadership = Leadership(storage) if engine.dialect.name == "postgresql" else None
+    tallies = Tallies(adders)
+    uploads = Uploads(
+        *(rounds, storage, book, clock, judging, tallies, metrics, wake),
+        leads=lambda: leadership is None or leadership.leads,
+    )
     gossip = Gossip(rounds, storage, book, peers, clock, gossiping, metrics, wake)
     node = Node(
         rounds=rounds,
-        announcements=announcements,
         gossip=gossip,
         storage=storage,
         engine=engine,
@@ -106,7 +120,12 @@ def assemble(
         tallies=tallies,
         metrics=metrics,
         wake=wake,
+        leadership=leadership,
+        manifests=manifests,
     )
+
+    async def share_manifests() -> None:
+        await storage.run(manifests.exchange)
 
     async def ready() -> None:
         await storage.run(_touch)
@@ -115,15 +134,14 @@ def assemble(
         rounds=rounds,
         announcements=announcements,
         uploads=uploads,
+        held=HeldQueries(rounds, storage),
         gossip=gossip,
         book=book,
+        manifest_accepted=share_manifests,
         ready=ready,
         registry=registry,
     )
-    executors: list[Executor] = [judging, announcing, gossiping]
-    if summing is None:
-        executors.append(adding)
-    return Service(app, wake, node, peers, storage, tuple(executors))
+    return Service(app, wake, node, peers, storage, adders, (judging, announcing, gossiping))
 
 
 def _touch(db: Connection) -> None:

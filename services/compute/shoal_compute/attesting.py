@@ -1,5 +1,7 @@
 """Makes this node's attestations and checks other parties'; it keeps none of them."""
 
+from collections.abc import Sequence
+
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
@@ -8,34 +10,38 @@ from shoal_compute.store import SignedAttestation
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
+    Held,
     Holdings,
     PartialSum,
     Vote,
     cohort_digest,
 )
 from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import Uint64Vector, encode_clients, encode_uint64
+from shoal_protocol.encoding import Uint64Vector, encode_uint64
 from shoal_protocol.errors import MalformedDocument, WrongRound
 
 
-def attest_holdings(known: Round, held: BitMap, key: SigningKey) -> Signed[Holdings]:
-    """Sign that this node holds the shares of the clients in `held`."""
-    body = Holdings(
+def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holdings]:
+    """Sign that this node holds these shares and no other."""
+    body = Holdings.attest(
+        held,
+        known.intake.population,
         manifest=known.consortium.digest,
-        round=known.id,
+        round_id=known.id,
         node=known.own,
-        clients=encode_clients(held),
-        count=len(held),
     )
     return sign(body, known.own, key)
 
 
-def attest_vote(known: Round, cohort: BitMap, key: SigningKey) -> Signed[Vote]:
-    """Sign that this node will sum over `cohort` and over no other."""
+def attest_vote(
+    known: Round, holders: Sequence[str], cohort: BitMap, key: SigningKey
+) -> Signed[Vote]:
+    """Sign that this node will sum over `cohort`, which `holders` have in common, and no other."""
     body = Vote(
         manifest=known.consortium.digest,
         round=known.id,
         node=known.own,
+        holders=tuple(holders),
         cohort=cohort_digest(known.id, cohort),
         cohort_size=len(cohort),
     )
@@ -78,6 +84,8 @@ def check_attestation(known: Round, signed: SignedAttestation) -> None:
         raise WrongRound
     known.consortium.verify(signed)
     if isinstance(signed.body, Holdings):
-        held = signed.body.held()
-        if len(held) != signed.body.count or not held <= known.intake.population:
-            raise MalformedDocument("the holdings contradict the round's population")
+        signed.body.held(known.intake.population)
+    elif isinstance(signed.body, Vote):
+        holders = signed.body.holders
+        if holders != known.in_order(holders) or len(holders) < known.spec.body.threshold:
+            raise MalformedDocument("holders are enough of the round's nodes, in its order")

@@ -10,18 +10,31 @@ from collections.abc import Iterable
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_compute.store import Charge
+from shoal_compute.charges import Charge
 from shoal_protocol.errors import BudgetExceeded
 from shoal_protocol.privacy import fits_budget
 
 
 class Budget:
-    """Charged mu**2 by client index."""
+    """Charged mu**2 by client index, after the first `last` entries of the list of charges."""
 
-    def __init__(self, charges: Iterable[Charge]) -> None:
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self.last = 0
         self._charged = np.zeros(0, np.float64)
-        for charge in charges:
-            self.add(charge)
+
+    def follow(self, entries: Iterable[tuple[int, Charge]]) -> None:
+        """Count the entries that follow, each with its number.
+
+        Raises:
+            ValueError: one of them does not follow.
+        """
+        for number, charge in entries:
+            if number != self.last + 1:
+                raise ValueError("the list of charges has a gap")
+            indices = self._indices(charge.population)  # which may put a longer array in place
+            self._charged[indices] = np.maximum(self._charged[indices] + charge.mu_squared, 0.0)
+            self.last = number
 
     def check(self, charge: Charge, *, maximum_mu: float) -> None:
         """Refuse a charge that would take a client past `maximum_mu`.
@@ -33,17 +46,6 @@ class Budget:
         spent = float(self._charged[indices].max(initial=0.0)) + charge.mu_squared
         if not fits_budget(spent_mu=math.sqrt(spent), budget_mu=maximum_mu):
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
-
-    def add(self, charge: Charge) -> None:
-        """Count a charge."""
-        indices = self._indices(charge.population)  # which may put a longer array in place
-        self._charged[indices] += charge.mu_squared
-
-    def give_back(self, charge: Charge) -> None:
-        """Count a charge no more, for its round ended before it held a share."""
-        indices = self._indices(charge.population)
-        left = self._charged[indices] - charge.mu_squared
-        self._charged[indices] = np.maximum(left, 0.0)
 
     def _indices(self, population: BitMap) -> "np.typing.NDArray[np.uint32]":
         indices = np.array(population, np.uint32)

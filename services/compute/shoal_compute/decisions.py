@@ -3,14 +3,19 @@
 The same knowledge always gives the same decision, so a node that restarts goes on where it was.
 """
 
+from collections import Counter
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from pyroaring import BitMap
 
 from shoal_compute.rounds import Round
-from shoal_protocol.attestations import AbandonmentReason, cohort_digest, cohort_of
+from shoal_protocol.attestations import AbandonmentReason, Vote
 from shoal_protocol.phases import FINISHED, Phase
+
+_MOST_NAMED: Final = 3  # names of 64 characters leave room for what the aggregator puts before
 
 
 @dataclass(frozen=True)
@@ -20,14 +25,15 @@ class Freeze:
 
 @dataclass(frozen=True)
 class CastVote:
-    """Vote for the cohort, the intersection of all nodes' holdings."""
+    """Vote for the cohort, which the holdings of `holders` have in common."""
 
+    holders: tuple[str, ...]
     cohort: BitMap
 
 
 @dataclass(frozen=True)
 class SumUp:
-    """Sum over the cohort, for which all nodes voted."""
+    """Sum over the cohort, for which enough nodes voted."""
 
     cohort: BitMap
 
@@ -52,8 +58,9 @@ Decision = Freeze | CastVote | SumUp | GiveUp | CallOff
 def decide(known: Round, now: datetime) -> Decision | None:
     """Return what is due in the round, or None if it has to wait or has ended.
 
-    Up to `agreed` a node may give up by itself, for nothing of it is out. After that a partial
-    sum may be, and only the aggregator can say that nothing was released.
+    Of t = `spec.threshold` nodes the partial sums make up a total; additive sharing is t = M. Up
+    to `agreed` a node may give up by itself, for nothing of it is out. After that a partial sum
+    may be, and only the aggregator can say that nothing was released.
     """
     if known.phase in FINISHED:
         return None
@@ -66,10 +73,16 @@ def decide(known: Round, now: datetime) -> Decision | None:
     if reason is not None:
         return GiveUp(reason)
     if known.phase is Phase.FROZEN:
-        return _towards_agreement(known)
-    if now >= known.spec.body.deadline or len(known.held) == known.spec.body.population_size:
-        return Freeze()
-    return None
+        return _sum(known) if known.own in known.votes else _vote(known, now)
+    return Freeze() if _takes_no_more(known, now) else None
+
+
+def _takes_no_more(known: Round, now: datetime) -> bool:
+    """Tell whether to freeze: also on a slow clock, when waiting cannot add to the cohort."""
+    spec = known.spec.body
+    if now >= spec.deadline or len(known.held) == spec.population_size:
+        return True
+    return known.holdings.keys() >= set(known.peers) and known.cohort(known.peers) <= known.held
 
 
 def _reason_to_give_up(known: Round, now: datetime) -> AbandonmentReason | None:
@@ -79,29 +92,118 @@ def _reason_to_give_up(known: Round, now: datetime) -> AbandonmentReason | None:
     if not frozen and (known.own in known.holdings or known.own in known.votes):
         # only a node that was set back to an older state can meet its own attestation
         return AbandonmentReason(code="misconduct", detail="this node has lost part of its state")
-    if known.abandonments:
-        return AbandonmentReason(code="called_off_by_node")
-    if len({vote.cohort for vote in known.votes.values()}) > 1:
+    standing = _standing(known, spec.compute_nodes)
+    if known.own not in standing or len(standing) < spec.threshold:
+        lost = _named(each for each in spec.compute_nodes if each in known.abandonments)
+        return AbandonmentReason(code="called_off_by_node", detail=f"given up by {lost}")
+    if _most_votes_to_come(known) < spec.threshold:
         return AbandonmentReason(code="votes_differ")
     if now >= spec.give_up_at:
-        complete = len(known.holdings) == len(spec.compute_nodes)
-        return AbandonmentReason(code="votes_missing" if complete else "holdings_missing")
+        if len(known.holdings) < len(spec.compute_nodes):
+            lacking = _lacking(known, "no holdings from", known.holdings)
+            return AbandonmentReason(code="holdings_missing", detail=lacking)
+        lacking = _lacking(known, "no vote from", known.votes)
+        return AbandonmentReason(code="votes_missing", detail=lacking)
     return None
 
 
-def _towards_agreement(known: Round) -> Decision | None:
+def _lacking(known: Round, what: str, there: Container[str]) -> str:
+    """Say what is not there, and of whom; nothing where all is."""
+    names = [name for name in known.spec.body.compute_nodes if name not in there]
+    return f"{what} {_named(names)}" if names else ""
+
+
+def _named(names: Iterable[str]) -> str:
+    """Name the first few, and count the rest."""
+    listed = list(names)
+    first, rest = listed[:_MOST_NAMED], listed[_MOST_NAMED:]
+    return ", ".join(first) + (f" and {len(rest)} more" if rest else "")
+
+
+def _standing(known: Round, names: Iterable[str]) -> list[str]:
+    """Return those of these nodes that have not abandoned the round."""
+    return [name for name in names if name not in known.abandonments]
+
+
+def _most_votes_to_come(known: Round) -> int:
+    """Return how many votes a cohort can get that this node voted, or may vote, for."""
+    voted = [known.votes[name].cohort for name in _standing(known, known.votes)]
+    yet_to_vote = len(_standing(known, known.spec.body.compute_nodes)) - len(voted)
+    own = known.votes.get(known.own)
+    candidates = set(voted) if own is None else {own.cohort}
+    return yet_to_vote + max((voted.count(cohort) for cohort in candidates), default=0)
+
+
+def _vote(known: Round, now: datetime) -> Decision | None:
+    """Vote as another node did, where that is possible, and else by what is known here."""
+    for vote in _votes_to_follow(known):
+        if _may_be_followed(known, vote, now):
+            return CastVote(vote.holders, known.cohort(vote.holders))
+    holders = known.in_order(known.holdings)
+    if not _suffice(known, holders, now):
+        return None
     spec = known.spec.body
-    if len(known.holdings) < len(spec.compute_nodes):
-        return None
-    cohort = cohort_of(known.holdings.values())
-    if known.own not in known.votes:
-        if len(cohort) < spec.minimum_cohort:
-            return GiveUp(AbandonmentReason(code="cohort_too_small"))
-        return CastVote(cohort)
-    if len(known.votes) < len(spec.compute_nodes):
-        return None
-    if known.votes[known.own].cohort != cohort_digest(known.id, cohort):
+    if len(known.cohort(holders)) < spec.minimum_cohort and len(holders) > spec.threshold:
+        if now < spec.proceed_at:
+            return None  # until then the nodes are not done without that hold too little
+        holders = _without_those_that_hold_little(known, holders)
+    if len(known.cohort(holders)) < spec.minimum_cohort:
+        return GiveUp(AbandonmentReason(code="cohort_too_small"))
+    return CastVote(holders, known.cohort(holders))
+
+
+def _without_those_that_hold_little(known: Round, holders: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out other nodes, each time whose loss leaves the largest cohort, while it is small.
+
+    A node that was away while clients sent is not to cost a round that can do without it.
+    """
+    spec = known.spec.body
+    while len(holders) > spec.threshold and len(known.cohort(holders)) < spec.minimum_cohort:
+        fewer = [
+            tuple(name for name in holders if name != out) for out in holders if out != known.own
+        ]
+        holders = max(fewer, key=lambda each: len(known.cohort(each)))
+    return holders
+
+
+def _votes_to_follow(known: Round) -> list[Vote]:
+    """Return one vote for each cohort, the one with the most votes first."""
+    votes = {known.votes[name].cohort: known.votes[name] for name in _standing(known, known.votes)}
+    supporters = Counter(known.votes[name].cohort for name in _standing(known, known.votes))
+    return [votes[cohort] for cohort, _ in supporters.most_common()]
+
+
+def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
+    """Tell whether the vote follows from holdings known here, and this node can sum over it."""
+    if not _suffice(known, vote.holders, now):
+        return False
+    cohort = known.cohort(vote.holders)
+    return (
+        len(cohort) >= known.spec.body.minimum_cohort
+        and vote.cohort == known.cohort_digest(vote.holders)
+        # it holds shares of all these clients, and of the same answers
+        and known.cohort(known.in_order({*vote.holders, known.own})) == cohort
+    )
+
+
+def _suffice(known: Round, holders: tuple[str, ...], now: datetime) -> bool:
+    """Tell whether the holdings of these nodes are known and enough to vote by."""
+    spec = known.spec.body
+    needed = spec.threshold if now >= spec.proceed_at else len(spec.compute_nodes)
+    return len(holders) >= needed and known.holdings.keys() >= set(holders)
+
+
+def _sum(known: Round) -> Decision | None:
+    own = known.votes[known.own]
+    if not known.holdings.keys() >= set(own.holders):
+        return None  # it was set back to an older state; its peers may bring it up again
+    if own.cohort != known.cohort_digest(own.holders):
         return GiveUp(
             AbandonmentReason(code="misconduct", detail="this node voted for another cohort")
         )
-    return SumUp(cohort)
+    agreed = [
+        name for name in _standing(known, known.votes) if known.votes[name].cohort == own.cohort
+    ]
+    if len(agreed) < known.spec.body.threshold:
+        return None
+    return SumUp(known.cohort(own.holders))

@@ -4,11 +4,11 @@ SQLite overwrites what a transaction erases (secure_delete), but its write-ahead
 the pages as they were until it is written back and cut off.
 """
 
+import sqlite3
 from typing import Final
 
 from sqlalchemy import Engine
 
-from shoal_hosting.storage import translating_storage_errors
 from shoal_protocol.errors import StorageUnavailable
 
 # of payloads in one transaction, so that uploads do not wait long behind it
@@ -25,11 +25,11 @@ def truncate_log(engine: Engine) -> None:
     """Write SQLite's log back and cut it off; elsewhere do nothing.
 
     Raises:
-        StorageUnavailable: somebody else is using the database.
+        StorageUnavailable: somebody else is using the database, or it cannot be written.
     """
     if engine.dialect.name != "sqlite":
         return
-    with translating_storage_errors():
+    try:
         connection = engine.raw_connection()
         try:
             cursor = connection.cursor()
@@ -37,5 +37,7 @@ def truncate_log(engine: Engine) -> None:
             cursor.close()
         finally:
             connection.close()
+    except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
+        raise StorageUnavailable from error
     if busy:
         raise StorageUnavailable

@@ -1,9 +1,10 @@
 """What two nodes tell each other, and what one believes that the other knows; it sends nothing.
 
-A message carries documents and, for each round, the digests of all that its sender holds. The
-answer carries what the sender lacks, and names what it should send yet. Lost, repeated and
-reordered messages do no harm: each says in full where its sender stands. Partial sums are not
-for other nodes.
+Message and answer have one form: documents, for each round the digests of all that its sender
+holds, and the digests of those that it wants sent. Lost, repeated and reordered messages do no
+harm: each says in full where its sender stands. What is small is sent unasked. Of large
+documents a node sends unasked its own only, once; others when they are wanted, so that one
+crosses a link once. Partial sums are not for other nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +20,23 @@ from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
 from shoal_protocol.attestations import Abandonment, Holdings, Vote
 from shoal_protocol.documents import Model, describe, from_json
-from shoal_protocol.encoding import Digest, canonical_json, parse_canonical_json
+from shoal_protocol.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.phases import Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
 # of documents and of digests in one message, which leaves room; the rest follows in the next
-_DOCUMENT_BYTES: Final = 2 << 20
-_DIGEST_BYTES: Final = 1 << 20
+_DOCUMENT_BYTES: Final = 2 << 20  # or one document, if that is larger
+_DIGEST_BYTES: Final = 512 << 10
 _BYTES_PER_DIGEST: Final = 67  # in hex, in quotes, behind a comma
 _MOST_ROUNDS: Final = 256
 _MOST_DIGESTS: Final = 2_048  # two holdings, votes and an abandonment of each of 255 nodes
+_MOST_WANTED: Final = 4_096
+LARGE_BYTES: Final = 16 << 10
 PERIOD: Final = timedelta(seconds=1)
+# for how long a large document is left to come from its signer before another node is asked,
+# and to come from that one before the next is
+RELAY_AFTER: Final = timedelta(seconds=3)
 
 
 class _Message(Model):
@@ -39,37 +45,30 @@ class _Message(Model):
         dict[Digest, Annotated[list[Digest], Field(max_length=_MOST_DIGESTS)]],
         Field(max_length=_MOST_ROUNDS),
     ]
-
-
-class _Answer(Model):
-    documents: list[Any]
-    wanted: Annotated[list[Digest], Field(max_length=_MOST_ROUNDS * _MOST_DIGESTS)]
+    time: Timestamp
+    wanted: Annotated[list[Digest], Field(max_length=_MOST_WANTED)]
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a node sends to another."""
+    """What a node sends to another, or replies."""
 
     documents: tuple[SignedAttestation, ...]
     known: Mapping[str, frozenset[str]]  # digests by round
+    wanted: frozenset[str]  # digests
+    time: datetime  # by the sender's clock
 
     def encode(self) -> bytes:
         """Return the message in canonical JSON."""
-        known = canonical_json({each: sorted(digests) for each, digests in self.known.items()})
-        return b'{"documents":' + _encode_all(self.documents) + b',"known":' + known + b"}"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the other node replies."""
-
-    documents: tuple[SignedAttestation, ...]
-    wanted: frozenset[str]  # digests
-
-    def encode(self) -> bytes:
-        """Return the answer in canonical JSON."""
-        wanted = canonical_json(sorted(self.wanted))
-        return b'{"documents":' + _encode_all(self.documents) + b',"wanted":' + wanted + b"}"
+        rest = _Message(
+            documents=[],
+            known={each: sorted(digests) for each, digests in self.known.items()},
+            time=self.time,
+            wanted=sorted(self.wanted),
+        )
+        encoded = b",".join(signed.encode() for signed in self.documents)
+        start, end = b'{"documents":[', canonical_json(rest.model_dump(mode="json"))
+        return start + encoded + end.removeprefix(start)
 
 
 def decode_message(encoded: bytes) -> Message:
@@ -78,30 +77,69 @@ def decode_message(encoded: bytes) -> Message:
     Raises:
         MalformedDocument, UnsupportedVersion
     """
-    raw = _parse(encoded, _Message)
-    known = {each: frozenset(digests) for each, digests in raw.known.items()}
-    return Message(_documents(raw.documents), known)
+    try:
+        raw = _Message.model_validate(parse_canonical_json(encoded))
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error, _Message)) from None
+    return Message(
+        documents=tuple(from_json(value, Holdings, Vote, Abandonment) for value in raw.documents),
+        known={each: frozenset(digests) for each, digests in raw.known.items()},
+        wanted=frozenset(raw.wanted),
+        time=raw.time,
+    )
 
 
-def decode_answer(encoded: bytes) -> Answer:
-    """Decode an answer; its documents are not verified.
+def answer(
+    rounds: Mapping[str, Round], message: Message, wanting: Iterable[str], now: datetime
+) -> Message:
+    """Return what to reply to `message`.
 
-    Raises:
-        MalformedDocument, UnsupportedVersion
+    `rounds` are those known here. What is lacked of those in `wanting` is asked for.
     """
-    raw = _parse(encoded, _Answer)
-    return Answer(_documents(raw.documents), frozenset(raw.wanted))
+    named = {each: rounds[each].spoken_of for each in message.known if each in rounds}
+    here = _fitting(named)
+    due = [
+        signed
+        for round_id, documents in here.items()
+        for digest, signed in documents.items()
+        if digest not in message.known[round_id]
+        and (digest in message.wanted or not is_large(signed))
+    ]
+    due.sort(key=is_large)
+    lacked = (message.known[each] - named[each].keys() for each in wanting if each in named)
+    return Message(
+        documents=_bounded(due),
+        known={each: frozenset(documents) for each, documents in here.items()},
+        wanted=frozenset(sorted(frozenset().union(*lacked))[:_MOST_WANTED]),
+        time=now,
+    )
 
 
-def answer(rounds: Mapping[str, Round], known: Mapping[str, frozenset[str]]) -> Answer:
-    """Return what to reply to a node that knows `known`; `rounds` are those known here."""
-    unknown_there: list[SignedAttestation] = []
-    wanted: set[str] = set()
-    for round_id, digests in known.items():
-        here = rounds[round_id].spoken_of if round_id in rounds else {}
-        wanted |= digests - here.keys()
-        unknown_there += [here[digest] for digest in here.keys() - digests]
-    return Answer(_bounded(unknown_there), frozenset(wanted))
+def is_large(signed: SignedAttestation) -> bool:
+    """Tell whether a document is sent only once, or where it is wanted."""
+    body = signed.body
+    return isinstance(body, Holdings) and len(body.answers) + len(body.missing) > LARGE_BYTES
+
+
+@dataclass
+class Requests:
+    """Which documents this node asked a peer for lately, so that it asks one at a time."""
+
+    _until: dict[str, datetime] = field(default_factory=dict)  # by digest
+
+    def may_ask(self, digest: str, now: datetime) -> bool:
+        """Tell whether no peer was asked lately."""
+        return digest not in self._until or now >= self._until[digest]
+
+    def asked(self, digests: Iterable[str], now: datetime) -> None:
+        """Take note of what a peer is asked for."""
+        self._until = {each: until for each, until in self._until.items() if until > now}
+        self._until.update(dict.fromkeys(digests, now + RELAY_AFTER))
+
+    def failed(self, digests: Iterable[str]) -> None:
+        """Ask the next peer at once: this one was not reached."""
+        for digest in digests:
+            self._until.pop(digest, None)
 
 
 @dataclass
@@ -109,26 +147,37 @@ class Acquaintance:
     """What a node believes that one peer knows, and when to speak to it again.
 
     A document that the peer was never sent is sent at once; what it turned down or missed is
-    offered again after a period, and a peer that is down is tried ever more rarely.
+    offered again after a period, and a peer that is down is tried ever more rarely, without
+    large documents until it answers.
     """
 
     knows: dict[str, set[str]] = field(default_factory=dict)  # digests by round
     offered: dict[str, set[str]] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()  # by the peer
+    has: dict[str, datetime] = field(default_factory=dict)  # what is lacked here, since when
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
 
-    def message(self, rounds: Iterable[Round], now: datetime) -> Message | None:
+    def message(
+        self, rounds: Iterable[Round], now: datetime, requests: Requests | None = None
+    ) -> Message | None:
         """Return what to tell the peer now, or None if that can wait."""
         if not self.pace.is_due(now):
             return None
+        rounds = list(rounds)
         shared = {each.id: each.spoken_of for each in rounds}
         unknown = {
-            round_id: documents.keys() - self.knows.get(round_id, set())
-            for round_id, documents in shared.items()
+            each.id: {
+                digest
+                for digest in each.spoken_of.keys() - self.knows.get(each.id, set())
+                if self._is_for_peer(each, digest)
+            }
+            for each in rounds
         }
         offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
-        news = any(unknown[round_id] - offered[round_id] for round_id in shared)
-        unsettled = any(unknown.values()) or any(each.phase is Phase.FROZEN for each in rounds)
+        wanting = frozenset(self._wanting(now, requests or Requests()))
+        news = wanting or any(unknown[round_id] - offered[round_id] for round_id in shared)
+        unsettled = any(each.phase is Phase.FROZEN or not self.is_settled(each) for each in rounds)
         periodic = unsettled and (self.again_at is None or now >= self.again_at)
         if not (news or periodic):
             return None
@@ -144,21 +193,43 @@ class Acquaintance:
             for some in (unknown[each] - offered[each], unknown[each] & offered[each])
             for digest in sorted(some)
         ]
+        due.sort(key=is_large)  # a vote is not to wait behind holdings
         known = {each: frozenset(documents) for each, documents in chosen.items()}
-        return Message(_bounded(due), known)
+        return Message(_bounded(due), known, wanting, now)
 
-    def heard(self, sent: Message, reply: Answer, live: Mapping[str, Round], now: datetime) -> None:
+    def _is_for_peer(self, known: Round, digest: str) -> bool:
+        signed = known.spoken_of[digest]
+        if not is_large(signed):
+            return True
+        if digest in self.wanted:
+            return True
+        first = digest not in self.offered.get(known.id, set())
+        return signed.signer == known.own and first and not self.pace.failures
+
+    def _wanting(self, now: datetime, requests: Requests) -> list[str]:
+        due = (digest for digest, since in self.has.items() if now >= since + RELAY_AFTER)
+        return sorted(digest for digest in due if requests.may_ask(digest, now))[:_MOST_WANTED]
+
+    def heard(
+        self, sent: Message, reply: Message, live: Mapping[str, Round], now: datetime
+    ) -> None:
         """Take note of an exchange that succeeded, as far as it is about rounds that are `live`.
 
-        Of what the peer replied only documents that passed their checks here are noted: a peer
-        may invent as many as it likes.
+        Of what the peer says that it knows only documents that are known here are noted as such:
+        a peer may invent as many as it likes.
         """
         self.pace.succeeded()
         self.again_at = now + PERIOD
-        replied = {signed.digest for signed in reply.documents}
+        lacked: dict[str, datetime] = {}
         for round_id in sent.known.keys() & live.keys():
-            here = replied & live[round_id].spoken_of.keys()
-            self.knows[round_id] = set(sent.known[round_id] - reply.wanted | here)
+            there, here = reply.known.get(round_id, frozenset()), live[round_id].spoken_of.keys()
+            self.knows[round_id] = set(there & here)
+            # long after everyone froze there is nobody to wait for: this node was away
+            late = now >= live[round_id].spec.body.deadline + RELAY_AFTER
+            since = now - RELAY_AFTER if late else now
+            lacked |= {digest: self.has.get(digest, since) for digest in there - here}
+        self.has = lacked
+        self.wanted = reply.wanted
         for signed in sent.documents:
             if signed.body.round in live:
                 offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
@@ -172,10 +243,6 @@ class Acquaintance:
     def is_settled(self, known: Round) -> bool:
         """Tell whether the peer knows all that there is to know of a round."""
         return known.spoken_of.keys() <= self.knows.get(known.id, set())
-
-
-def _encode_all(documents: Iterable[SignedAttestation]) -> bytes:
-    return b"[" + b",".join(signed.encode() for signed in documents) + b"]"
 
 
 def _fitting(
@@ -201,14 +268,3 @@ def _bounded(documents: Iterable[SignedAttestation]) -> tuple[SignedAttestation,
             break
         chosen.append(signed)
     return tuple(chosen)
-
-
-def _documents(values: list[Any]) -> tuple[SignedAttestation, ...]:
-    return tuple(from_json(value, Holdings, Vote, Abandonment) for value in values)
-
-
-def _parse(encoded: bytes, model: type[pydantic.BaseModel]) -> Any:
-    try:
-        return model.model_validate(parse_canonical_json(encoded))
-    except pydantic.ValidationError as error:
-        raise MalformedDocument(describe(error, model)) from None

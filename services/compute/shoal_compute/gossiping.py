@@ -10,13 +10,14 @@ import structlog
 
 from shoal_compute import store
 from shoal_compute.attesting import check_attestation
+from shoal_compute.clock_watch import ClockWatch
 from shoal_compute.gossip import (
     LARGEST_MESSAGE_BYTES,
+    RELAY_AFTER,
     Acquaintance,
-    Answer,
     Message,
+    Requests,
     answer,
-    decode_answer,
     decode_message,
 )
 from shoal_compute.metrics import Metrics
@@ -26,8 +27,9 @@ from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
-from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownManifest, UnknownRound
+from shoal_protocol.errors import ProtocolError, StorageUnavailable
 from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.phases import Phase
 
 log = structlog.get_logger()
 
@@ -55,6 +57,11 @@ class Gossip:
         self._metrics = metrics
         self._wake = wake
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
+        self._requests = Requests()
+        # rounds that wait for documents, and from when on whoever calls is asked for them
+        self._waiting: dict[str, datetime] = {}
+        self._clocks = ClockWatch(metrics)
+        self._unreached: set[str] = set()  # peers of whom the operator was told
 
     async def receive(self, encoded: bytes) -> bytes:
         """Take a peer's message in and return the answer.
@@ -67,16 +74,10 @@ class Gossip:
         loop = asyncio.get_running_loop()
         message = await loop.run_in_executor(self._executor, decode_message, encoded)
         await self.take(message.documents)
-        return answer(await self._known(message.known), message.known).encode()
-
-    async def _known(self, round_ids: Iterable[str]) -> dict[str, Round]:
-        found = {}
-        for round_id in round_ids:
-            try:
-                found[round_id] = await self._rounds.find(round_id)
-            except (UnknownRound, UnknownManifest):
-                continue  # the answer will want all of its documents
-        return found
+        now = self._clock()
+        # it may be a peer whom this node's own requests do not reach
+        waiting = [each for each, due in self._waiting.items() if now >= due]
+        return answer(await self._rounds.find_some(message.known), message, waiting, now).encode()
 
     async def take(self, documents: Iterable[SignedAttestation]) -> None:
         """Verify documents and keep those that pass.
@@ -87,7 +88,7 @@ class Gossip:
         by_round: dict[str, list[SignedAttestation]] = defaultdict(list)
         for signed in documents:
             by_round[signed.body.round].append(signed)
-        known = await self._known(by_round)
+        known = await self._rounds.find_some(by_round)
         for round_id, offered in by_round.items():
             if round_id in known:
                 await self._take(known[round_id], offered)
@@ -118,40 +119,55 @@ class Gossip:
         """Return what to tell each peer now, but for those with whom a message is under way."""
         now = self._clock()
         by_peer: dict[str, list[Round]] = defaultdict(list)
+        self._waiting = {
+            known.id: self._waiting.get(known.id, now + 2 * RELAY_AFTER)
+            for known in self._rounds.live.values()
+            if known.phase is Phase.FROZEN
+        }
         for known in self._rounds.live.values():
             for name in known.peers:
                 if not busy(name):
                     by_peer[name].append(known)
         messages = {
-            name: self._acquaintances[name].message(rounds, now) for name, rounds in by_peer.items()
+            name: self._acquaintances[name].message(rounds, now, self._requests)
+            for name, rounds in by_peer.items()
         }
         return {name: message for name, message in messages.items() if message is not None}
 
     async def exchange(self, name: str, message: Message) -> None:
         """Send a message to a peer and take its answer in."""
         acquaintance = self._acquaintances[name]
+        sent_at = self._clock()
+        self._requests.asked(message.wanted, sent_at)
         try:
             reply = await self._send(name, message)
+            self._clocks.note(name, reply.time, sent_at, self._clock())
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (PeerUnreachable, ProtocolError) as error:
             acquaintance.pace.failed(self._clock())
+            self._requests.failed(message.wanted)
             self._metrics.gossiped("unreachable")
-            log.info("no gossip with a peer", peer_name=name, error=type(error).__name__)
             if isinstance(error, StorageUnavailable):
                 raise
+            if name not in self._unreached:
+                log.warning("no gossip with a peer", party=name, error=type(error).__name__)
+            self._unreached.add(name)
         else:
             acquaintance.heard(message, reply, self._rounds.live, self._clock())
             self._metrics.gossiped("exchanged")
+            if name in self._unreached:
+                log.info("gossip with a peer again", party=name)
+            self._unreached.discard(name)
 
-    async def _send(self, name: str, message: Message) -> Answer:
+    async def _send(self, name: str, message: Message) -> Message:
         party = self._party(name, message)
         reply = await self._peers.request(
             party, "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:
             raise PeerUnreachable("the peer refused the message")
-        return decode_answer(reply.body)
+        return decode_message(reply.body)
 
     def _party(self, name: str, message: Message) -> ServiceParty:
         """Return where the peer is now: by the manifest in force, or else the round's."""

@@ -17,7 +17,8 @@ from shoal_protocol.errors import (
     WrongRound,
 )
 from shoal_protocol.roster import Roster
-from shoal_protocol.sharing import AdditiveSharing, ShareKind
+from shoal_protocol.schemes import Sharing
+from shoal_protocol.sharing import ShareKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Intake:
     dimension: int
     population: BitMap
     roster: Roster  # that of the round's manifest
-    scheme: AdditiveSharing
+    scheme: Sharing
     box_key: bytes
     box_private_key: bytes = field(repr=False)
 
@@ -63,7 +64,7 @@ class Intake:
             MalformedEnvelope, UnsupportedVersion, WrongRound, WrongNode, WrongManifest: as `parse`.
             UnknownClient, NotInPopulation, RevokedClient: the client may not take part.
             BadSignature, UnopenableCiphertext, TransplantedCiphertext: forged or damaged.
-            WrongShareKind, WrongLength: not the share that this node is due.
+            WrongShareKind, WrongLength, WrongResidue: not the share that this node is due.
         """
         envelope = self.parse(encoded)
         if len(encoded) > self.largest_envelope:
@@ -79,7 +80,14 @@ class Intake:
         self.scheme.check(
             share, client=client, node=self.node, nodes=self.nodes, dimension=self.dimension
         )
-        return AcceptedShare(self.round_id, client, envelope.digest, envelope.signature, share)
+        return AcceptedShare(
+            round_id=self.round_id,
+            client=client,
+            answer=envelope.header.answer,
+            digest=envelope.digest,
+            signature=envelope.signature,
+            share=share,
+        )
 
 
 @dataclass(frozen=True, slots=True)

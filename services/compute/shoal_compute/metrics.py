@@ -1,4 +1,4 @@
-"""What the node counts for its operator; no label tells one client, round or peer from another."""
+"""What the node counts for its operator; no label tells one client or round from another."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -29,9 +29,19 @@ class Metrics:
         self._rounds = Gauge(
             "shoal_compute_rounds", "Rounds by phase", ("phase",), registry=registry
         )
+        self._clock_offset = Gauge(
+            "shoal_compute_peer_clock_offset_seconds",
+            "How far a peer's clock is ahead of this node's, by its last answer",
+            ("peer",),
+            registry=registry,
+        )
         self._gossip = Counter(
             "shoal_compute_gossip", "Gossip by outcome", ("outcome",), registry=registry
         )
+
+    def set_clock_offset(self, peer: str, seconds: float) -> None:
+        """Note by how much a peer's clock is ahead of this node's."""
+        self._clock_offset.labels(peer).set(seconds)
 
     def set_rounds(self, counts: Mapping[Phase, int]) -> None:
         """Begin with what is on file."""

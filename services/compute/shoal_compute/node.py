@@ -15,23 +15,24 @@ from pyroaring import BitMap
 from sqlalchemy import Engine
 
 from shoal_compute import attesting, shares, store
-from shoal_compute.announcing import Announcements
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
+from shoal_compute.leading import Leadership
 from shoal_compute.metrics import Metrics
 from shoal_compute.pace import Pace
 from shoal_compute.peers import Peers
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
-from shoal_protocol.attestations import AbandonmentReason
+from shoal_protocol.attestations import AbandonmentReason, Held
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.phases import FINISHED, Phase
 from shoal_protocol.sharing import Share
@@ -49,7 +50,6 @@ class Node:
         self,
         *,
         rounds: RoundBook,
-        announcements: Announcements,
         gossip: Gossip,
         storage: StorageThread,
         engine: Engine,
@@ -60,10 +60,12 @@ class Node:
         tallies: Tallies,
         metrics: Metrics,
         wake: asyncio.Event,
+        leadership: Leadership | None,
+        manifests: SharedManifests,
     ) -> None:
+        """Begin with nothing under way; `leadership` is None if the node is one process."""
         self.wake = wake
         self._rounds = rounds
-        self._announcements = announcements
         self._gossip = gossip
         self._storage = storage
         self._engine = engine
@@ -71,6 +73,8 @@ class Node:
         self._clock = clock
         self._tallies = tallies
         self._metrics = metrics
+        self._leadership = leadership
+        self._manifests = manifests
         self._reports = Reports(
             rounds,
             book,
@@ -86,13 +90,33 @@ class Node:
     async def step(self) -> None:
         """Do all that is due now. A peer's failure, or the store's, is tried again later."""
         async with self._stepping:
-            while True:
+            while await self._leads():
                 self.wake.clear()
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
                 self._begin_jobs()
                 if not await self._progress():
                     return
+
+    async def _leads(self) -> bool:
+        """Tell whether this replica is to take steps, having looked at what the others did.
+
+        A node that is one process has no others, and knows all that is on file.
+        """
+        if self._leadership is None:
+            return True
+        try:
+            await self._leadership.renew()
+            await self._storage.run(self._manifests.exchange)
+            await self._rounds.refresh()
+        except StorageUnavailable:
+            log.warning("a replica waits for the store")
+            return False
+        if not self._leadership.leads:
+            for known in list(self._rounds.live.values()):
+                if known.done:
+                    self._retire(known)
+        return self._leadership.leads
 
     async def _progress(self) -> bool:
         """Wait until a job ends or there is news; False if neither comes."""
@@ -135,7 +159,7 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            vote = attesting.attest_vote(known, decision.cohort, self._key)
+            vote = attesting.attest_vote(known, decision.holders, decision.cohort, self._key)
             await self._storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
         elif isinstance(decision, GiveUp):
@@ -144,7 +168,7 @@ class Node:
             await self._call_off(known, decision.reason)
 
     async def _freeze(self, known: Round) -> None:
-        def attest(held: BitMap) -> SignedAttestation:
+        def attest(held: Held) -> SignedAttestation:
             return attesting.attest_holdings(known, held, self._key)
 
         held, holdings = await self._storage.run(store.freeze, known.id, known.phase, attest)
@@ -155,21 +179,17 @@ class Node:
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
         own = attesting.attest_abandonment(known, reason, self._key)
-        old = known.phase
-        await self._storage.run(store.give_up, known.id, old, reason.code, own)
+        await self._storage.run(store.give_up, known.id, known.phase, reason.code, own)
         known.reason = reason.code
-        self._abandoned(known, old)
+        self._abandoned(known)
         await self._reload(known)  # the abandonment on file may be an earlier one
 
     async def _call_off(self, known: Round, reason: AbandonmentReason) -> None:
-        old = known.phase
-        await self._storage.run(store.call_off, known.id, old, reason.code)
+        await self._storage.run(store.call_off, known.id, known.phase, reason.code)
         known.reason, known.reported = reason.code, True
-        self._abandoned(known, old)
+        self._abandoned(known)
 
-    def _abandoned(self, known: Round, old: Phase) -> None:
-        if old is Phase.ANNOUNCED:
-            self._announcements.give_back(known)
+    def _abandoned(self, known: Round) -> None:
         self._moved(known, Phase.ABANDONED)
         log.info("round abandoned", round=known.id, reason=known.reason)
 
@@ -184,12 +204,14 @@ class Node:
             return await self._storage.run(shares.read_shares, known.id, clients)
 
         try:
-            total = await self._tallies.total(known, cohort, read)
+            try:
+                total = await self._tallies.total(known, cohort, read)
+            except SharesMissing:
+                log.error("a share of the cohort is missing from the store", round=known.id)
+                await self._give_up(known, AbandonmentReason(code="sum_failed"))
+                return
             signed = attesting.attest_sum(known, cohort, total, self._key)
             await self._storage.run(store.agree, known.id, signed)
-        except SharesMissing:
-            log.error("a share of the cohort is missing from the store", round=known.id)
-            await self._give_up(known, AbandonmentReason(code="sum_failed"))
         except LostRace:
             await self._reload(known)
         else:
@@ -199,7 +221,11 @@ class Node:
     async def _acknowledged(self, known: Round) -> None:
         """Note that the aggregator has this node's last word on a round."""
         if known.phase is Phase.AGREED:
-            await self._storage.run(store.publish, known.id)
+            try:
+                await self._storage.run(store.publish, known.id)
+            except LostRace:  # another replica noted it
+                await self._rounds.reload(known)
+                return
             self._moved(known, Phase.PUBLISHED)
             log.info("partial sum published", round=known.id)
         else:
@@ -228,8 +254,12 @@ class Node:
                 self._begin(f"erase {known.id}", self._erase, known)
             over = self._gossip.is_settled(known) or self._clock() >= known.spec.body.give_up_at
             if known.done and over:
-                self._gossip.forget(known)
-                self._rounds.retire(known)
+                self._retire(known)
+
+    def _retire(self, known: Round) -> None:
+        self._gossip.forget(known)
+        self._tallies.drop(known.id)
+        self._rounds.retire(known)
 
     def _begin(
         self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
@@ -260,3 +290,8 @@ class Node:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
+        if self._leadership is not None:
+            try:
+                await self._leadership.release()
+            except StorageUnavailable:
+                log.warning("the lease runs out by itself")

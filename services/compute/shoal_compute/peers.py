@@ -1,5 +1,6 @@
 """Speaks HTTP to the other services, whose certificates are pinned; knows no document."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,6 +10,8 @@ from shoal_hosting.connections import pinned_client
 from shoal_protocol.manifest import ServiceParty
 
 _READ_TIMEOUT_SECONDS: Final = 10.0
+# for a whole exchange, however its bytes come: a peer that drips them holds up nobody for longer
+EXCHANGE_SECONDS: Final = 60.0
 
 
 class PeerUnreachable(Exception):
@@ -51,7 +54,7 @@ class Peers:
             headers["Content-Type"] = "application/json"
         try:
             request = client.stream(method, path, content=body, headers=headers)
-            async with request as response:
+            async with asyncio.timeout(EXCHANGE_SECONDS), request as response:
                 if "content-encoding" in response.headers:
                     raise PeerUnreachable("the reply is compressed, which was not asked for")
                 received = bytearray()
@@ -60,7 +63,7 @@ class Peers:
                     if len(received) > limit_bytes:
                         raise PeerUnreachable("the reply is too large")
                 return Reply(response.status_code, bytes(received))
-        except (httpx.HTTPError, httpx.StreamError) as error:
+        except (httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
             raise PeerUnreachable(type(error).__name__) from error
 
     async def _connection(self, party: ServiceParty) -> httpx.AsyncClient:

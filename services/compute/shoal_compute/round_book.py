@@ -1,28 +1,43 @@
 """The rounds in memory, and how they get there from the store; it moves none of them on."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
+import structlog
 from sqlalchemy import Connection
 
 from shoal_compute import store
+from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
+from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.shares import held_clients
 from shoal_compute.store import StoredRound
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_hosting.storage import StorageThread
-from shoal_protocol.errors import UnknownRound
+from shoal_protocol.errors import UnknownManifest, UnknownRound
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.phases import Phase
 
+log = structlog.get_logger()
+
+TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 _FINISHED_IN_MEMORY: Final = 32
+_LOADED_AT_ONCE: Final = 4  # for anybody who names rounds, each of which may be megabytes
 
 
 class RoundBook:
     """Rounds by id: `live` ones, in which there is something to do, and a few finished ones."""
 
     def __init__(
-        self, storage: StorageThread, book: ManifestBook, party: Party, metrics: Metrics
+        self,
+        storage: StorageThread,
+        book: ManifestBook,
+        manifests: SharedManifests,
+        party: Party,
+        metrics: Metrics,
     ) -> None:
         """Load every live round; for start-up, it waits for the database.
 
@@ -31,8 +46,10 @@ class RoundBook:
         """
         self._storage = storage
         self._book = book
+        self._manifests = manifests
         self._party = party
         self._metrics = metrics
+        self._counts = Counts(storage)
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = {}
         self.live.update(storage.run_here(self._load_live))
@@ -41,19 +58,34 @@ class RoundBook:
     def _load_live(self, db: Connection) -> dict[str, Round]:
         return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}
 
-    def _load(self, db: Connection, round_id: str) -> Round | None:
+    def _load(
+        self, db: Connection, round_id: str, known: Round | None = None
+    ) -> tuple[Round, dict[Phase, int]] | None:
         stored = store.get_round(db, round_id)
-        return None if stored is None else self._open(db, stored)
+        return None if stored is None else (self._open(db, stored, known), store.count_phases(db))
 
-    def _open(self, db: Connection, stored: StoredRound) -> Round:
-        consortium = self._book.get(stored.spec.body.manifest)
-        return open_round(stored, held_clients(db, stored.number), consortium, self._party)
+    def _open(self, db: Connection, stored: StoredRound, known: Round | None = None) -> Round:
+        consortium = self._consortium(db, stored.spec.body.manifest)
+        # who is held is long to read, and final once the round takes no more shares
+        if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
+            held = known.held
+        else:
+            held = held_clients(db, stored.number)
+        return open_round(stored, held, consortium, self._party)
+
+    def _consortium(self, db: Connection, digest: str) -> Consortium:
+        try:
+            return self._book.get(digest)
+        except UnknownManifest:  # another replica may have accepted it
+            self._manifests.exchange(db)
+            return self._book.get(digest)
 
     async def find(self, round_id: str) -> Round:
         """Return a round.
 
         Raises:
             UnknownRound: it was never announced here.
+            UnknownManifest: it is bound to a manifest that no replica has accepted.
             StorageUnavailable
         """
         known = self.live.get(round_id) or self._finished.get(round_id)
@@ -64,27 +96,80 @@ class RoundBook:
             raise UnknownRound
         # while the store was read, somebody else may have put it in its place
         known = self.live.get(round_id) or self._finished.get(round_id)
-        return known or self._place(loaded)
+        return known or self._place(*loaded)
+
+    async def find_some(self, round_ids: Iterable[str]) -> dict[str, Round]:
+        """Return those of these rounds that are in memory, and a few that are on file only.
+
+        What is loaded stays in memory for a while: who asks again is told of others.
+
+        Raises:
+            StorageUnavailable
+        """
+        found: dict[str, Round] = {}
+        absent = []
+        for round_id in round_ids:
+            known = self.live.get(round_id) or self._finished.get(round_id)
+            if known is None:
+                absent.append(round_id)
+            else:
+                found[round_id] = known
+        if absent:
+            for round_id in await self._storage.run(store.on_file, absent, _LOADED_AT_ONCE):
+                try:
+                    found[round_id] = await self.find(round_id)
+                except (UnknownRound, UnknownManifest):
+                    continue
+        return found
 
     async def reload(self, known: Round) -> None:
         """Make a live round in memory what it is on file."""
-        fresh = await self._storage.run(self._load, known.id)
-        if fresh is not None:
+        loaded = await self._storage.run(self._load, known.id, known)
+        if loaded is not None:
+            fresh, counts = loaded
             fresh.held |= known.held  # whatever was noted meanwhile is durable too
-            if fresh.phase is not known.phase:
-                self._metrics.moved(known.phase, fresh.phase)
             vars(known).update(vars(fresh))
+            self._metrics.set_rounds(counts)
+
+    async def refresh(self) -> None:
+        """Bring every live round to what is on file, where other replicas move rounds too.
+
+        Raises:
+            StorageUnavailable
+        """
+        on_file = await self._storage.run(store.glance)
+        for round_id in on_file.keys() - self.live.keys():
+            try:
+                await self.find(round_id)
+            except UnknownManifest:
+                log.error("a round on file is bound to an unknown manifest", round=round_id)
+        for known in list(self.live.values()):
+            stored = on_file.get(known.id)
+            own = (known.phase, known.reported, known.erased, len(known.documents))
+            if stored != own and not (stored is None and known.done):
+                await self.reload(known)
+            if known.phase in TAKES_SHARES:
+                await self._counts.look(known)
+
+    def held(self, known: Round) -> int:
+        """Return how many clients' shares this node is known to hold."""
+        return self._counts.held(known)
 
     def retire(self, known: Round) -> None:
         """Note that there is nothing left to do in a round."""
         self.live.pop(known.id, None)
-        self._place(known)
+        self._counts.forget(known.id)
+        self._keep_finished(known)
 
-    def _place(self, known: Round) -> Round:
-        if not known.done:
+    def _place(self, known: Round, counts: dict[Phase, int]) -> Round:
+        if known.done:
+            self._keep_finished(known)
+        else:
             self.live[known.id] = known
-            return known
+            self._metrics.set_rounds(counts)
+        return known
+
+    def _keep_finished(self, known: Round) -> None:
         self._finished[known.id] = known
         while len(self._finished) > _FINISHED_IN_MEMORY:
             self._finished.popitem(last=False)
-        return known

@@ -3,6 +3,7 @@
 It makes no decision and does no I/O.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,12 +12,19 @@ from pyroaring import BitMap
 from shoal_compute.intake import Intake
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_hosting.party import Party
-from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Vote
+from shoal_protocol.attestations import (
+    Abandonment,
+    Held,
+    Holdings,
+    PartialSum,
+    Vote,
+    cohort_digest,
+    cohort_of,
+)
 from shoal_protocol.documents import Signed
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.phases import FINISHED, Phase
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import sharing_scheme
 
 
 @dataclass
@@ -33,11 +41,14 @@ class Round:
     erased: bool
     held: BitMap
     documents: dict[str, SignedAttestation] = field(default_factory=dict)  # by digest
-    spoken_of: dict[str, SignedAttestation] = field(default_factory=dict)  # those nodes exchange
-    holdings: dict[str, BitMap] = field(default_factory=dict)  # by node
+    spoken_of: dict[str, SignedAttestation] = field(default_factory=dict)  # all but partial sums
+    holdings: dict[str, Held] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
+    # by holders, whose holdings never change
+    _cohorts: dict[tuple[str, ...], BitMap] = field(default_factory=dict)
+    _digests: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -54,6 +65,22 @@ class Round:
         """Tell whether nothing is left to do: ended, reported, and its payloads erased."""
         return self.phase in FINISHED and self.reported and self.erased
 
+    def in_order(self, names: Container[str]) -> tuple[str, ...]:
+        """Return these Compute nodes in the manifest's order."""
+        return tuple(name for name in self.spec.body.compute_nodes if name in names)
+
+    def cohort_digest(self, holders: tuple[str, ...]) -> str:
+        """Return the digest of `cohort`."""
+        if holders not in self._digests:
+            self._digests[holders] = cohort_digest(self.id, self.cohort(holders))
+        return self._digests[holders]
+
+    def cohort(self, holders: tuple[str, ...]) -> BitMap:
+        """Return the clients whom the holdings of these nodes, all known here, have in common."""
+        if holders not in self._cohorts:
+            self._cohorts[holders] = cohort_of(self.holdings[name] for name in holders)
+        return self._cohorts[holders]
+
     def learn(self, signed: SignedAttestation, kept: Kept) -> None:
         """Take note of a document that is now on file."""
         if kept is Kept.SURPLUS:
@@ -65,24 +92,11 @@ class Round:
         if kept is Kept.EVIDENCE:
             self.equivocation |= isinstance(body, Holdings | Vote)
         elif isinstance(body, Holdings):
-            self.holdings[body.node] = body.held()
+            self.holdings[body.node] = body.held(self.intake.population)
         elif isinstance(body, Vote):
             self.votes[body.node] = body
         elif isinstance(body, Abandonment):
             self.abandonments[body.party] = body
-
-    def served(self) -> list[SignedAttestation]:
-        """Return the documents that anyone may have.
-
-        The partial sum is among them only once the aggregator has it. Were it out before, anyone
-        could add up all nodes' sums of a round that the aggregator then signs away as abandoned.
-        """
-        released = self.phase is Phase.PUBLISHED
-        return [
-            signed
-            for signed in self.documents.values()
-            if released or not isinstance(signed.body, PartialSum)
-        ]
 
     def own_document(self, kind: type[PartialSum] | type[Abandonment]) -> SignedAttestation | None:
         """Return this node's own document of a kind."""
@@ -105,7 +119,7 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
         dimension=spec.dimension,
         population=spec.clients(),
         roster=consortium.roster,
-        scheme=sharing_scheme(spec.sharing),
+        scheme=spec.sharing,
         box_key=bytes(party.box_private_key.public_key),
         box_private_key=bytes(party.box_private_key),
     )

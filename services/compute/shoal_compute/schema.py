@@ -5,6 +5,7 @@ from typing import Final
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     Double,
     ForeignKey,
@@ -34,14 +35,25 @@ rounds = Table(
     Column("erased", Boolean, nullable=False),  # no share's payload is left
 )
 
-# What a round may cost each client of its population. A row outlives everything but a round
-# that was abandoned before it held a share.
+# What each round may cost each client of its population, as a list that only grows. A round that
+# was abandoned before it held a share has a second entry, which gives its first one back.
 charges = Table(
     "charges",
     metadata,
-    Column("round", ForeignKey(rounds.c.number), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # its place, without gaps
+    Column("round", ForeignKey(rounds.c.number), nullable=False),
+    Column("given_back", Boolean, nullable=False),
     Column("mu_squared", Double, nullable=False),
     Column("population", LargeBinary, nullable=False),  # Roaring bitmap
+    UniqueConstraint("round", "given_back"),
+)
+
+# One row: the number of the last charge. Who adds one locks it first.
+charge_head = Table(
+    "charge_head",
+    metadata,
+    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+    Column("last", Integer, nullable=False),
 )
 
 shares = Table(
@@ -49,6 +61,7 @@ shares = Table(
     metadata,
     Column("round", ForeignKey(rounds.c.number), nullable=False),
     Column("client", BigInteger, nullable=False),
+    Column("answer", LargeBinary, nullable=False),  # tells one answer of the client from another
     Column("digest", LargeBinary, nullable=False),  # of the envelope
     Column("signature", LargeBinary, nullable=False),  # the client's, over the envelope
     Column("kind", SmallInteger, nullable=False),
@@ -69,4 +82,22 @@ documents = Table(
     Column("occurrence", SmallInteger, nullable=False),
     Column("encoded", LargeBinary, nullable=False),
     UniqueConstraint("round", "kind", "signer", "occurrence"),
+)
+
+# One row: the replica that takes the rounds' steps, and until when by the database's clock.
+lease = Table(
+    "lease",
+    metadata,
+    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+    Column("holder", String(32), nullable=False),
+    Column("until", Double, nullable=False),  # seconds since 1970
+)
+
+# The manifest versions that any replica has accepted, each with its roster.
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("manifest", LargeBinary, nullable=False),  # signed
+    Column("roster", LargeBinary, nullable=False),
 )

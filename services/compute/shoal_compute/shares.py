@@ -7,18 +7,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Final
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_compute.schema import rounds, shares
+from shoal_protocol.attestations import Held
 from shoal_protocol.phases import ROUND, Event, Phase, after
 from shoal_protocol.sharing import Share, ShareKind
 
 # Databases bound the number of values in one statement.
-_MOST_VALUES: Final = 5_000
+MOST_VALUES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class AcceptedShare:
 
     round_id: str
     client: int
+    answer: bytes
     digest: bytes
     signature: bytes
     share: Share
@@ -51,16 +54,14 @@ def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Ins
 def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     """Store what the rounds still take, and tell each share's outcome, in order.
 
-    The phase is read in the same transaction, so a share is either among the holdings that a
-    freeze attests, or refused.
+    The phase is read in the same transaction and kept from changing until its end, so a share is
+    either among the holdings that a freeze attests, or refused.
     """
     by_round: dict[str, list[int]] = defaultdict(list)
     for position, share in enumerate(batch):
         by_round[share.round_id].append(position)
     outcomes = [Outcome.UNKNOWN_ROUND] * len(batch)
-    states = select(rounds.c.id, rounds.c.number, rounds.c.phase)
-    locked = states.where(rounds.c.id.in_(by_round)).with_for_update()
-    for round_id, number, phase_name in db.execute(locked).all():
+    for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
         if (phase, Event.SHARE_STORED) in ROUND or phase is Phase.COLLECTING:
@@ -80,6 +81,22 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     return outcomes
 
 
+def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, str]]:
+    """Return id, number and phase of rounds, which keep their phase until the transaction ends.
+
+    Replicas share the lock, except on the first shares of a round: those move it on. All take
+    their locks in the same order, so that none waits for another that waits for it.
+    """
+    chosen = rounds.c.id.in_(round_ids)
+    announced = select(rounds.c.id).where(chosen, rounds.c.phase == Phase.ANNOUNCED)
+    to_be_moved = db.execute(announced.limit(1)).first() is not None
+    states = select(rounds.c.id, rounds.c.number, rounds.c.phase).where(chosen)
+    states = states.order_by(rounds.c.number)
+    # FOR NO KEY UPDATE or FOR SHARE, neither in the way of rows that refer to the round
+    locked = states.with_for_update(read=not to_be_moved, key_share=to_be_moved)
+    return [(round_id, number, phase) for round_id, number, phase in db.execute(locked)]
+
+
 def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
     first: dict[int, AcceptedShare] = {}
     for share in offered:
@@ -88,12 +105,13 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
         {
             "round": number,
             "client": share.client,
+            "answer": share.answer,
             "digest": share.digest,
             "signature": share.signature,
             "kind": int(share.share.kind),
             "payload": share.share.payload,
         }
-        for share in first.values()
+        for share in sorted(first.values(), key=attrgetter("client"))  # as every replica does
     ]
     insert = insert_ignoring(db)(shares).on_conflict_do_nothing().returning(shares.c.client)
     inserted = set(db.execute(insert, rows).scalars())
@@ -111,8 +129,8 @@ def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Ou
 
 def _digests(db: Connection, number: int, clients: Sequence[int]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for start in range(0, len(clients), _MOST_VALUES):
-        chosen = shares.c.client.in_(clients[start : start + _MOST_VALUES])
+    for start in range(0, len(clients), MOST_VALUES):
+        chosen = shares.c.client.in_(clients[start : start + MOST_VALUES])
         query = select(shares.c.client, shares.c.digest).where(shares.c.round == number, chosen)
         found.update((client, digest) for client, digest in db.execute(query))
     return found
@@ -127,6 +145,19 @@ def stored_digests(db: Connection, round_id: str, clients: Sequence[int]) -> dic
 def held_clients(db: Connection, number: int) -> BitMap:
     """Return the clients whose shares are stored in the round with this number."""
     return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
+
+
+def held_answers(db: Connection, number: int) -> Held:
+    """Return the same clients with the tags of their answers."""
+    query = select(shares.c.client, shares.c.answer).where(shares.c.round == number)
+    rows = db.execute(query.order_by(shares.c.client)).all()
+    return Held.of((client, answer) for client, answer in rows)
+
+
+def count_held(db: Connection, number: int) -> int:
+    """Return how many clients' shares are stored in the round with this number."""
+    query = select(func.count()).select_from(shares).where(shares.c.round == number)
+    return int(db.execute(query).scalar_one())
 
 
 def read_shares(db: Connection, round_id: str, clients: Sequence[int]) -> list[Share]:

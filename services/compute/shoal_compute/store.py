@@ -1,4 +1,4 @@
-"""Transactions on rounds, documents and charges; each either happens as a whole or not at all.
+"""Transactions on rounds and documents; each either happens as a whole or not at all.
 
 Every step of a round is a compare-and-swap on its phase, and a unique constraint keeps a node to
 one holdings and one vote per round for ever. It decides nothing.
@@ -7,21 +7,24 @@ one holdings and one vote per round for ever. It decides nothing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, Row, delete, select, update
-from sqlalchemy.sql.dml import ReturningInsert
+from sqlalchemy import Connection, Row, func, select, update
 
-from shoal_compute.schema import charges, documents, rounds
-from shoal_compute.shares import held_clients, insert_ignoring
-from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Vote
+from shoal_compute.charges import give_back
+from shoal_compute.schema import documents, rounds
+from shoal_compute.shares import MOST_VALUES, held_answers, insert_ignoring
+from shoal_protocol.attestations import Abandonment, Held, Holdings, PartialSum, Vote
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.rounds import RoundSpec
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)
+
+
+_FINISHED = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
 
 
 class LostRace(Exception):
@@ -47,12 +50,13 @@ class StoredRound:
         return self.spec.digest
 
 
-@dataclass(frozen=True)
-class Charge:
-    """What a round may cost each client of its population, as squared GDP parameter."""
+class Glimpse(NamedTuple):
+    """What changes in a round on file, but for its shares."""
 
-    mu_squared: float
-    population: BitMap
+    phase: Phase
+    reported: bool
+    erased: bool
+    documents: int  # how many
 
 
 class Kept(Enum):
@@ -63,56 +67,8 @@ class Kept(Enum):
     SURPLUS = auto()  # not at all: there is evidence of the same already
 
 
-def add_round(db: Connection, spec: Signed[RoundSpec], charge: Charge) -> bool:
-    """Store a round with its charge; False if it is on file already."""
-    number = db.execute(_insert_round(db, spec)).scalar()
-    if number is None:
-        return False
-    population = charge.population.serialize()
-    db.execute(
-        charges.insert().values(round=number, mu_squared=charge.mu_squared, population=population)
-    )
-    return True
-
-
-def is_on_file(db: Connection, spec: Signed[RoundSpec]) -> bool:
-    """Tell whether a round is stored, even if a connection that broke is yet to commit it.
-
-    A row of the same id waits for that commit, where a query would not see it.
-    """
-    with db.begin_nested() as savepoint:
-        number = db.execute(_insert_round(db, spec)).scalar()
-        savepoint.rollback()
-    return number is None
-
-
-def all_charges(db: Connection) -> list[Charge]:
-    """Return every charge that stands."""
-    query = select(charges.c.mu_squared, charges.c.population)
-    return [Charge(mu2, BitMap.deserialize(population)) for mu2, population in db.execute(query)]
-
-
-def get_round(db: Connection, round_id: str) -> StoredRound | None:
-    """Return a round, or None if it was never added."""
-    row = db.execute(select(rounds).where(rounds.c.id == round_id)).one_or_none()
-    return None if row is None else _read(db, row)
-
-
-def rounds_with_work(db: Connection) -> list[StoredRound]:
-    """Return the rounds in which something is left to do."""
-    finished = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
-    return [_read(db, row) for row in db.execute(select(rounds).where(~finished)).all()]
-
-
-def count_phases(db: Connection) -> dict[Phase, int]:
-    """Return how many rounds are in each phase."""
-    counts = dict.fromkeys(Phase, 0)
-    for phase in db.execute(select(rounds.c.phase)).scalars():
-        counts[Phase(phase)] += 1
-    return counts
-
-
-def _insert_round(db: Connection, spec: Signed[RoundSpec]) -> ReturningInsert[tuple[int]]:
+def add_round(db: Connection, spec: Signed[RoundSpec]) -> int | None:
+    """Store a round and return its number; None if it is on file already."""
     row = {
         "id": spec.digest,
         "spec": spec.encode(),
@@ -121,7 +77,46 @@ def _insert_round(db: Connection, spec: Signed[RoundSpec]) -> ReturningInsert[tu
         "erased": False,
     }
     insert = insert_ignoring(db)(rounds).values(row).on_conflict_do_nothing()
-    return insert.returning(rounds.c.number)
+    number: int | None = db.execute(insert.returning(rounds.c.number)).scalar()
+    return number
+
+
+def get_round(db: Connection, round_id: str) -> StoredRound | None:
+    """Return a round, or None if it was never added."""
+    row = db.execute(select(rounds).where(rounds.c.id == round_id)).one_or_none()
+    return None if row is None else _read(db, row)
+
+
+def on_file(db: Connection, round_ids: Sequence[str], most: int) -> list[str]:
+    """Return up to `most` of these rounds that are on file."""
+    found: list[str] = []
+    for start in range(0, len(round_ids), MOST_VALUES):
+        chosen = rounds.c.id.in_(round_ids[start : start + MOST_VALUES])
+        found += db.execute(select(rounds.c.id).where(chosen).limit(most - len(found))).scalars()
+        if len(found) == most:
+            break
+    return found
+
+
+def rounds_with_work(db: Connection) -> list[StoredRound]:
+    """Return the rounds in which something is left to do."""
+    return [_read(db, row) for row in db.execute(select(rounds).where(~_FINISHED)).all()]
+
+
+def glance(db: Connection) -> dict[str, Glimpse]:
+    """Return what shows whether a round's copy in memory is behind, by id, of unfinished rounds."""
+    count = select(func.count()).where(documents.c.round == rounds.c.number).scalar_subquery()
+    query = select(rounds.c.id, rounds.c.phase, rounds.c.reported, rounds.c.erased, count)
+    return {
+        round_id: Glimpse(Phase(phase), reported, erased, documents)
+        for round_id, phase, reported, erased, documents in db.execute(query.where(~_FINISHED))
+    }
+
+
+def count_phases(db: Connection) -> dict[Phase, int]:
+    """Return how many rounds are in each phase."""
+    query = select(rounds.c.phase, func.count()).group_by(rounds.c.phase)
+    return dict.fromkeys(Phase, 0) | {Phase(each): count for each, count in db.execute(query)}
 
 
 def _read(db: Connection, row: Row[Any]) -> StoredRound:
@@ -142,7 +137,7 @@ def _read(db: Connection, row: Row[Any]) -> StoredRound:
 
 
 def freeze(
-    db: Connection, round_id: str, old: Phase, attest: Callable[[BitMap], Signed[Holdings]]
+    db: Connection, round_id: str, old: Phase, attest: Callable[[Held], Signed[Holdings]]
 ) -> tuple[BitMap, Signed[Holdings]]:
     """Take no more shares, and keep the signed holdings of what is durable at this moment.
 
@@ -150,10 +145,10 @@ def freeze(
         LostRace: the round has left the phase `old`.
     """
     number = _move(db, round_id, old, Event.FROZEN)
-    held = held_clients(db, number)
+    held = held_answers(db, number)
     holdings = attest(held)
     _add_own(db, number, holdings)
-    return held, holdings
+    return held.clients, holdings
 
 
 def cast(db: Connection, round_id: str, vote: Signed[Vote]) -> None:
@@ -163,7 +158,7 @@ def cast(db: Connection, round_id: str, vote: Signed[Vote]) -> None:
         LostRace: the round is not frozen, or a vote was cast.
     """
     query = select(rounds.c.number).where(rounds.c.id == round_id, rounds.c.phase == Phase.FROZEN)
-    number = db.execute(query.with_for_update()).scalar()
+    number = db.execute(query.with_for_update(key_share=True)).scalar()
     if number is None:
         raise LostRace
     _add_own(db, number, vote)
@@ -219,7 +214,10 @@ def mark_reported(db: Connection, round_id: str) -> None:
 def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> list[Kept]:
     """Keep verified documents, and tell as what each is on file now, in order."""
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    return [_keep(db, number, document) for document in signed]
+    # all replicas in the same order, so that none waits for another that waits for it
+    order = sorted(signed, key=lambda document: (document.body.kind, document.signer))
+    kept = {document.digest: _keep(db, number, document) for document in order}
+    return [kept[document.digest] for document in signed]
 
 
 def _keep(db: Connection, number: int, signed: SignedAttestation) -> Kept:
@@ -262,6 +260,9 @@ def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: 
 
 
 def _return_charge(db: Connection, number: int, old: Phase) -> None:
-    # Without a share there can be no partial sum, so the round can no longer cost anyone.
-    if old is Phase.ANNOUNCED:
-        db.execute(delete(charges).where(charges.c.round == number))
+    # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
+    # the other nodes can release without this one.
+    encoded = db.execute(select(rounds.c.spec).where(rounds.c.number == number)).scalar_one()
+    spec = decode(encoded, RoundSpec).body
+    if old is Phase.ANNOUNCED and spec.threshold == len(spec.compute_nodes):
+        give_back(db, number)

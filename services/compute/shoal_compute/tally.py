@@ -7,7 +7,6 @@ read and subtracted.
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +16,7 @@ from pyroaring import BitMap
 
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
-from shoal_compute.summing import ReadShares, sum_shares
+from shoal_compute.summing import Adders, ReadShares, add_shares, sum_shares
 from shoal_hosting.logs import describe_exception
 from shoal_protocol.encoding import Uint64Vector
 from shoal_protocol.sharing import Share
@@ -38,9 +37,9 @@ class _Tally:
 class Tallies:
     """One running sum for each round that has shares. For one event loop."""
 
-    def __init__(self, executor: Executor) -> None:
-        """Add up on `executor`."""
-        self._executor = executor
+    def __init__(self, adders: Adders) -> None:
+        """Add up where `adders` say."""
+        self._adders = adders
         self._tallies: dict[str, _Tally] = {}
         self._waiting_bytes = 0
 
@@ -67,16 +66,18 @@ class Tallies:
         except Exception as error:  # noqa: BLE001 -- what is not counted is read from the store
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
-            tally.total += added
+            tally.total = known.intake.scheme.plus(tally.total, added)
             tally.counted.update(share.client for share in stored)
         finally:
             self._waiting_bytes -= size
 
     async def _add(self, known: Round, shares: list[Share]) -> Uint64Vector:
-        loop = asyncio.get_running_loop()
         dimension = known.spec.body.dimension
-        return await loop.run_in_executor(
-            self._executor, known.intake.scheme.add, shares, dimension
+        return await add_shares(
+            shares,
+            dimension=dimension,
+            scheme=known.intake.scheme,
+            summing=self._adders.for_sum(len(shares), dimension),
         )
 
     async def total(self, known: Round, cohort: BitMap, read: ReadShares) -> Uint64Vector:
@@ -91,18 +92,20 @@ class Tallies:
             await asyncio.wait(tally.under_way)
 
         async def over(clients: BitMap) -> Uint64Vector:
+            dimension = known.spec.body.dimension
             return await sum_shares(
                 read,
                 clients,
-                dimension=known.spec.body.dimension,
+                dimension=dimension,
                 scheme=known.intake.scheme,
-                executor=self._executor,
+                summing=self._adders.for_sum(len(clients), dimension),
             )
 
         if tally is None or len(tally.counted ^ cohort) >= len(cohort):
             return await over(cohort)
-        counted, total = tally.counted, tally.total.copy()
-        return total + await over(cohort - counted) - await over(counted - cohort)
+        counted, total, scheme = tally.counted, tally.total, known.intake.scheme
+        lacking, beyond = await over(cohort - counted), await over(counted - cohort)
+        return scheme.minus(scheme.plus(total, lacking), beyond)
 
     def drop(self, round_id: str) -> None:
         """Forget the running sum of a round that needs it no more."""

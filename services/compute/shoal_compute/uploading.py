@@ -22,6 +22,7 @@ from shoal_protocol.errors import (
     MalformedEnvelope,
     ProtocolError,
     RoundAbandoned,
+    StorageUnavailable,
     TooLate,
     UnknownRound,
 )
@@ -53,7 +54,9 @@ class Uploads:
         tallies: Tallies,
         metrics: Metrics,
         wake: asyncio.Event,
+        leads: Callable[[], bool],
     ) -> None:
+        """Begin with nothing in work; only a replica that leads adds shares up as they come."""
         self._rounds = rounds
         self._storage = storage
         self._book = book
@@ -62,6 +65,7 @@ class Uploads:
         self._tallies = tallies
         self._metrics = metrics
         self._wake = wake
+        self._leads = leads
         self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=JUDGING_THREADS)
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
 
@@ -88,7 +92,8 @@ class Uploads:
 
         Raises:
             MalformedEnvelope: the body is cut short, or holds too many; nothing is stored.
-            UnknownRound, StorageUnavailable
+            StorageUnavailable: nothing of it could be stored, and nothing of it is refused.
+            UnknownRound
         """
         envelopes = []
         for envelope in unframe(body):
@@ -98,7 +103,10 @@ class Uploads:
         known = await self._rounds.find(round_id)
         if not self._takes_shares(known):
             return await self._look_up(known, envelopes)
-        return await self._store_all(known, envelopes)
+        statuses = await self._store_all(known, envelopes)
+        if statuses and all(isinstance(each, StorageUnavailable) for each in statuses):
+            raise StorageUnavailable  # so that the sender is told when to come back
+        return statuses
 
     def _takes_shares(self, known: Round) -> bool:
         # The deadline counts by the clock, whether or not the freeze has been carried out.
@@ -169,7 +177,7 @@ class Uploads:
         if known.phase is Phase.ANNOUNCED:
             self._metrics.moved(known.phase, Phase.COLLECTING)
             known.phase = Phase.COLLECTING
-        if known.phase is Phase.COLLECTING:
+        if known.phase is Phase.COLLECTING and self._leads():
             self._tallies.count(known, fresh)
         if len(known.held) == known.spec.body.population_size:
             self._wake.set()

@@ -1,6 +1,7 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -14,8 +15,12 @@ from shoal_protocol.manifest_bundle import bundle, unbundle
 MANIFEST_LIMIT_BYTES: Final = 128 << 20  # with the roster: 43 bytes for each enrolled client
 
 
-def manifest_routes(book: ManifestBook) -> APIRouter:
+def manifest_routes(
+    book: ManifestBook, *, accepted: Callable[[], Awaitable[None]] | None = None
+) -> APIRouter:
     """Return GET and PUT /v1/manifest, and GET /v1/manifests/{sequence} for each accepted version.
+
+    A version is acknowledged after `accepted`, which may hand it to other processes, has returned.
 
     Anyone may relay a version; the signature decides.
 
@@ -53,6 +58,8 @@ def manifest_routes(book: ManifestBook) -> APIRouter:
         body = await request.body()
         async with judging:
             consortium = await run_in_threadpool(accept, body)
+        if accepted is not None:
+            await accepted()
         return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
 
     return router

@@ -10,10 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.types import ASGIApp
 
 from shoal_hosting.data_directory import hold_data_directory
+from shoal_hosting.database_choice import (
+    FORM,
+    check_choice,
+    is_postgresql_url,
+    note_choice,
+    why_unavailable,
+)
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, check_party, load_party, read_pin
@@ -34,9 +41,20 @@ class ServiceSettings(BaseModel):
     host: str = Field(default="127.0.0.1", description="the address to listen on")
     port: int = Field(ge=0, le=65_535, description="the port to listen on")
     database_url: str | None = Field(
-        default=None, description="a PostgreSQL URL; without it, an SQLite file in the directory"
+        default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
     )
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    log_level: str = Field(
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="debug, info, warning or error",
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _can_be_opened(cls, url: str | None) -> str | None:
+        if url is not None and not is_postgresql_url(url):
+            raise ValueError("not a PostgreSQL URL")
+        return url
 
 
 class Service(Protocol):
@@ -60,44 +78,42 @@ class Service(Protocol):
         """Let go of connections, threads and the database."""
 
 
-class Assemble(Protocol):
-    """Puts a service together; starts nothing."""
-
-    def __call__(
-        self,
-        *,
-        party: Party,
-        book: ManifestBook,
-        data_directory: Path,
-        database_url: str | None,
-        clock: Callable[[], datetime],
-    ) -> Service:
-        """Return the service over what is on file."""
+# Puts a service together and starts nothing. It is called with `party`, `book`, `data_directory`,
+# `database_url`, `clock`, and the settings that only this service has.
+Assemble = Callable[..., Service]
 
 
 def run_service(
-    role: Literal["compute", "aggregator", "trainer"], assemble: Assemble, *, tick_seconds: float
+    role: Literal["compute", "aggregator", "trainer"],
+    assemble: Assemble,
+    *,
+    tick_seconds: float,
+    settings: type[ServiceSettings] = ServiceSettings,
 ) -> None:
     """Run a service until it is told to stop; it steps at least every `tick_seconds`.
+
+    Settings beyond those of every service are handed to `assemble` by their names.
 
     Raises:
         SystemExit: with status 78 and one line on standard error, if it cannot start.
     """
     with startup_of(f"shoal-{role}"):
-        settings = read_settings(ServiceSettings, "SHOAL_", os.environ)
-        configure_logs(level=settings.log_level)
-        party = load_party(settings.party)
+        read = read_settings(settings, "SHOAL_", os.environ)
+        configure_logs(level=read.log_level)
+        party = load_party(read.party)
         if party.card.role != role:
-            raise StartupRefused(f"{settings.party} is the {party.card.role} {party.name}'s")
-        hold_data_directory(settings.data)
-        book = ManifestBook.open(settings.consortium, read_pin(settings.party), settings.data)
+            raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
+        hold_data_directory(read.data)
+        check_choice(read.data, role, read.database_url)
+        book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
         check_party(party, book.current)
         tls = server_tls(party.tls_certificate, party.tls_key, party.card.certificate or "")
-        service = _assembled(assemble, settings, party, book)
+        service = _assembled(assemble, read, party, book)
+        note_choice(read.data, read.database_url)
         serve(
             service.app,
-            host=settings.host,
-            port=settings.port,
+            host=read.host,
+            port=read.port,
             tls=tls,
             work=lambda: _work(service, tick_seconds),
             on_stop=service.stop_waiting,
@@ -107,6 +123,10 @@ def run_service(
 def _assembled(
     assemble: Assemble, settings: ServiceSettings, party: Party, book: ManifestBook
 ) -> Service:
+    own = {
+        name: getattr(settings, name)
+        for name in type(settings).model_fields.keys() - ServiceSettings.model_fields.keys()
+    }
     try:
         return assemble(
             party=party,
@@ -114,9 +134,10 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             clock=lambda: datetime.now(UTC),
+            **own,
         )
     except StorageUnavailable as error:
-        raise StartupRefused("the database cannot be used: is it full, locked or away?") from error
+        raise StartupRefused(why_unavailable(settings.database_url, error)) from error
     except UnknownManifest as error:
         raise StartupRefused(
             "what is on file began under a manifest older than the pinned one: pin that version"

@@ -1,13 +1,16 @@
 """A service's settings, read once from the environment; knows names and types, shows no value."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from shoal_hosting.security import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
+
+# the validator's own message may quote the value, or is a regular expression
+_OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
 
 
 def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]) -> Settings:
@@ -35,7 +38,7 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
     except ValidationError as error:
         complaints += [
             _complaint(model, prefix, str(item["loc"][0]) if item["loc"] else "", item["type"])
-            if item["type"] in {"missing", "value_error", "assertion_error"}
+            if item["type"] in _OURS_TO_WORD
             else f"{prefix}{str(item['loc'][0]).upper()}: {item['msg']}"
             for item in error.errors(include_url=False, include_context=False, include_input=False)
         ]
@@ -46,7 +49,7 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
 
 
 def _complaint(model: type[BaseModel], prefix: str, field: str, kind: str) -> str:
-    """Word a complaint without the validator's own message, which may quote the value."""
+    """Word a complaint without the validator's own message."""
     if not field:
         return f"the variables {prefix}... contradict each other"
     description = model.model_fields[field].description

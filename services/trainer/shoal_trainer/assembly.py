@@ -84,7 +84,7 @@ def assemble(
     check_party(party, book.current)
     if party.name != book.current.manifest.trainer.name:
         raise StartupRefused(f"the manifest does not list {party.name} as its trainer")
-    engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"))
+    engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"), alone=True)
     check_schema(engine, schema.metadata, schema.VERSION)
     resources = Resources(
         name=party.name,

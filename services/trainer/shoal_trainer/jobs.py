@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -80,7 +81,7 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     """
     if request.join_deadline <= now:
         raise RefusedJob("join_deadline has passed")
-    check_job(request, consortium.manifest.policy)
+    check_job(request, consortium.manifest)
     enrolled = consortium.roster.enrolled_set
     if len(enrolled) < request.minimum_population:
         raise RefusedJob("fewer clients are enrolled than minimum_population")
@@ -141,10 +142,24 @@ def next_spec(
         opened_at=now,
         deadline=deadline,
         give_up_at=deadline + timedelta(seconds=request.grace_seconds),
+        sharing=request.sharing,
     )
     if not fits_budget(spent_mu=compose([*spent, spec.mu]), budget_mu=request.privacy.mu):
         raise ValueError("the rounds would cost more than the job's epsilon and delta")
     return spec
+
+
+def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bool:
+    """Tell whether clients may be asked while these services have not accepted the round.
+
+    A quarter of the clients' time is given to all of them; afterwards the Compute nodes that the
+    sharing scheme can spare may be missing, lest a node that is lost for good keep rounds from
+    beginning. The aggregator may not.
+    """
+    if now < spec.opened_at + (spec.deadline - spec.opened_at) / 4:
+        return not missing
+    spare = len(spec.compute_nodes) - spec.threshold
+    return missing <= set(spec.compute_nodes) and len(missing) <= spare
 
 
 def report(
@@ -163,6 +178,9 @@ def report(
         results=tuple(each.result.digest for each in released),
         population_size=population_size,
         cohort_sizes=tuple(each.result.cohort_size for each in released),
+        sharing=request.sharing,
+        compute_nodes=tuple(len(each.spec.compute_nodes) for each in released),
+        partial_sums=tuple(len(each.result.partial_sums) for each in released),
         privacy=PrivacySpent(epsilon=gaussian_epsilon(mu=mu, delta=delta), delta=delta, mu=mu),
         posterior=posterior,
     )

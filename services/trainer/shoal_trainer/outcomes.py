@@ -14,8 +14,8 @@ from shoal_protocol.errors import (
     WrongSigner,
 )
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import sharing_scheme
 from shoal_protocol.sums import IMPOSSIBLE, is_possible
 
 
@@ -36,11 +36,13 @@ def verified_result(encoded: bytes, spec: RoundSpec, consortium: Consortium) -> 
 def verified_partial_sums(
     encoded: bytes, result: Result, spec: RoundSpec, consortium: Consortium
 ) -> list[Signed[PartialSum]]:
-    """Return the signed partial sums that a verified result is the sum of, one of each node.
+    """Return the signed partial sums that a verified result names, in their nodes' order.
+
+    They are added up again: exactly these must give the result, and not contradict each other.
 
     Raises:
         MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound,
-        WrongCohort, WrongLength
+        WrongCohort, WrongLength, WrongResidue
         RefusedResult: they are not those that the result names, or do not add up to it.
     """
     value = parse_canonical_json(encoded)
@@ -53,14 +55,21 @@ def verified_partial_sums(
         consortium.verify(signed)
         _check_partial_sum(signed.body, result, spec)
         by_node[signed.body.node] = signed
-    if len(documents) != len(by_node) or by_node.keys() != set(spec.compute_nodes):
-        raise RefusedResult("the aggregator does not show one partial sum of each Compute node")
-    sums = [by_node[node] for node in spec.compute_nodes]
+    named = [each.node for each in result.partial_sums]
+    if len(documents) != len(by_node) or by_node.keys() != set(named):
+        raise RefusedResult("the aggregator does not show the partial sums that the result names")
+    sums = [by_node[node] for node in named]
     shown = tuple(PartialSumReference(node=each.body.node, digest=each.digest) for each in sums)
     if shown != result.partial_sums:
         raise RefusedResult("the result names other partial sums than the Compute nodes signed")
-    total = sharing_scheme(spec.sharing).combine(decode_uint64(each.body.values) for each in sums)
-    if not np.array_equal(total, decode_uint64(result.values)):
+    residues = {
+        spec.compute_nodes.index(each.body.node): decode_uint64(each.body.values) for each in sums
+    }
+    combined = spec.sharing.combine(residues, nodes=len(spec.compute_nodes))
+    if combined is None or combined.wrong:
+        raise RefusedResult("the Compute nodes' partial sums contradict each other")
+    claimed = from_ring(decode_uint64(result.values))
+    if not np.array_equal(spec.sharing.decode(combined.total), claimed):
         raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
     return sums
 
@@ -90,9 +99,12 @@ def _check_result(result: Result, spec: RoundSpec) -> None:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"
         )
-    if tuple(sum_.node for sum_ in result.partial_sums) != spec.compute_nodes:
-        raise WrongCohort("a result refers to one partial sum of each Compute node, in their order")
-    total = decode_uint64(result.values)
+    named = [each.node for each in result.partial_sums]
+    if named != [node for node in spec.compute_nodes if node in named]:
+        raise WrongCohort("a result refers to partial sums of Compute nodes, in their order")
+    if len(named) < spec.threshold:
+        raise WrongCohort(f"a result rests on the partial sums of {spec.threshold} Compute nodes")
+    total = from_ring(decode_uint64(result.values))
     if len(total) != spec.dimension:
         raise WrongLength("a result has one integer for each coordinate of the round's query")
     if not is_possible(spec, total, cohort_size=result.cohort_size):
@@ -104,5 +116,7 @@ def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> Non
         raise WrongRound
     if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
         raise WrongCohort("a partial sum is over another cohort than the result")
-    if len(decode_uint64(body.values)) != spec.dimension:
+    residues = decode_uint64(body.values)
+    if len(residues) != spec.dimension:
         raise WrongLength("a partial sum has one residue for each coordinate of the round's query")
+    spec.sharing.check_residues(residues)

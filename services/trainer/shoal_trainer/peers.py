@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.connections import CONNECT_TIMEOUT_SECONDS, pinned_client
 from shoal_protocol.errors import RefusedResult
 from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.manifest_bundle import bundle
@@ -26,6 +26,7 @@ def _document_limit_bytes(dimension: int) -> int:
 
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
+ANSWER_SECONDS: Final = 15.0  # for a part of an answer to come, beyond what a long poll waits
 # they ask for another try, unlike the rest of 400 to 499
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
 _BEHIND: Final = frozenset(
@@ -113,7 +114,9 @@ class Peers:
         """
         address = f"/v1/rounds/{round_id}"
         query = f"?wait={wait_seconds}" if wait_seconds else ""
-        status, body = await self._send(aggregator, "GET", f"{address}/result{query}")
+        status, body = await self._send(
+            aggregator, "GET", f"{address}/result{query}", wait_seconds=wait_seconds
+        )
         if status == 200:
             return Answer(State.DECIDED, body)
         if status == 410:
@@ -153,11 +156,13 @@ class Peers:
         content: bytes | None = None,
         *,
         limit_bytes: int = ANSWER_LIMIT_BYTES,
+        wait_seconds: int = 0,
     ) -> tuple[int, bytes]:
         headers = {} if content is None else {"Content-Type": "application/json"}
+        timeout = httpx.Timeout(ANSWER_SECONDS + wait_seconds, connect=CONNECT_TIMEOUT_SECONDS)
         try:
             async with self._client(party).stream(
-                method, path, content=content, headers=headers
+                method, path, content=content, headers=headers, timeout=timeout
             ) as response:
                 body = bytearray()
                 async for part in response.aiter_bytes():
@@ -175,6 +180,12 @@ class Peers:
                 party.certificate, base_url=party.url, transport=self._transport
             )
         return self._clients[key]
+
+
+def current_aggregator(consortium: Consortium, current: Consortium) -> ServiceParty:
+    """Return where the round's aggregator is now: a later version may give it another address."""
+    own, now = consortium.manifest.aggregator, current.manifest.aggregator
+    return now if now.name == own.name else own
 
 
 def _problem(body: bytes) -> dict[str, Any]:

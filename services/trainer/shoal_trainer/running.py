@@ -6,6 +6,7 @@ a round is on file, and charged, before anybody hears of it.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 from prometheus_client import Counter
@@ -16,29 +17,28 @@ from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.privacy import compose, gaussian_epsilon
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
-from shoal_trainer.jobs import Released, next_spec, report
+from shoal_trainer.jobs import Released, may_open, next_spec, report
 from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import RequestedRound
-from shoal_trainer.outcomes import (
-    verified_abandonment,
-    verified_partial_sums,
-    verified_result,
-)
-from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable
+from shoal_trainer.outcomes import verified_abandonment, verified_partial_sums, verified_result
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord, LedgerEntry, RoundRecord
 
 log = structlog.get_logger()
 
+# How long a step waits for jobs that wait for a service, such as one that is frozen.
+PATIENCE_SECONDS: Final = 5.0
+
 
 class Runner:
-    """Runs jobs whose population is fixed.
+    """Runs jobs whose population is fixed; each waits for slow services by itself.
 
     With `long_polls` it keeps a question open at the aggregator for each round, and sets `wake`
     when it is answered; without, it asks in each `step` only.
@@ -54,23 +54,33 @@ class Runner:
         self._long_polls = long_polls
         self._accepted: dict[str, frozenset[str]] = {}  # services, by round
         self._questions: dict[str, asyncio.Task[None]] = {}  # by round
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # by job
 
     async def step(self) -> None:
         """Take every running job as far as it goes now.
+
+        A job that still waits for a service after `PATIENCE_SECONDS` goes on beside later steps.
 
         Raises:
             StorageUnavailable
         """
         jobs = await self._resources.storage.run(store.open_jobs)
         running = [job for job in jobs if job.phase is JobPhase.RUNNING]
-        await asyncio.gather(*(self._carry_on(job) for job in running))
+        if begun := [self._begin(job) for job in running if job.job not in self._under_way]:
+            await asyncio.wait(begun, timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
-        """Take back the open questions."""
-        questions = list(self._questions.values())
-        for question in questions:
-            question.cancel()
-        await asyncio.gather(*questions, return_exceptions=True)
+        """Take back what is under way, the open questions too."""
+        tasks = [*self._under_way.values(), *self._questions.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, record: JobRecord) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._carry_on(record))
+        self._under_way[record.job] = task
+        task.add_done_callback(lambda _: self._under_way.pop(record.job))
+        return task
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
@@ -112,7 +122,7 @@ class Runner:
                 return await self._finish(record, request, released, wanted)
             return await self._begin_round(record, request, released, wanted)
         except ValueError as error:  # of the learner and of `next_spec`, in words of our own
-            return await self._fail(record, str(error))
+            return await self._fail(record, "refused_by_method", str(error))
 
     async def _begin_round(
         self,
@@ -125,7 +135,8 @@ class Runner:
         population = decode_clients(record.population or "")
         population &= consortium.roster.enrolled_set  # less those revoked since the last round
         if len(population) < request.minimum_population:
-            return await self._fail(record, "too many clients of the population were revoked")
+            reason = "too many clients of the population were revoked"
+            return await self._fail(record, "population_too_small", reason)
         spec = await asyncio.to_thread(
             next_spec,
             request,
@@ -163,13 +174,14 @@ class Runner:
         latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
         if own.clock() >= latest:
             missing = ", ".join(sorted(needed - accepted))
-            reason = f"round {spec.number} was not accepted in time by {missing}"
-            return await self._fail(record, reason, abandoned_round=spec.digest)
+            late = f"round {spec.number} was not accepted in time by {missing}"
+            return await self._fail(record, "not_accepted", late, abandoned_round=spec.digest)
         reception = await self._peers.announce(round_.spec, consortium, without=accepted)
         self._accepted[round_.round] = reception.accepted
         if reception.refusal is not None:
-            return await self._fail(record, reception.refusal, abandoned_round=spec.digest)
-        if reception.accepted < needed:
+            said = reception.refusal
+            return await self._fail(record, "spec_refused", said, abandoned_round=spec.digest)
+        if not may_open(spec, needed - reception.accepted, now=own.clock()):
             return False
         await own.storage.run(store.open_round, round_.round)
         self._accepted.pop(round_.round)
@@ -179,7 +191,7 @@ class Runner:
     async def _collect(self, record: JobRecord, round_: RoundRecord) -> bool:
         own, spec = self._resources, decode(round_.spec, RoundSpec).body
         consortium = own.book.get(spec.manifest)
-        aggregator = _reachable_aggregator(consortium, own.book.current)
+        aggregator = current_aggregator(consortium, own.book.current)
         try:
             answer = await self._peers.outcome(aggregator, round_.round)
             if answer.state is State.DECIDED:
@@ -198,13 +210,13 @@ class Runner:
             patience = own.book.current.manifest.policy.maximum_round_seconds
             if (own.clock() - spec.give_up_at).total_seconds() > patience:
                 reason = f"the aggregator does not say what became of round {spec.number}"
-                return await self._fail(record, reason)
+                return await self._fail(record, "no_outcome", reason)
             return False
         except StorageUnavailable:
             raise
         except ProtocolError as error:
             reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return await self._fail(record, f"{reason} ({error})")
+            return await self._fail(record, "outcome_refused", f"{reason} ({error})")
         if self._long_polls and round_.round not in self._questions:
             question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.round))
             self._questions[round_.round] = question
@@ -246,7 +258,8 @@ class Runner:
         said = f"{why.code} ({why.detail})" if why.detail else why.code
         return await self._fail(
             record,
-            f"round {spec.number} was abandoned: {said}",
+            why.code,
+            f"round {spec.number} was abandoned: {said}; its id is {spec.digest}",
             abandoned_round=spec.digest,
             abandonment=abandonment,
         )
@@ -254,6 +267,7 @@ class Runner:
     async def _fail(
         self,
         record: JobRecord,
+        code: str,
         reason: str,
         *,
         abandoned_round: str | None = None,
@@ -272,7 +286,7 @@ class Runner:
             abandonment=abandonment,
         )
         self._ends.labels("failed").inc()
-        log.info("job failed", job=record.job)  # the reason may be in a peer's words
+        log.info("job failed", job=record.job, reason=code)  # its text may be in a peer's words
         return self._ended(record, request, spent=spent)
 
     def _ended(self, record: JobRecord, request: JobRequest, *, spent: float) -> bool:
@@ -282,9 +296,3 @@ class Runner:
         own.changes.tell(record.job)
         own.changes.tell(JOB_LIST)
         return False
-
-
-def _reachable_aggregator(consortium: Consortium, current: Consortium) -> ServiceParty:
-    """Return where the round's aggregator is now: a later version may give it another address."""
-    own, now = consortium.manifest.aggregator, current.manifest.aggregator
-    return now if now.name == own.name else own

@@ -32,4 +32,8 @@ class Settings(BaseModel):
     agent_processes: int = Field(
         default=0, ge=0, le=64, description="processes that prepare answers; 0 is a thread"
     )
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    log_level: str = Field(
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="debug, info, warning or error",
+    )

@@ -7,7 +7,18 @@ posterior yet.
 
 import typer
 
-from shoal_client.command import agent, clients, consortium, job, ledger, party, quickstart, records
+from shoal_client.command import (
+    agent,
+    clients,
+    consortium,
+    job,
+    ledger,
+    party,
+    quickstart,
+    records,
+    round,
+    swarm,
+)
 from shoal_client.command.terminal import OneLineErrors
 
 app = typer.Typer(
@@ -27,8 +38,10 @@ app.add_typer(consortium.app, name="consortium")
 app.add_typer(clients.app, name="clients")
 app.add_typer(job.app, name="job")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(round.app, name="round")
 app.add_typer(agent.app, name="agent")
 app.add_typer(records.app, name="records")
+app.add_typer(swarm.app, name="swarm")
 app.command("quickstart")(quickstart.quickstart)
 
 

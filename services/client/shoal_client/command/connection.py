@@ -54,6 +54,17 @@ def checked_id(job: str) -> str:
     return job
 
 
+def checked_round(round_id: str) -> str:
+    """Return a round's id.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", round_id):
+        raise ValueError("a round's id is 64 hexadecimal digits; `shoal job watch` prints it")
+    return round_id
+
+
 def ask(
     shape: type[Shape],
     certificate: str,

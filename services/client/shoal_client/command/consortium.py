@@ -14,6 +14,7 @@ from shoal_client.command.policy import (
     MaximumEpsilon,
     MaximumRoundSeconds,
     MinimumCohort,
+    MinimumThreshold,
     policy,
 )
 from shoal_client.command.publishing import publish_to_all
@@ -63,6 +64,7 @@ def create(
     maximum_epsilon: MaximumEpsilon,
     delta: Delta,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
+    minimum_threshold: MinimumThreshold = None,
     clients: Annotated[
         list[Path] | None, typer.Option(help="Enrolment file of clients; repeatable.")
     ] = None,
@@ -82,6 +84,7 @@ def create(
         maximum_epsilon=maximum_epsilon,
         delta=delta,
         maximum_round_seconds=maximum_round_seconds,
+        minimum_threshold=minimum_threshold,
     )
     manifest = first_manifest(name, cards, roster=roster, policy=allowed, authority=key)
     consortium_files.refuse_existing(directory)
@@ -121,6 +124,8 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
         f"{rules.maximum_epsilon:g} at delta {rules.delta:g} for each client over all jobs; "
         f"rounds of at most {rules.maximum_round_seconds:,} s."
     )
+    nodes = len(manifest.compute_nodes)
+    say(f"Sums open with {rules.minimum_threshold or nodes} of {nodes} Compute nodes, or more.")
     say(f"Queries: {', '.join(rules.queries)}. Mechanisms: {', '.join(rules.mechanisms)}.")
     say(f"Roster: {enrolled:,} clients enrolled, {len(consortium.roster) - enrolled:,} revoked.")
     _warn_of_shared_operators(consortium)

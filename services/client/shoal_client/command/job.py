@@ -81,6 +81,7 @@ def submit(
             join_seconds=file.deadlines.join,
             round_seconds=file.deadlines.round,
             grace_seconds=file.deadlines.grace,
+            sharing=file.sharing,
         )
     if not wait:
         if as_json:
@@ -192,9 +193,16 @@ class _Progress:
 def _watched(job: Job, deadline: datetime) -> PosteriorReport:
     console = output()
     if not console.is_terminal:
-        return job.wait(
-            lambda state: say(job_views.one_line(state, join_deadline=deadline, now=now()))
-        )
+        begun = set[str]()
+
+        def tell(state: JobState) -> None:
+            for each in state.rounds:
+                if each.round not in begun:
+                    say(f"Round {each.number} is {each.round}")
+                begun.add(each.round)
+            say(job_views.one_line(state, join_deadline=deadline, now=now()))
+
+        return job.wait(tell)
     progress = _Progress(deadline)
     with Live(progress, console=console, refresh_per_second=4):
         return job.wait(progress.update)

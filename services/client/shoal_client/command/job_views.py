@@ -26,6 +26,8 @@ def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> Rend
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.ENROLLING:
         head.add_row("Joining open until", _joining(join_deadline, now))
+    for each in state.rounds:
+        head.add_row(f"Round {each.number}", plain(each.round))
     if state.reason is not None:
         head.add_row("Reason", plain(state.reason))
     if not state.rounds:
@@ -72,12 +74,27 @@ def posterior(report: PosteriorReport) -> RenderableType:
     facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
     facts.add_row("Records", f"{found.records:,}")
     facts.add_row("Cohorts", f"{cohorts} of {report.population_size:,} clients")
+    for number, round_id in enumerate(report.rounds):
+        facts.add_row(f"Round {number}", round_id)
+    facts.add_row("Sharing", _sharing(report))
     facts.add_row(
         "Privacy spent",
         f"epsilon {spent.epsilon:.4g} at delta {spent.delta:.3g} for each client "
         f"(mu {spent.mu:.4g}; replacement of one client)",
     )
     return Group(table, facts)
+
+
+def _sharing(report: PosteriorReport) -> str:
+    """Say which Compute nodes were needed and, where some were lost, how many sums there are."""
+    if report.sharing.scheme == "additive":
+        return "additive: all Compute nodes were needed"
+    said = f"threshold: any {report.sharing.threshold} Compute nodes were enough"
+    counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
+    if all(sums == nodes for sums, nodes in counts):
+        return said
+    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in counts)
+    return f"{said}; results rest on the sums of {rests}"
 
 
 def _phase(phase: str) -> Text:

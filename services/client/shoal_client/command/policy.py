@@ -16,10 +16,24 @@ Delta = Annotated[float, typer.Option(help="The delta that belongs to it.")]
 MaximumRoundSeconds = Annotated[
     int, typer.Option(min=1, max=30 * 86_400, help="Longest that a round may last.")
 ]
+MinimumThreshold = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        max=255,
+        help="Allow jobs in which so many Compute nodes or more, and more than half, open a sum "
+        "without the others. Without it all are needed.",
+    ),
+]
 
 
 def policy(
-    *, minimum_cohort: int, maximum_epsilon: float, delta: float, maximum_round_seconds: int
+    *,
+    minimum_cohort: int,
+    maximum_epsilon: float,
+    delta: float,
+    maximum_round_seconds: int,
+    minimum_threshold: int | None,
 ) -> Policy:
     """Return the policy, with every mechanism and query of this version allowed.
 
@@ -34,6 +48,7 @@ def policy(
             mechanisms=("discrete_gaussian",),
             queries=("second_moments", "second_moment_matrix"),
             maximum_round_seconds=maximum_round_seconds,
+            minimum_threshold=minimum_threshold,
         )
     except pydantic.ValidationError as error:
         raise ValueError(describe(error)) from error

@@ -9,7 +9,13 @@ import typer
 
 from shoal_client import consortium_files
 from shoal_client.command.party import VALID_DAYS
-from shoal_client.command.policy import Delta, MaximumEpsilon, MaximumRoundSeconds, policy
+from shoal_client.command.policy import (
+    Delta,
+    MaximumEpsilon,
+    MaximumRoundSeconds,
+    MinimumThreshold,
+    policy,
+)
 from shoal_client.command.terminal import AsJson, now, say, say_json, warn
 from shoal_client.quickstart import Plan, Process, agents, exists, make, services
 
@@ -43,6 +49,7 @@ def quickstart(
     maximum_epsilon: MaximumEpsilon = 10.0,
     delta: Delta = 1e-5,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
+    threshold: MinimumThreshold = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
@@ -65,6 +72,7 @@ def quickstart(
                 maximum_epsilon=maximum_epsilon,
                 delta=delta,
                 maximum_round_seconds=maximum_round_seconds,
+                minimum_threshold=threshold,
             ),
             valid_days=VALID_DAYS,
         )

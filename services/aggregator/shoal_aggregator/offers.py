@@ -1,0 +1,126 @@
+"""What becomes of a partial sum or an abandonment that a Compute node offers: transactions.
+
+A round's row is locked first, so that of two decisions only one is made.
+"""
+
+from enum import StrEnum
+
+from sqlalchemy import Connection, select
+
+from shoal_aggregator import schema
+from shoal_aggregator.rows import (
+    OPEN,
+    Standing,
+    count,
+    dispensable,
+    find_abandonment,
+    insert_abandonment,
+    insert_new,
+    insert_partial_sum,
+    lock,
+    move,
+)
+from shoal_protocol.attestations import Abandonment, PartialSum
+from shoal_protocol.documents import Signed
+from shoal_protocol.phases import AggregationEvent, Phase
+
+
+class Outcome(StrEnum):
+    """What became of a document that was offered."""
+
+    STORED = "stored"
+    ENDED = "ended"  # stored, and the round ended with it
+    KNOWN = "known"  # the same document is on file
+    CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
+    OTHER_COHORT = "other_cohort"  # than the round's; the first such is evidence
+    LATE = "late"  # not stored: the round is published; to be compared with its sums first
+    ABANDONED = "abandoned"
+
+
+def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
+    """Store a partial sum that was checked, unless something on file contradicts it.
+
+    Sums over several cohorts may be on file as long as each cohort could still have a threshold
+    of them: a node that lies first must not keep the others out.
+
+    Raises:
+        UnknownRound
+    """
+    body, table = signed.body, schema.partial_sums
+    phase = lock(db, body.round)
+    known = select(table.c.node, table.c.digest, table.c.cohort, table.c.cohort_size)
+    rows = db.execute(known.where(table.c.round == body.round)).all()
+    own = {row.node: row.digest for row in rows}.get(body.node)
+    if own is not None and own != signed.digest:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    if phase is Phase.ABANDONED:  # also if the sum is on file: its node must learn of the end
+        return Outcome.ABANDONED
+    if own is not None:
+        return Outcome.KNOWN
+    if find_abandonment(db, body.round, body.node) is not None:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    cohorts = [(row.cohort, row.cohort_size) for row in rows]
+    elsewhere = len(cohorts) - cohorts.count((body.cohort, body.cohort_size))
+    if elsewhere > dispensable(db, body.round):
+        return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
+    if phase is Phase.PUBLISHED:
+        return Outcome.LATE
+    move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
+    insert_partial_sum(db, signed, Standing.OPEN)
+    return Outcome.STORED
+
+
+def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
+    """Store a partial sum that was `Outcome.LATE` with what came of comparing it."""
+    body, table = signed.body, schema.partial_sums
+    lock(db, body.round)
+    mine = (table.c.round == body.round) & (table.c.node == body.node)
+    own = db.execute(select(table.c.digest).where(mine)).scalar_one_or_none()
+    if own is None:
+        insert_partial_sum(db, signed, standing)
+        return Outcome.LATE
+    if own != signed.digest:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    return Outcome.KNOWN
+
+
+def offer_abandonment(
+    db: Connection, signed: Signed[Abandonment], decision: Signed[Abandonment]
+) -> Outcome:
+    """Store a Compute node's abandonment and, if too few nodes are left, with it our `decision`.
+
+    A node whose partial sum is on file can abandon no more: that conflicts.
+
+    Raises:
+        UnknownRound
+    """
+    body, sums = signed.body, schema.partial_sums
+    phase = lock(db, body.round)
+    stored = find_abandonment(db, body.round, body.party)
+    if stored is not None and stored.digest == signed.digest:
+        return Outcome.KNOWN
+    summed = select(sums.c.node).where((sums.c.round == body.round) & (sums.c.node == body.party))
+    if stored is not None or db.execute(summed).first() is not None:
+        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+    insert_abandonment(db, signed)
+    lost = count(db, schema.abandonments, body.round)  # nodes: the round has no end yet
+    if phase not in OPEN or lost <= dispensable(db, body.round):
+        return Outcome.STORED
+    move(db, body.round, phase, AggregationEvent.GIVEN_UP)
+    insert_abandonment(db, decision)
+    return Outcome.ENDED
+
+
+def _keep_as_evidence(
+    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
+) -> Outcome:
+    insert_new(
+        db,
+        schema.evidence,
+        round=signed.body.round,
+        party=signed.signer,
+        kind=signed.body.kind,
+        digest=signed.digest,
+        document=signed.encode(),
+    )
+    return outcome

@@ -1,0 +1,1 @@
+"""Many simulated data holders in one process, to see what a federation bears."""

@@ -1,0 +1,47 @@
+"""The settings that only a Compute node has."""
+
+import re
+from ipaddress import ip_address
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from shoal_hosting.service import ServiceSettings
+
+_HERE: Final = frozenset({"processes", "threads"})
+_SCHEDULER: Final = re.compile(
+    r"(tcp|tls)://(?:\[([0-9A-Fa-f:]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII
+)
+
+
+class ComputeSettings(ServiceSettings):
+    """Those of every service, and where large sums are added up."""
+
+    summing: str = Field(
+        default="processes",
+        description=(
+            "processes, threads, or the address of a Dask scheduler, tls://host:port; use tls://, "
+            "for over tcp:// shares are readable on the wire: that is for this machine alone"
+        ),
+    )
+
+    @field_validator("summing")
+    @classmethod
+    def _keeps_shares_from_the_wire(cls, where: str) -> str:
+        if where in _HERE:
+            return where
+        address = _SCHEDULER.fullmatch(where)
+        if address is None:
+            raise ValueError("neither a word that is known nor an address")
+        if address[1] == "tcp" and not _is_loopback(address[2] or address[3]):
+            raise ValueError("shares would go out in clear")
+        return where
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

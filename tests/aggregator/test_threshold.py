@@ -1,0 +1,333 @@
+"""Under threshold sharing a result rests on the sums that came, and wrong ones show."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from shoal_aggregator.aggregation import CONTRADICTORY
+from shoal_aggregator.assembly import Service, assemble
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    PartialSum,
+    Result,
+    cohort_digest,
+)
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import decode_uint64, encode_uint64, parse_canonical_json
+from shoal_protocol.prime_field import MODULUS
+from shoal_protocol.ring import from_ring
+from shoal_protocol.threshold import ThresholdSharing
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, book, client_of, party, problem_code, signed_by
+
+NODES = 5
+THREE = ThresholdSharing(threshold=3)
+FIVE = examples.consortium(
+    nodes=NODES, policy=examples.POLICY.model_copy(update={"minimum_threshold": 3})
+)
+SPEC = examples.spec(manifest=FIVE, sharing=THREE)
+PATH = f"/v1/rounds/{SPEC.digest}"
+EVERYBODY = BitMap(range(12))
+
+
+def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
+    shares = [
+        THREE.split(
+            THREE.encode(examples.contribution(client)),
+            client=client,
+            nodes=NODES,
+            random_bytes=examples.random_bytes(f"seeds of client {client}"),
+        )[node]
+        for client in cohort
+    ]
+    return PartialSum(
+        manifest=FIVE.digest,
+        round=SPEC.digest,
+        node=f"compute-{node}",
+        cohort=cohort_digest(SPEC.digest, cohort),
+        cohort_size=len(cohort),
+        values=encode_uint64(THREE.add(shares, SPEC.dimension)),
+    )
+
+
+SUMS = [partial_sum(node) for node in range(NODES)]
+
+
+def signed(body: PartialSum) -> bytes:
+    return signed_by(body.node, body)
+
+
+def wrong(node: int) -> bytes:
+    values = decode_uint64(SUMS[node].values)
+    values[0] = (values[0] + np.uint64(1)) % np.uint64(MODULUS)
+    return signed(SUMS[node].model_copy(update={"values": encode_uint64(values)}))
+
+
+def abandonment(node: int) -> bytes:
+    body = Abandonment(
+        manifest=FIVE.digest,
+        round=SPEC.digest,
+        party=f"compute-{node}",
+        reason=AbandonmentReason(code="votes_missing"),
+    )
+    return signed_by(body.party, body)
+
+
+@pytest.fixture
+def clock() -> HandMovedClock:
+    return HandMovedClock()
+
+
+@pytest.fixture
+async def aggregator(
+    database_url: str, tmp_path: Path, clock: HandMovedClock
+) -> AsyncIterator[Service]:
+    service = assemble(
+        party=party("aggregator", FIVE),
+        book=book(tmp_path, FIVE),
+        data_directory=tmp_path,
+        database_url=database_url,
+        clock=clock,
+    )
+    assert await post(service, "/v1/rounds", signed_by("trainer", SPEC)) == 201
+    yield service
+    await service.close()
+
+
+async def post(service: Service, path: str, body: bytes) -> object:
+    async with client_of(service.app) as http:
+        response = await http.post(path, content=body)
+    return response.status_code if response.status_code < 400 else problem_code(response)
+
+
+async def send(service: Service, body: bytes) -> object:
+    return await post(service, f"{PATH}/partial-sums", body)
+
+
+async def get(service: Service, ending: str) -> tuple[object, bytes]:
+    async with client_of(service.app) as http:
+        response = await http.get(PATH + ending)
+    status = response.status_code
+    return (problem_code(response) if status >= 400 else status), response.content
+
+
+async def result(service: Service) -> Result | None:
+    status, encoded = await get(service, "/result")
+    return decode(encoded, Result).body if status == 200 else None
+
+
+async def documents(service: Service, ending: str) -> list[str]:
+    """Return the nodes whose partial sums are served there."""
+    status, encoded = await get(service, ending)
+    assert status == 200
+    return [each["body"]["node"] for each in parse_canonical_json(encoded)["documents"]]
+
+
+def names(nodes: list[int]) -> list[str]:
+    return [f"compute-{node}" for node in nodes]
+
+
+def rests_on(published: Result | None, nodes: list[int]) -> None:
+    """Check that the result is the exact sum and refers to the sums of these nodes."""
+    assert published is not None
+    assert from_ring(decode_uint64(published.values)).tolist() == examples.TOTAL.tolist()
+    assert [each.node for each in published.partial_sums] == names(nodes)
+
+
+async def test_all_sums_are_waited_for_until_the_time_to_proceed(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for node in (4, 0, 3):
+        assert await send(aggregator, signed(SUMS[node])) == 201
+    clock.now = SPEC.deadline
+    await aggregator.step()
+    assert await result(aggregator) is None
+    assert (await get(aggregator, "/partial-sums"))[0] == 202
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    rests_on(await result(aggregator), [0, 3, 4])
+    assert await documents(aggregator, "/partial-sums") == names([0, 3, 4])
+
+
+async def test_with_all_sums_nothing_is_waited_for(aggregator: Service) -> None:
+    for body in SUMS:
+        await send(aggregator, signed(body))
+    await aggregator.step()
+    rests_on(await result(aggregator), [0, 1, 2, 3, 4])
+
+
+async def test_fewer_sums_than_the_threshold_are_never_opened(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for node in (1, 2):
+        await send(aggregator, signed(SUMS[node]))
+    for moment in (SPEC.proceed_at, SPEC.give_up_at):
+        clock.now = moment
+        assert await result(aggregator) is None
+        await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+    assert (await get(aggregator, "/partial-sums"))[0] == "round-abandoned"
+
+
+async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_more(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    path = f"{PATH}/abandonments"
+    assert [await post(aggregator, path, abandonment(node)) for node in (0, 1, 1)] == [
+        *(201, 201, 200)
+    ]
+    await send(aggregator, signed(SUMS[2]))
+    assert (await get(aggregator, "/result"))[0] == 202
+    assert await post(aggregator, path, abandonment(3)) == 201
+    status, encoded = await get(aggregator, "/abandonment")
+    assert status == 200
+    assert decode(encoded, Abandonment).body.reason.code == "called_off_by_node"
+    assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
+
+
+async def test_nodes_that_gave_up_early_or_late_do_not_touch_the_result(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    path = f"{PATH}/abandonments"
+    assert await post(aggregator, path, abandonment(0)) == 201
+    for node in (1, 2, 3):
+        await send(aggregator, signed(SUMS[node]))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    assert await post(aggregator, path, abandonment(4)) == 201
+    rests_on(await result(aggregator), [1, 2, 3])
+    assert (await get(aggregator, "/abandonment"))[0] == "not-abandoned"
+
+
+async def test_a_node_that_gave_up_can_send_no_sum(aggregator: Service) -> None:
+    await post(aggregator, f"{PATH}/abandonments", abandonment(0))
+    assert await send(aggregator, signed(SUMS[0])) == "conflicting-document"
+    assert (await aggregator.aggregator.find(SPEC.digest)).evidence == 1
+
+
+async def test_a_sum_over_another_cohort_does_not_keep_the_others_out(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    assert await send(aggregator, signed(partial_sum(0, EVERYBODY))) == 201
+    for node in (1, 2, 3):
+        assert await send(aggregator, signed(SUMS[node])) == 201
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    rests_on(await result(aggregator), [1, 2, 3])
+    assert await send(aggregator, signed(partial_sum(4, EVERYBODY))) == "wrong-cohort"
+
+
+async def test_of_two_cohorts_at_most_one_is_ever_opened(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for node in (0, 1):
+        assert await send(aggregator, signed(partial_sum(node, EVERYBODY))) == 201
+    for node in (2, 3):
+        assert await send(aggregator, signed(SUMS[node])) == 201
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    assert await result(aggregator) is None
+    assert await send(aggregator, signed(SUMS[4])) == 201
+    await aggregator.step()
+    rests_on(await result(aggregator), [2, 3, 4])
+
+
+async def test_a_wrong_sum_among_five_is_named_left_out_and_shown(aggregator: Service) -> None:
+    for node in range(NODES):
+        body = wrong(node) if node == 2 else signed(SUMS[node])
+        assert await send(aggregator, body) == 201
+    assert (await get(aggregator, "/wrong-sums"))[0] == 202
+    await aggregator.step()
+    rests_on(await result(aggregator), [0, 1, 3, 4])
+    assert await documents(aggregator, "/partial-sums") == names([0, 1, 3, 4])
+    assert await documents(aggregator, "/wrong-sums") == names([2])
+    assert (await aggregator.aggregator.find(SPEC.digest)).evidence == 1
+    async with client_of(aggregator.app) as http:
+        metrics = (await http.get("/metrics")).text
+    assert 'shoal_aggregator_wrong_partial_sums_total{node="compute-2"} 1.0' in metrics
+
+
+async def test_a_wrong_sum_among_four_waits_for_the_fifth_which_tells_them_apart(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for body in (wrong(0), signed(SUMS[1]), signed(SUMS[2]), signed(SUMS[3])):
+        assert await send(aggregator, body) == 201
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == 202
+    await send(aggregator, signed(SUMS[4]))
+    await aggregator.step()
+    rests_on(await result(aggregator), [1, 2, 3, 4])
+
+
+async def test_a_wrong_sum_that_cannot_be_told_apart_releases_nothing(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for body in (wrong(0), signed(SUMS[1]), signed(SUMS[2]), signed(SUMS[3])):
+        await send(aggregator, body)
+    clock.now = SPEC.give_up_at
+    await aggregator.step()
+    status, encoded = await get(aggregator, "/abandonment")
+    assert status == 200
+    reason = decode(encoded, Abandonment).body.reason
+    assert reason == AbandonmentReason(code="sum_failed", detail=CONTRADICTORY)
+    for ending in ("/result", "/partial-sums", "/wrong-sums"):
+        assert (await get(aggregator, ending))[0] == "round-abandoned"
+
+
+async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for node in (0, 1, 2):
+        await send(aggregator, signed(SUMS[node]))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    before = await get(aggregator, "/result")
+    assert [await send(aggregator, signed(SUMS[3])) for _ in range(2)] == [200, 200]
+    assert await send(aggregator, wrong(3)) == "conflicting-document"
+    assert [await send(aggregator, wrong(4)) for _ in range(2)] == [200, 200]
+    assert await get(aggregator, "/result") == before
+    assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
+    assert await documents(aggregator, "/wrong-sums") == names([4])
+    assert (await aggregator.aggregator.find(SPEC.digest)).partial_sums == NODES
+
+
+async def test_a_word_that_is_no_residue_is_refused(aggregator: Service) -> None:
+    values = np.full(SPEC.dimension, MODULUS, np.uint64)
+    body = SUMS[0].model_copy(update={"values": encode_uint64(values)})
+    assert await send(aggregator, signed(body)) == "wrong-residue"
+
+
+async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    garbage = SUMS[0].model_copy(
+        update={"values": encode_uint64(np.full(SPEC.dimension, 2**60, np.uint64))}
+    )
+    for body in (garbage, SUMS[1], SUMS[2]):
+        await send(aggregator, signed(body))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == 202
+    clock.now = SPEC.give_up_at
+    await aggregator.step()
+    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+
+
+async def test_late_honest_sums_name_the_liar_that_the_result_rests_on(
+    aggregator: Service, clock: HandMovedClock
+) -> None:
+    for body in (wrong(0), signed(SUMS[1]), signed(SUMS[2])):
+        assert await send(aggregator, body) == 201
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    for node in (3, 4):
+        assert await send(aggregator, signed(SUMS[node])) == 200
+    async with client_of(aggregator.app) as http:
+        metrics = (await http.get("/metrics")).text
+    named = [line for line in metrics.splitlines() if "wrong_partial_sums_total{" in line]
+    assert {line.split('"')[1] for line in named} == {"unknown", "compute-0"}

@@ -1,0 +1,196 @@
+"""A data holder asks again what nodes hold, and sends the same bytes to those that lost them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_client import outbox
+from shoal_client.holder import DataHolder
+from shoal_protocol import envelope
+from shoal_protocol.documents import Signed
+from shoal_protocol.rounds import RoundSpec
+from tests.client.world import NODES, World, problem
+
+CLIENTS = 12
+ROUND_SECONDS = 60
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, CLIENTS)
+
+
+@pytest.fixture
+async def holder(world: World) -> AsyncIterator[DataHolder]:
+    opened = world.holder()
+    yield opened
+    await opened.close()
+
+
+async def answered(world: World, holder: DataHolder) -> Signed[RoundSpec]:
+    """Have all clients answer a round, one second after it began."""
+    request = world.submit()
+    await holder.step()
+    spec = world.announce(request)
+    await holder.step()
+    world.clock.pass_seconds(1)
+    return spec
+
+
+async def pass_time(world: World, holder: DataHolder, seconds: int) -> None:
+    for _ in range(seconds):
+        await holder.step()
+        world.clock.pass_seconds(1)
+
+
+async def repaired(holder: DataHolder) -> int:
+    [job] = (await holder.status()).jobs
+    return job.rounds[0].repaired
+
+
+async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
+    world: World, holder: DataHolder
+) -> None:
+    await answered(world, holder)
+    await pass_time(world, holder, 28)
+    assert [node.queries for node in world.nodes] == [0] * NODES
+    await pass_time(world, holder, 12)
+    assert [node.queries for node in world.nodes] == [1] * NODES
+    await pass_time(world, holder, 200)
+    assert [node.queries for node in world.nodes] == [2] * NODES
+    assert all(len(node.bodies) == 1 for node in world.nodes)
+    assert await repaired(holder) == 0
+
+
+async def test_what_a_node_lost_is_sent_again_byte_for_byte(
+    world: World, holder: DataHolder
+) -> None:
+    await answered(world, holder)
+    node = world.nodes[1]
+    before = dict(node.held)
+    for client in (0, 3, 11):
+        del node.held[client]
+    await pass_time(world, holder, 40)
+    assert node.held == before
+    assert await repaired(holder) == 3
+    [first, second] = [list(envelope.unframe(body)) for body in node.bodies]
+    assert second == [first[client] for client in (0, 3, 11)]
+    assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
+
+
+async def test_a_repair_goes_on_after_a_crash(world: World) -> None:
+    holder = world.holder()
+    await answered(world, holder)
+    world.nodes[0].held.clear()
+    world.scripts["compute-0"] = lambda request: (
+        None if request.url.path.endswith("/held") else problem(503, "not-ready")
+    )
+    await pass_time(world, holder, 40)
+    assert await repaired(holder) == CLIENTS
+    await holder.close()  # with all of it queued, and none of it sent
+    world.scripts.clear()
+    holder = world.holder()
+    await holder.step()
+    assert len(world.nodes[0].held) == CLIENTS
+    await holder.close()
+
+
+async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(world: World) -> None:
+    node = world.nodes[2]
+
+    def failing(request: httpx.Request) -> None:
+        if len(node.bodies) >= 5:
+            raise httpx.ConnectError("nobody listens")
+
+    holder = world.holder(bulk=False, concurrency=1)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    world.scripts["compute-2"] = failing
+    await holder.step()
+    assert len(node.held) == 5
+    node.held.clear()
+    world.scripts.clear()
+    world.clock.pass_seconds(2)
+    await pass_time(world, holder, 3)
+    assert [node.queries for node in world.nodes] == [0, 0, 1]
+    assert len(node.held) == CLIENTS
+    assert await repaired(holder) == 5
+    await holder.close()
+
+
+async def test_a_node_that_forgot_the_round_is_handed_its_spec(
+    world: World, holder: DataHolder
+) -> None:
+    spec = await answered(world, holder)
+    node = world.nodes[0]
+    node.held.clear()
+    announced: list[bytes] = []
+
+    def forgetful(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path == "/v1/rounds":
+            announced.append(request.content)
+            return httpx.Response(201)
+        return None if announced else problem(404, "unknown-round")
+
+    world.scripts["compute-0"] = forgetful
+    await pass_time(world, holder, 45)
+    assert announced == [spec.encode()]
+    assert len(node.held) == CLIENTS
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, json={"held": "AA=="}),
+        httpx.Response(200, json={"held": None}),
+        httpx.Response(200, json=[]),
+        httpx.Response(200, content=b"yes"),
+        problem(400, "malformed-query"),
+        problem(503, "not-ready"),
+        problem(404, "not-found"),
+    ],
+)
+async def test_an_answer_that_says_nothing_has_nothing_sent_again(
+    world: World, holder: DataHolder, answer: httpx.Response
+) -> None:
+    await answered(world, holder)
+    world.scripts["compute-1"] = lambda request: httpx.Response(
+        answer.status_code, content=answer.content
+    )
+    await pass_time(world, holder, 70)
+    assert await repaired(holder) == 0
+
+
+async def test_envelopes_are_erased_when_the_deadline_has_passed(world: World) -> None:
+    holder = world.holder()
+    spec = await answered(world, holder)
+    sent = [each for node in world.nodes for each in node.held.values()]
+
+    def on_disk() -> list[bool]:
+        files = [file.read_bytes() for file in (world.directory / "holder").iterdir()]
+        return [any(each[76:136] in file for file in files) for each in sent]
+
+    await pass_time(world, holder, 50)
+    assert all(on_disk())
+    world.clock.now = spec.body.deadline
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert (job.rounds[0].ended, job.rounds[0].envelopes) == ("delivered", {"acknowledged": 36})
+    assert not any(on_disk())
+    await holder.close()
+
+
+async def test_a_page_of_acknowledged_envelopes_begins_after_the_last(
+    world: World, holder: DataHolder
+) -> None:
+    spec = await answered(world, holder)
+    state = holder._background._state
+    pages = []
+    after = -1
+    while page := outbox.acknowledged_envelopes(state, spec.digest, 1, after=after, count=5):
+        pages.append([client for client, _ in page])
+        after = pages[-1][-1]
+    assert pages == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]

@@ -1,0 +1,134 @@
+"""`shoal round account` asks everybody, believes signatures only, and names no client unasked."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+from typer.testing import CliRunner, Result
+
+from shoal_client.command import app
+from shoal_client.command import round as command
+from shoal_protocol.attestations import Abandonment, AbandonmentReason, Held
+from shoal_protocol.attestations import Result as Outcome
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.manifest import ServiceParty
+from tests.protocol import examples
+from tests.protocol.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
+from tests.protocol.test_accounts import NODES, SIGNED_SPEC, holdings, published, vote
+
+MIXED = Held.of(
+    (client, examples.answer_id(client, "another" if client == 3 else "first"))
+    for client in range(1, 12)
+)
+
+
+class Parties:
+    """What each party shows, by its name and the end of the path."""
+
+    def __init__(self, documents: list[Signed[Any]]) -> None:
+        by = {name: [each for each in documents if each.signer == name] for name in NODES}
+        self.shown: dict[tuple[str, str], list[Any]] = {}
+        for name in NODES:
+            own = [each.to_json() for each in by[name] if each.body.kind != "partial_sum"]
+            self.shown[name, "documents"] = own
+            self.shown[name, "spec"] = [SIGNED_SPEC.to_json()]
+        sums = [each for each in documents if each.body.kind == "partial_sum"]
+        self.shown["aggregator", "partial-sums"] = [each.to_json() for each in sums]
+        self.shown["aggregator", "result"] = [
+            each.to_json() for each in documents if each.body.kind == "result"
+        ]
+
+    async def ask(self, party: ServiceParty, path: str) -> list[Any]:
+        assert path.startswith(f"/v1/rounds/{SPEC.digest}/")
+        return self.shown.get((party.name, path.rpartition("/")[2]), [])
+
+
+@pytest.fixture
+def parties(monkeypatch: pytest.MonkeyPatch) -> Parties:
+    made = Parties(published([examples.held(range(12)), MIXED, examples.held(range(12))]))
+    book = SimpleNamespace(current=CONSORTIUM, get=lambda digest: CONSORTIUM)
+    monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
+    monkeypatch.setattr(command, "_ask", made.ask)
+    return made
+
+
+def run(*arguments: str, round_id: str = SPEC.digest) -> Result:
+    who = ("--party", "p", "--consortium", "c")
+    return CliRunner().invoke(app, ["round", "account", round_id, *who, *arguments])
+
+
+def test_it_counts_by_reason_and_names_no_client(parties: Parties) -> None:
+    shown = run()
+    assert shown.exit_code == 0, shown.output
+    words = [" ".join(line.replace("│", " ").split()) for line in shown.stdout.splitlines()]
+    assert "The round is published." in words
+    assert "10 in the cohort" in words
+    assert "1 left out: no share at compute-1" in words
+    assert "1 left out: its shares are of different answers" in words
+    assert "Misconduct" not in shown.stdout
+    assert json.loads(run("--json").stdout)["clients"] == {}
+
+
+def test_it_says_whose_partial_sums_the_result_rests_on(parties: Parties) -> None:
+    assert "rests on the partial sums of compute-0, compute-1, compute-2.\n" in run().stdout
+    assert json.loads(run("--json").stdout)["partial_sums"]["not_used"] == []
+    [result] = parties.shown["aggregator", "result"]
+    body = decode(canonical_json(result), Outcome).body
+    fewer = body.model_copy(update={"partial_sums": body.partial_sums[:2]})
+    signed = sign(fewer, "aggregator", signing_key("aggregator"))
+    parties.shown["aggregator", "result"] = [signed.to_json()]
+    shown = run().stdout
+    assert "rests on the partial sums of compute-0, compute-1; none of compute-2.\n" in shown
+    parties.shown["aggregator", "result"] = [signed.to_json() | {"signature": "00" * 64}]
+    assert "rests on" not in run().stdout
+
+
+def test_an_abandoned_round_is_shown_with_who_was_silent(parties: Parties) -> None:
+    reason = AbandonmentReason(code="holdings_missing", detail="no holdings from compute-1")
+    body = Abandonment(manifest=SPEC.manifest, round=SPEC.digest, party="compute-0", reason=reason)
+    signed = sign(body, "compute-0", signing_key("compute-0"))
+    parties.shown["compute-0", "documents"].append(signed.to_json())
+    said = "compute-0 gave up: holdings_missing (no holdings from compute-1)."
+    assert said in run().stdout.splitlines()
+
+
+@pytest.mark.parametrize("round_id", ["abc", "../result", "AB" * 32])
+def test_what_is_no_rounds_id_is_said_to_be_none(parties: Parties, round_id: str) -> None:
+    shown = run(round_id=round_id)
+    assert shown.exit_code == 1
+    assert "64 hexadecimal digits" in shown.stderr
+
+
+def test_it_lists_clients_when_it_is_asked_to(parties: Parties) -> None:
+    value = json.loads(run("--json", "--clients").stdout)
+    assert value["clients"]["0"] == "left out: no share at compute-1"
+    assert value["clients"]["3"] == "left out: its shares are of different answers"
+    assert value["clients"]["7"] == "in the cohort"
+    assert set(map(int, value["clients"])) == set(BitMap(range(12)))
+    assert "left out: its shares are of different answers" in run("--clients").stdout
+
+
+def test_it_prints_the_misconduct_that_it_finds(parties: Parties) -> None:
+    parties.shown["compute-2", "documents"].append(vote("compute-1", range(10)).to_json())
+    assert "Misconduct of compute-1: it signed two documents" in run().stdout
+
+
+def test_what_does_not_verify_is_counted_and_what_is_no_document_is_passed_over(
+    parties: Parties,
+) -> None:
+    forged = holdings("compute-0", MIXED).to_json() | {"signature": "00" * 64}
+    parties.shown["compute-2", "documents"] += [forged, {"nonsense": 1}]
+    shown = run()
+    assert "1 documents do not verify" in shown.stdout
+    assert "compute-2 shows a document that is none" in shown.stderr
+
+
+def test_a_round_that_nobody_knows_is_refused(parties: Parties) -> None:
+    for name in NODES:
+        parties.shown[name, "spec"] = [DOCUMENTS["posterior_report"].to_json()]
+    shown = run()
+    assert shown.exit_code == 3
+    assert "no Compute node" in shown.stderr

@@ -1,0 +1,53 @@
+"""A peer's clock that is off is told to the operator, once, and believed by nobody."""
+
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from shoal_compute.clock_watch import ClockWatch
+from shoal_compute.metrics import Metrics
+from tests.compute.federation import Federation
+from tests.protocol.examples import OPENED_AT
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "round_trip", "warned"),
+    [(0, 0, False), (4, 0, False), (-4, 0, False), (6, 0, True), (-6, 0, True), (6, 4, False)],
+)
+def test_the_operator_is_warned_of_more_than_a_few_seconds_and_the_time_under_way(
+    ahead: float, round_trip: float, warned: bool
+) -> None:
+    registry = CollectorRegistry()
+    watch = ClockWatch(Metrics(registry))
+    received_at = OPENED_AT + round_trip * SECOND
+    shown = OPENED_AT + (ahead + round_trip / 2) * SECOND
+    with capture_logs() as logs:
+        for _ in range(3):  # once is enough
+            watch.note("compute-1", shown, OPENED_AT, received_at)
+    assert [each["party"] for each in logs] == ["compute-1"] * warned
+    labels = {"peer": "compute-1"}
+    assert registry.get_sample_value("shoal_compute_peer_clock_offset_seconds", labels) == ahead
+
+
+def test_a_clock_that_goes_wrong_again_is_told_again() -> None:
+    watch = ClockWatch(Metrics(CollectorRegistry()))
+    with capture_logs() as logs:
+        for ahead in (60, 60, 0, 60):
+            watch.note("compute-1", OPENED_AT + ahead * SECOND, OPENED_AT, OPENED_AT)
+    assert len(logs) == 2
+
+
+async def test_clocks_that_are_minutes_apart_lose_no_round(federation: Federation) -> None:
+    spec = federation.spec(deadline=OPENED_AT + 600 * SECOND, give_up_at=OPENED_AT + 900 * SECOND)
+    await federation.announce(spec)
+    await federation.upload_all(spec, range(11))
+    federation.skew = {0: 200 * SECOND, 1: -200 * SECOND}
+    federation.clock.move(620)  # node 1 thinks that there are minutes to go
+    await federation.step(times=3)
+    assert await federation.phases(spec) == ["published"] * 3
+    metrics = (await federation.request(0, "GET", "/metrics")).text
+    assert 'peer_clock_offset_seconds{peer="compute-1"} -400.0' in metrics

@@ -1,0 +1,81 @@
+"""A node tells a sender which of its envelopes it has, and tells nobody else anything."""
+
+import pytest
+
+from shoal_protocol.documents import Signed
+from shoal_protocol.envelope import envelope_digest
+from shoal_protocol.held import ENTRY_BYTES, MOST_ENTRIES, decode_answer, encode_query
+from shoal_protocol.rounds import RoundSpec
+from tests.compute.federation import Federation, envelopes
+
+CLIENTS = range(6)
+
+
+@pytest.fixture
+async def spec(federation: Federation) -> Signed[RoundSpec]:
+    announced = federation.spec()
+    await federation.announce(announced)
+    return announced
+
+
+def digests(spec: Signed[RoundSpec], node: int) -> list[tuple[int, bytes]]:
+    return [(client, envelope_digest(envelopes(spec.body, client)[node])) for client in CLIENTS]
+
+
+async def held(
+    federation: Federation, spec: Signed[RoundSpec], asked: list[tuple[int, bytes]], node: int = 0
+) -> list[bool]:
+    path = f"/v1/rounds/{spec.digest}/shares/held"
+    reply = await federation.request(node, "POST", path, encode_query(asked))
+    assert reply.status_code == 200, reply.text
+    return decode_answer(reply.json()["held"], len(asked))
+
+
+async def test_each_envelope_is_held_once_it_was_acknowledged_whatever_comes_then(
+    federation: Federation, spec: Signed[RoundSpec]
+) -> None:
+    asked = digests(spec, 0)
+    assert await held(federation, spec, asked) == [False] * 6
+    await federation.upload_all(spec, (1, 4))
+    expected = [client in (1, 4) for client in CLIENTS]
+    assert await held(federation, spec, asked) == expected
+    assert await held(federation, spec, asked[::-1] + asked[:2]) == expected[::-1] + expected[:2]
+    federation.crash(0)
+    assert await held(federation, spec, asked) == expected
+    federation.clock.move(61)
+    await federation.step()
+    assert await held(federation, spec, asked) == expected
+
+
+async def test_who_does_not_know_an_envelope_learns_nothing_of_its_sender(
+    federation: Federation, spec: Signed[RoundSpec]
+) -> None:
+    await federation.upload_all(spec)
+    guesses = [(client, envelope_digest(b"a guess")) for client in CLIENTS]
+    assert await held(federation, spec, guesses) == [False] * 6
+    strangers = [(2**32 - 1, digests(spec, 0)[0][1])]
+    assert await held(federation, spec, strangers) == [False]
+    assert await held(federation, spec, digests(spec, 1)) == [False] * 6  # another node's
+    assert await held(federation, spec, []) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (bytes(ENTRY_BYTES - 1), 400, "malformed-query"),
+        (bytes(MOST_ENTRIES * ENTRY_BYTES + 1), 413, "body-too-large"),
+    ],
+)
+async def test_what_is_no_query_is_refused(
+    federation: Federation, spec: Signed[RoundSpec], body: bytes, status: int, code: str
+) -> None:
+    reply = await federation.request(0, "POST", f"/v1/rounds/{spec.digest}/shares/held", body)
+    assert reply.status_code == status
+    assert reply.json()["type"] == f"urn:shoal:problem:{code}"
+
+
+async def test_a_round_that_a_node_does_not_know_is_a_problem(federation: Federation) -> None:
+    for round_id in ("0" * 64, "no-round"):
+        reply = await federation.request(0, "POST", f"/v1/rounds/{round_id}/shares/held", b"")
+        assert reply.status_code == 404
+        assert reply.json()["type"] == "urn:shoal:problem:unknown-round"

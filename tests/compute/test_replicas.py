@@ -1,0 +1,386 @@
+"""One node as several replicas over one PostgreSQL: whatever they do at once, it is one node."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from pyroaring import BitMap
+from sqlalchemy import create_engine, text
+
+from shoal_compute import store
+from shoal_compute.assembly import Service, assemble
+from shoal_compute.gossip import Message
+from shoal_compute.leading import Leadership
+from shoal_compute.schema import VERSION, metadata
+from shoal_compute.shares import AcceptedShare, Outcome, add_shares
+from shoal_compute.store import LostRace
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_protocol.attestations import Held, Holdings
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.manifest_bundle import bundle
+from shoal_protocol.privacy import gaussian_mu
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import Share, ShareKind
+from tests.compute.federation import (
+    POPULATION,
+    Federation,
+    envelopes,
+    expected,
+    holdings,
+    party,
+)
+from tests.databases import postgresql, postgresql_url
+from tests.hosting.test_manifest_book import next_version
+from tests.protocol import examples
+from tests.protocol.examples import signing_key
+
+__all__ = ["postgresql", "postgresql_url"]
+
+CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
+
+
+class Replicas(Federation):
+    """A federation whose node 0 is several replicas; `services[0]` is the first of them."""
+
+    def __init__(self, directory: Path, database_url: str, count: int = 2) -> None:
+        self.database_url = database_url
+        self.replicas: list[Service] = []
+        super().__init__(directory)
+        for _ in range(1, count):
+            self.add_replica()
+
+    def _assemble(self, node: int) -> Service:
+        if node:
+            return super()._assemble(node)
+        return self.add_replica()
+
+    def add_replica(self) -> Service:
+        number = len(self.replicas)
+        directory = self.directory / f"replica-{number}"
+        directory.mkdir()
+        service = assemble(
+            party=party(0),
+            book=ManifestBook(self.consortium, directory),
+            data_directory=directory,
+            database_url=self.database_url,
+            clock=self.clock,
+            transport=self.wire,
+        )
+        self.replicas.append(service)
+        self.wire.apps["compute-0.example"] = self.replicas[0].app
+        return service
+
+    def drop(self, replica: int) -> None:
+        """Kill a replica: it takes no further step and lets go of nothing."""
+        self.discarded.append(self.replicas.pop(replica))
+        self.services[0] = self.replicas[0]
+        self.wire.apps["compute-0.example"] = self.replicas[0].app
+
+    async def at(
+        self, replica: int, method: str, path: str, content: bytes = b""
+    ) -> httpx.Response:
+        transport = httpx.ASGITransport(self.replicas[replica].app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://node") as client:
+            return await client.request(method, path, content=content)
+
+    async def announce_at(self, replica: int, spec: Signed[RoundSpec]) -> int:
+        return (await self.at(replica, "POST", "/v1/rounds", spec.encode())).status_code
+
+    async def upload_at(self, replica: int, spec: Signed[RoundSpec], client: int) -> int:
+        path = f"/v1/rounds/{spec.digest}/shares"
+        return (await self.at(replica, "POST", path, envelopes(spec.body, client)[0])).status_code
+
+    async def step_all(self, times: int = 1) -> None:
+        """Let all nodes step, and the replicas of node 0 at the same time."""
+        for _ in range(times):
+            await asyncio.gather(*(replica.step() for replica in self.replicas))
+            await self.step([1, 2])
+
+    async def phase_at(self, replica: int, spec: Signed[RoundSpec]) -> str:
+        return str((await self.at(replica, "GET", f"/v1/rounds/{spec.digest}")).json()["phase"])
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        engine = create_engine(self.database_url)
+        with engine.begin() as db:
+            done = db.execute(text(statement))
+            rows = [tuple(row) for row in done] if done.returns_rows else []
+        engine.dispose()
+        return rows
+
+    async def close(self) -> None:
+        for service in {*self.replicas, *self.services[1:], *self.discarded}:
+            await service.close()
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Replicas]:
+    made = Replicas(tmp_path, postgresql_url)
+    await made.replicas[0].step()  # so that the first of them leads
+    yield made
+    await made.close()
+
+
+async def test_replicas_that_announce_at_once_cannot_together_exceed_a_clients_cap(
+    replicas: Replicas,
+) -> None:
+    specs = [replicas.spec(number=number, mu=CAP * 0.9) for number in range(10)]
+    statuses = await asyncio.gather(
+        *(replicas.announce_at(number % 2, spec) for number, spec in enumerate(specs))
+    )
+    assert sorted(statuses) == [201] + [403] * 9
+
+
+async def test_rounds_at_all_replicas_together_may_cost_the_cap_and_no_more(
+    replicas: Replicas,
+) -> None:
+    specs = [replicas.spec(number=number, mu=CAP / 2) for number in range(12)]
+    statuses = await asyncio.gather(
+        *(replicas.announce_at(number % 2, spec) for number, spec in enumerate(specs))
+    )
+    assert sorted(statuses) == [201] * 4 + [403] * 8
+
+
+async def test_a_round_that_is_announced_to_both_replicas_is_one_round(
+    replicas: Replicas,
+) -> None:
+    spec = replicas.spec()
+    statuses = await asyncio.gather(*(replicas.announce_at(number, spec) for number in (0, 1)))
+    assert sorted(statuses) == [200, 201]
+
+
+async def test_uploads_that_are_spread_over_replicas_make_one_sum(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec)
+    await replicas.upload_all(spec, nodes=[1, 2])
+    for client in POPULATION:
+        assert await replicas.upload_at(client % 2, spec, client) == 201
+        assert await replicas.upload_at((client + 1) % 2, spec, client) == 200
+    await replicas.step_all(times=4)
+    assert await replicas.phases(spec) == ["published"] * 3
+    assert np.array_equal(replicas.result(spec), expected(spec.body, POPULATION))
+    assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["published"] * 2
+
+
+async def test_a_round_freezes_early_though_no_replica_got_all_shares(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    assert await replicas.announce_at(1, spec) == 201
+    for client in POPULATION:
+        assert await replicas.upload_at(client % 2, spec, client) == 201
+    await replicas.step_all(times=2)
+    assert [await replicas.phase_at(replica, spec) for replica in (0, 1)] == ["frozen"] * 2
+
+
+async def test_every_replica_tells_how_many_shares_all_of_them_hold(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec)
+    for client in range(7):
+        await replicas.upload_at(client % 2, spec, client)
+    await replicas.step_all()
+    for replica in (0, 1):
+        state = (await replicas.at(replica, "GET", f"/v1/rounds/{spec.digest}")).json()
+        assert state["held"] == 7
+
+
+async def test_two_replicas_that_both_lead_do_no_harm(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lead(leadership: Leadership) -> None:
+        leadership.leads = True
+
+    monkeypatch.setattr(Leadership, "renew", lead)
+    for number in range(6):
+        spec = replicas.spec(number=number, mu=CAP / 4)
+        await replicas.announce(spec)
+        await replicas.upload_all(spec, nodes=[1, 2])
+        for client in range(11):
+            await replicas.upload_at(client % 2, spec, client)
+        replicas.clock.move(60)
+        await replicas.step_all(times=6)
+        assert await replicas.phases(spec) == ["published"] * 3
+        assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
+    own = "SELECT kind, count(*) FROM documents WHERE signer = 'compute-0' GROUP BY kind"
+    assert dict(replicas.sql(own)) == {"holdings": 6, "vote": 6, "partial_sum": 6}
+
+
+async def test_another_replica_goes_on_when_the_one_that_led_is_gone(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec)
+    await replicas.step_all()
+    await replicas.upload_all(spec, range(11), nodes=[1, 2])
+    for client in range(11):
+        await replicas.upload_at(0, spec, client)
+    replicas.drop(0)
+    replicas.clock.move(60)
+    await replicas.step_all()
+    assert await replicas.phase_at(0, spec) == "collecting"  # the lease has yet to run out
+    replicas.sql("UPDATE lease SET until = 0")
+    await replicas.step_all(times=4)
+    assert await replicas.phases(spec) == ["published"] * 3
+    assert np.array_equal(replicas.result(spec), expected(spec.body, range(11)))
+
+
+async def test_a_replica_that_stops_lets_another_lead_at_once(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec)
+    await replicas.step_all()
+    await replicas.replicas[0].close()
+    replicas.drop(0)
+    replicas.clock.move(60)
+    await replicas.step_all()
+    assert await replicas.phase_at(0, spec) == "frozen"
+
+
+async def test_what_peers_tell_one_replica_the_others_act_on(replicas: Replicas) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec, [0])
+    await replicas.step_all()
+    for client in range(11):
+        await replicas.upload_at(client % 2, spec, client)
+    told = [holdings(spec.body, f"compute-{peer}", range(11)) for peer in (1, 2)]
+    message = Message(tuple(told), {}, frozenset(), replicas.clock())
+    await replicas.at(1, "POST", "/v1/gossip", message.encode())
+    replicas.clock.move(60)
+    await replicas.replicas[0].step()
+    own = [each for each in await replicas.documents(0, spec) if each.signer == "compute-0"]
+    assert [each.body.kind for each in own] == ["holdings", "vote"]
+
+
+async def test_a_manifest_that_one_replica_accepted_is_soon_in_force_at_all(
+    replicas: Replicas,
+) -> None:
+    second = next_version(replicas.consortium, 3)
+    assert (await replicas.at(1, "PUT", "/v1/manifest", bundle(second))).status_code == 200
+    shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
+    assert shown["manifest"]["body"]["sequence"] == 1
+    await replicas.replicas[0].step()
+    shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
+    assert shown["manifest"]["body"]["sequence"] == 2
+
+
+async def test_a_round_of_a_new_manifest_is_taken_by_a_replica_that_was_not_handed_it(
+    replicas: Replicas,
+) -> None:
+    second = next_version(replicas.consortium, 11)
+    assert (await replicas.at(1, "PUT", "/v1/manifest", bundle(second))).status_code == 200
+    spec = replicas.spec(manifest=second, population=BitMap(range(11)))
+    assert await replicas.announce_at(0, spec) == 201
+
+
+async def test_a_replica_that_starts_anew_knows_the_manifests_and_the_rounds_of_the_others(
+    replicas: Replicas,
+) -> None:
+    second = next_version(replicas.consortium, 11)
+    assert (await replicas.at(0, "PUT", "/v1/manifest", bundle(second))).status_code == 200
+    spec = replicas.spec(manifest=second, population=BitMap(range(11)))
+    assert await replicas.announce_at(0, spec) == 201
+    replicas.add_replica()
+    assert await replicas.phase_at(2, spec) == "announced"
+    assert await replicas.upload_at(2, spec, 5) == 201
+
+
+async def test_a_manifest_on_file_that_the_authority_did_not_sign_is_not_adopted(
+    replicas: Replicas, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = next_version(replicas.consortium, 3)
+    assert (await replicas.at(1, "PUT", "/v1/manifest", bundle(second))).status_code == 200
+    replicas.sql("UPDATE manifests SET roster = roster || roster WHERE sequence = 2")
+    for _ in range(3):
+        await replicas.replicas[0].step()
+    shown = (await replicas.at(0, "GET", "/v1/manifest")).json()
+    assert shown["manifest"]["body"]["sequence"] == 1
+    assert capsys.readouterr().out.count("does not follow ours") == 1
+
+
+async def test_a_database_that_is_away_is_waited_for(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replicas.spec()
+    await replicas.announce(spec, [0])
+    replicas.clock.move(60)
+    with monkeypatch.context() as fault:
+        fault.setattr(StorageThread, "run", unavailable)
+        await replicas.step_all()
+    await replicas.step_all()
+    assert await replicas.phase_at(0, spec) == "frozen"
+
+
+async def unavailable(*_: object) -> None:
+    raise StorageUnavailable
+
+
+def test_replicas_that_start_at_once_over_an_empty_database_all_start(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    def start() -> None:
+        engine = open_engine(postgresql_url)
+        check_schema(engine, metadata, VERSION)
+        engine.dispose()
+
+    with ThreadPoolExecutor(6) as threads:
+        for started in [threads.submit(start) for _ in range(6)]:
+            started.result()
+
+
+def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
+    postgresql_url: str,
+) -> None:
+    engine = open_engine(postgresql_url)
+    check_schema(engine, metadata, VERSION)
+    specs = [
+        sign(examples.spec(number=number), "trainer", signing_key("trainer")) for number in (0, 1)
+    ]
+    clients = range(250)
+    with engine.begin() as db:
+        for spec in specs:
+            store.add_round(db, spec)
+
+    def share(spec: Signed[RoundSpec], client: int) -> AcceptedShare:
+        content = Share(ShareKind.SEED, bytes(32))
+        return AcceptedShare(spec.digest, client, bytes(8), bytes(32), bytes(64), content)
+
+    def upload(replica: int) -> set[tuple[str, int]]:
+        """Store every share, in another order than the other replicas; return those stored."""
+        storage, stored = StorageThread(open_engine(postgresql_url)), set()
+        offered = [share(spec, client) for spec in specs for client in clients]
+        random.Random(replica).shuffle(offered)
+        for start in range(0, len(offered), 25):
+            batch = offered[start : start + 25]
+            outcomes = storage.run_here(add_shares, batch)
+            for each, outcome in zip(batch, outcomes, strict=True):
+                if outcome in (Outcome.STORED, Outcome.STORED_BEFORE):
+                    stored.add((each.round_id, each.client))
+        storage._engine.dispose()
+        return stored
+
+    def freeze() -> BitMap:
+        def attest(held: Held) -> Signed[Holdings]:
+            names = {"manifest": specs[0].body.manifest, "round_id": specs[0].digest}
+            body = Holdings.attest(held, BitMap(clients), node="compute-0", **names)
+            return sign(body, "compute-0", signing_key("compute-0"))
+
+        storage = StorageThread(open_engine(postgresql_url))
+        while True:
+            phase = storage.run_here(store.get_round, specs[0].digest).phase
+            try:
+                return storage.run_here(store.freeze, specs[0].digest, phase, attest)[0]
+            except LostRace:
+                continue
+            finally:
+                storage._engine.dispose()
+
+    with ThreadPoolExecutor(5) as threads:
+        uploads = [threads.submit(upload, replica) for replica in range(4)]
+        held = threads.submit(freeze).result()
+        acknowledged = set().union(*(each.result() for each in uploads))
+    assert {client for round_id, client in acknowledged if round_id == specs[0].digest} == set(held)
+    assert {client for round_id, client in acknowledged if round_id == specs[1].digest} == {
+        *clients
+    }
+    engine.dispose()

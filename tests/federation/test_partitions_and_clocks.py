@@ -1,0 +1,326 @@
+"""Partitions, clocks that differ, peers that hang or drip, and nodes that are away for hours.
+
+Rounds last minutes here, as real ones do. The rule of thumb that these schedules show: what is over
+before `give_up_at` delays a round, and what a round cannot do without until then ends it with
+nothing released. Two clocks may differ by less than the grace period.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import permutations
+
+import pytest
+
+from tests.simulated.audit import audit
+from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
+from tests.simulated.wire import Fault, Rule
+from tests.simulation import Federation
+
+CLIENTS = sum(SITES.values())
+LATE_SITE = "clinic-c"  # it has as many clients as may be missing
+NODES = ("compute-0", "compute-1", "compute-2")
+MINUTE, HOUR, TICK = 60.0, 3600.0, 20.0
+LONG_TICK = 15 * MINUTE
+TIMES = {"join_seconds": 10 * MINUTE, "round_seconds": 10 * MINUTE, "grace_seconds": 10 * MINUTE}
+LONG = {"join_seconds": 10 * MINUTE, "round_seconds": HOUR, "grace_seconds": 8 * HOUR}
+
+
+async def pass_time(federation: Federation, seconds: float, *, tick: float = TICK) -> None:
+    end = federation.clock.now.timestamp() + seconds
+    while federation.clock.now.timestamp() < end:
+        await federation.step()
+        federation.clock.move(tick)
+
+
+async def released(federation: Federation, job: str, **limits: float) -> int:
+    """Finish a job that must succeed; return the size of its one round's cohort."""
+    state = await federation.finish(job, **({"seconds": HOUR, "tick": TICK} | limits))
+    assert state["phase"] == "finished", state
+    (result,) = (await audit(federation)).values()
+    assert result is not None
+    return int(result["cohort_size"])
+
+
+async def reason_of(federation: Federation, job: str, **limits: float) -> str:
+    """Finish a job that must fail with nothing released; return why."""
+    state = await federation.finish(job, **({"seconds": 2 * HOUR, "tick": TICK} | limits))
+    assert state["phase"] == "failed", state
+    assert list((await audit(federation)).values()) == [None]
+    return str(state["reason"])
+
+
+def befallen(federation: Federation, fault: Fault) -> int:
+    return sum(message.fault is fault for message in federation.wire.log)
+
+
+# Partitions
+
+
+@pytest.mark.parametrize(("sender", "receiver"), list(permutations(NODES, 2)))
+async def test_a_cut_in_one_direction_between_two_nodes_for_minutes_changes_nothing(
+    federation: Federation, sender: str, receiver: str
+) -> None:
+    job, _ = await federation.collecting(**TIMES)
+    federation.absent.add(LATE_SITE)  # so that holdings are exchanged at the deadline only
+    await federation.crash(LATE_SITE)
+    await pass_time(federation, 8 * MINUTE)
+    cut = federation.wire.cut(sender, receiver)
+    await pass_time(federation, 5 * MINUTE)
+    assert befallen(federation, Fault.LOST)
+    federation.wire.rules.remove(cut)
+
+    assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
+
+
+@pytest.mark.parametrize("alone", NODES)
+async def test_a_node_cut_off_from_all_others_around_the_deadline_delays_the_round(
+    federation: Federation, alone: str
+) -> None:
+    job, _ = await federation.collecting(**TIMES)
+    federation.absent.add(LATE_SITE)
+    await federation.crash(LATE_SITE)
+    await pass_time(federation, 9 * MINUTE)
+    others = [name for name in federation.services if name != alone]
+    cuts = [
+        federation.wire.cut(*pair) for other in others for pair in ((alone, other), (other, alone))
+    ]
+    await pass_time(federation, 5 * MINUTE)
+    assert not await federation.is_over(job)
+    for cut in cuts:
+        federation.wire.rules.remove(cut)
+
+    assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
+
+
+@pytest.mark.parametrize("node", NODES)
+async def test_a_site_that_cannot_reach_one_node_for_minutes_is_in_the_cohort_all_the_same(
+    federation: Federation, node: str
+) -> None:
+    cut = federation.wire.cut("clinic-a", node)
+    job, _ = await federation.collecting(**TIMES)
+    await pass_time(federation, 6 * MINUTE)
+    assert befallen(federation, Fault.LOST)
+    federation.wire.rules.remove(cut)
+
+    assert await released(federation, job) == CLIENTS
+
+
+@pytest.mark.parametrize("answers", [Fault.LOST, Fault.ANSWER_LOST], ids=lambda fault: fault.name)
+async def test_a_trainer_that_reaches_nobody_for_minutes_or_hears_no_answer_delays_a_job(
+    federation: Federation, answers: Fault
+) -> None:
+    job = await federation.submit(**TIMES)
+    rule = Rule(answers, "trainer")
+    federation.wire.rules.append(rule)
+    await pass_time(federation, 5 * MINUTE)
+    federation.wire.rules.remove(rule)
+    await federation.until(lambda: federation.is_collecting(job), seconds=HOUR)
+    federation.wire.rules.append(rule)
+    await pass_time(federation, 15 * MINUTE)
+    assert befallen(federation, answers)
+    federation.wire.rules.remove(rule)
+
+    assert await released(federation, job) == CLIENTS
+
+
+# Clocks
+
+THREE_MINUTES = 3 * MINUTE
+SKEWS: dict[str, dict[str, float]] = {
+    "one node fast": {"compute-1": THREE_MINUTES},
+    "one node slow": {"compute-1": -THREE_MINUTES},
+    "nodes apart": {"compute-0": THREE_MINUTES, "compute-2": -THREE_MINUTES},
+    "aggregator fast": {"aggregator": THREE_MINUTES},
+    "aggregator slow": {"aggregator": -THREE_MINUTES},
+    "trainer fast": {"trainer": THREE_MINUTES},
+    "trainer slow": {"trainer": -THREE_MINUTES},
+    "clients apart": {"clinic-a": THREE_MINUTES, "clinic-b": -THREE_MINUTES},
+    "all apart": {
+        "compute-0": THREE_MINUTES,
+        "compute-1": -THREE_MINUTES,
+        "aggregator": THREE_MINUTES,
+        "trainer": -THREE_MINUTES,
+        "clinic-a": -THREE_MINUTES,
+        "clinic-b": THREE_MINUTES,
+    },
+}
+
+
+@pytest.mark.parametrize("skews", SKEWS.values(), ids=SKEWS)
+async def test_clocks_that_are_three_minutes_off_change_nothing(
+    federation: Federation, skews: dict[str, float]
+) -> None:
+    federation.clock.skew_seconds = dict(skews)
+    job, _ = await federation.collecting(**TIMES)
+    federation.absent.add(LATE_SITE)  # so that each node freezes by its clock
+    await federation.crash(LATE_SITE)
+
+    assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
+
+
+async def test_a_clock_that_is_fast_by_more_than_the_grace_ends_rounds_with_nothing_released(
+    federation: Federation,
+) -> None:
+    """The limit: a node whose time to give up comes before the others' deadline."""
+    job, _ = await federation.collecting(**TIMES)
+    federation.absent.add(LATE_SITE)
+    await federation.crash(LATE_SITE)
+    federation.clock.skew_seconds = {"compute-1": 11 * MINUTE}
+
+    assert "holdings_missing" in await reason_of(federation, job)
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["just after", "just before"])
+async def test_an_upload_at_the_deadline_counts_everywhere_or_nowhere(
+    federation: Federation, early: bool
+) -> None:
+    """It reaches one node before its deadline and another after, by clocks that differ."""
+    cuts = [federation.wire.cut(LATE_SITE, node) for node in NODES]
+    job, _ = await federation.collecting(**TIMES)
+    await federation.step()
+    for cut in cuts:
+        federation.wire.rules.remove(cut)
+    uploads = {m.receiver: m for m in federation.wire.log if m.fault is Fault.LOST}
+    offset = -1.0 if early else 1.0
+    skews = {"compute-0": -2.0, "compute-1": 0.0, "compute-2": 0.0 if early else -2.0}
+    federation.clock.skew_seconds = skews
+    deadline = datetime.fromisoformat((await federation.state(job))["rounds"][0]["deadline"])
+    federation.clock.now = deadline + timedelta(seconds=offset)  # nobody has noticed yet
+    statuses = {}
+    for node in NODES:
+        sent = uploads[node]
+        answer = await federation.ask(node, sent.path, method="POST", content=sent.body)
+        statuses[node] = {outcome["status"] for outcome in answer.json()["outcomes"]}
+
+    assert statuses == {
+        "compute-0": {201},
+        "compute-1": {201} if early else {410},
+        "compute-2": {201},
+    }
+    assert await released(federation, job) == CLIENTS - (not early) * SITES[LATE_SITE]
+
+
+# Peers that hang, are slow or drip
+
+STRETCHED = {
+    "hangs and never answers": Rule(Fault.HANGS),
+    "hangs and answers minutes later": Rule(Fault.HANGS, seconds=3 * MINUTE),
+    "acts and answers a minute later": Rule(Fault.SLOW, seconds=MINUTE),
+    "drips": Rule(Fault.DRIPS, seconds=8.0),
+}
+
+
+@pytest.mark.parametrize("rule", STRETCHED.values(), ids=STRETCHED)
+@pytest.mark.parametrize("service", ["compute-1", "aggregator", "trainer"])
+async def test_a_service_that_does_not_answer_in_time_around_the_deadline_delays_a_job(
+    federation: Federation, service: str, rule: Rule
+) -> None:
+    job, _ = await federation.collecting(**TIMES)
+    await federation.step(["clinic-a", "clinic-b"])
+    federation.absent.add(LATE_SITE)
+    await federation.crash(LATE_SITE)
+    federation.wire.rules.append(replace(rule, receiver=service))
+    await pass_time(federation, 13 * MINUTE)
+    assert befallen(federation, rule.fault)
+    federation.wire.rules.clear()
+
+    assert await released(federation, job) == CLIENTS - SITES[LATE_SITE]
+
+
+@pytest.mark.parametrize("rule", STRETCHED.values(), ids=STRETCHED)
+async def test_while_a_node_does_not_answer_in_time_the_others_get_all_shares(
+    federation: Federation, rule: Rule
+) -> None:
+    job, round_id = await federation.collecting(**TIMES)
+    federation.wire.rules.append(replace(rule, receiver="compute-1"))
+    await pass_time(federation, 3 * MINUTE)
+    for node in ("compute-0", "compute-2"):
+        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
+        assert seen["held"] == CLIENTS
+    federation.wire.rules.clear()
+
+    assert await released(federation, job) == CLIENTS
+
+
+async def test_a_node_that_drips_in_one_round_keeps_no_site_from_the_next(
+    federation: Federation,
+) -> None:
+    job, _ = await federation.collecting(task=TASK_WITH_PROJECTION, **TIMES)
+    drip = Rule(Fault.DRIPS, "clinic-a", "compute-1", seconds=15.0)
+    federation.wire.rules.append(drip)
+    await pass_time(federation, MINUTE)
+    assert befallen(federation, Fault.DRIPS)
+    federation.wire.rules.remove(drip)
+    state = await federation.finish(job, seconds=2 * HOUR, tick=TICK)
+
+    assert state["phase"] == "finished", state
+    results = await audit(federation)
+    assert [result and result["cohort_size"] for result in results.values()] == [CLIENTS] * 2
+
+
+# Away for hours
+
+
+@pytest.mark.parametrize("name", [*NODES, "aggregator", "trainer"])
+async def test_a_service_that_is_away_for_hours_and_back_in_time_delays_a_job(
+    federation: Federation, name: str
+) -> None:
+    job, _ = await federation.collecting(**LONG)
+    await federation.step()
+    await federation.crash(name)
+    federation.absent.add(name)
+    await pass_time(federation, 6 * HOUR, tick=LONG_TICK)
+    federation.absent.clear()
+
+    assert await released(federation, job, seconds=10 * HOUR, tick=LONG_TICK) == CLIENTS
+
+
+@pytest.mark.parametrize("name", NODES)
+async def test_a_node_that_comes_back_when_all_have_given_up_finds_nothing_released(
+    federation: Federation, name: str
+) -> None:
+    job, round_id = await federation.collecting(**LONG)
+    await federation.crash(name)
+    federation.absent.add(name)
+    await pass_time(federation, 10 * HOUR, tick=LONG_TICK)
+    federation.absent.clear()
+    reason = await reason_of(federation, job, seconds=40 * HOUR, tick=LONG_TICK)
+
+    assert "abandoned" in reason
+    for node in federation.nodes:
+        seen = (await federation.ask(node, f"/v1/rounds/{round_id}")).json()
+        assert seen["phase"] == "abandoned"
+
+
+async def test_a_trainer_that_comes_back_days_later_reports_what_was_released_meanwhile(
+    federation: Federation,
+) -> None:
+    job, round_id = await federation.collecting(**LONG)
+    await federation.step()
+    await federation.crash("trainer")
+    federation.absent.add("trainer")
+    await pass_time(federation, HOUR, tick=MINUTE)
+    federation.clock.move(72 * HOUR)
+    assert await federation.result(round_id) is not None
+    federation.absent.clear()
+
+    assert await released(federation, job) == CLIENTS
+
+
+# Whole jobs in bad weather
+
+
+@pytest.mark.parametrize("chance", [0.2, 0.35, 0.5])
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_job_ends_well_though_so_many_messages_are_lost_repeated_and_reordered(
+    federation: Federation, chance: float, seed: int
+) -> None:
+    faults = (Fault.LOST, Fault.ANSWER_LOST, Fault.DUPLICATED, Fault.LATE)
+    job = await federation.submit(**TIMES)
+    federation.wire.rules += [
+        Rule(fault, chance=chance / 2, seed=4 * seed + number, after=3 + number)
+        for number, fault in enumerate(faults)
+    ]
+    assert await released(federation, job) == CLIENTS
+    disturbed = sum(befallen(federation, fault) for fault in faults)
+    assert disturbed > chance * len(federation.wire.log) / 2

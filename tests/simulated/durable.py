@@ -1,0 +1,192 @@
+"""Every durable step of every party, in order, and deaths just before and just after any of them.
+
+A durable step is a commit that wrote something, or a file that was put in place. Which party takes
+it is told by whose task runs, so nothing in a service knows of this. In a process of its own there
+is one party, and it dies by SIGKILL.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from sqlalchemy.engine.default import DefaultDialect
+
+from shoal_client.state_file import StateFile
+from shoal_hosting import manifest_book
+from shoal_hosting.storage import StorageThread
+from tests.simulated.lives import owner
+
+
+class When(Enum):
+    """On which side of a durable step a party dies."""
+
+    BEFORE = "before"  # and the step is undone
+    AFTER = "after"  # and nobody hears of it
+
+
+@dataclass(frozen=True)
+class Step:
+    """A durable step: the `number`-th of its name that a party took, from 0."""
+
+    party: str
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Death:
+    """A party's death at the `number`-th step of a name, None is any, after the death before."""
+
+    when: When
+    party: str
+    name: str | None = None
+    number: int = 0
+
+
+class Simulated:
+    """The parties of a simulation."""
+
+    def who(self) -> str | None:
+        """Return whose step it is; None for the test itself, which looks at a service."""
+        life = owner()
+        return None if life is None else life.name
+
+    def die(self) -> NoReturn:
+        life = owner()
+        assert life is not None
+        life.kill()
+        raise asyncio.CancelledError
+
+
+class Process:
+    """The one party of a real process."""
+
+    def who(self) -> str | None:
+        return "process"
+
+    def die(self) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("nobody survives that")
+
+
+@dataclass
+class DurableSteps:
+    """Notes what is taken, and carries out a plan of deaths, one after the other."""
+
+    plan: list[Death] = field(default_factory=list)
+    taken: list[Step] = field(default_factory=list)
+    deaths: int = 0
+    parties: Simulated | Process = field(default_factory=Simulated)
+    _passed: int = 0  # steps that the first of the plan let pass
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _transaction: str = "check_schema"
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the parties that are started inside."""
+        with ExitStack() as patches:
+            for each in (self._services(), self._data_holders(), self._files()):
+                patches.enter_context(each)
+            yield
+
+    def _begin(self, name: str) -> When | None:
+        party = self.parties.who()
+        if party is None or not self.plan:
+            return None
+        due = self.plan[0]
+        if due.party != party or due.name not in (None, name):
+            return None
+        if self._passed < due.number:
+            self._passed += 1
+            return None
+        self.plan.pop(0)
+        self.deaths += 1
+        self._passed = 0
+        if due.when is When.BEFORE:
+            self.parties.die()
+        return due.when
+
+    def _end(self, name: str, dies: When | None) -> None:
+        party = self.parties.who()
+        if party is None:
+            return
+        number = self._counts[party, name]
+        self._counts[party, name] += 1
+        self.taken.append(Step(party, name, number))
+        if dies is When.AFTER:
+            self.parties.die()
+
+    @contextmanager
+    def _services(self) -> Iterator[None]:
+        run_here, commit = StorageThread.run_here, DefaultDialect.do_commit
+
+        def named(thread: StorageThread, transaction: Any, *rest: Any, **more: Any) -> Any:
+            outer, self._transaction = self._transaction, _name_of(transaction)
+            try:
+                return run_here(thread, transaction, *rest, **more)
+            finally:
+                self._transaction = outer
+
+        def watched(dialect: DefaultDialect, connection: Any) -> None:
+            total = connection.dbapi_connection.total_changes
+            wrote = total != connection.info.get("total_changes", 0)
+            connection.info["total_changes"] = total
+            dies = self._begin(self._transaction) if wrote else None
+            commit(dialect, connection)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+            if wrote:
+                self._end(self._transaction, dies)
+
+        with (
+            patch.object(StorageThread, "run_here", named),
+            patch.object(DefaultDialect, "do_commit", watched),
+        ):
+            yield
+
+    @contextmanager
+    def _data_holders(self) -> Iterator[None]:
+        transaction = StateFile.transaction
+
+        @contextmanager
+        def watched(file: StateFile) -> Iterator[None]:
+            name = sys._getframe(2).f_code.co_name  # the operation of the state that begins it
+            before, dies = file.database.total_changes, None
+            with transaction(file):
+                yield
+                wrote = file.database.total_changes != before
+                if wrote:
+                    dies = self._begin(name)
+            if wrote:
+                self._end(name, dies)
+
+        with patch.object(StateFile, "transaction", watched):
+            yield
+
+    @contextmanager
+    def _files(self) -> Iterator[None]:
+        write = manifest_book.write_durably
+
+        def watched(path: Path, content: bytes) -> None:
+            name = path.name.partition("-")[2] or path.name  # without the version's number
+            dies = self._begin(name)
+            write(path, content)
+            self._end(name, dies)
+
+        with patch.object(manifest_book, "write_durably", watched):
+            yield
+
+
+def _name_of(transaction: Any) -> str:
+    """Return a transaction's own name, also where it is wrapped with some of its arguments."""
+    while isinstance(transaction, partial):
+        transaction = transaction.func
+    return str(transaction.__name__)

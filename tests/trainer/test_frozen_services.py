@@ -1,0 +1,57 @@
+"""Services that take requests and do not answer: they hold up nobody but who needs them."""
+
+import asyncio
+
+import pytest
+
+from shoal_trainer import running as module
+from shoal_trainer.assembly import Service
+from tests.trainer.federation import Federation, job
+from tests.trainer.test_jobs import joined, state
+
+FIRST, OTHER = (job(nonce=nonce * 16, maximum_population=14) for nonce in ("5e", "a1"))
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
+
+
+async def waiting_for(service: str, trainer: Service, federation: Federation) -> None:
+    """Submit a job, and step until a service that does not answer was asked for it."""
+    federation.frozen[service] = asyncio.Event()
+    await joined(trainer, FIRST)
+    while (service, "POST", "/v1/rounds") not in federation.requests:
+        await trainer.step()
+
+
+@pytest.mark.parametrize("service", ["compute-1", "aggregator"])
+async def test_a_job_that_waits_for_a_frozen_service_does_not_hold_up_the_others(
+    trainer: Service, federation: Federation, service: str
+) -> None:
+    await waiting_for(service, trainer, federation)
+    frozen = federation.frozen.pop(service)
+    await joined(trainer, OTHER)
+    while (await state(trainer, OTHER))["phase"] != "finished":  # beside steps, on a slow machine
+        await trainer.step()
+    assert (await state(trainer, FIRST))["phase"] == "running"
+    frozen.set()
+    while (await state(trainer, FIRST))["phase"] != "finished":
+        await trainer.step()
+
+
+async def test_a_service_is_not_asked_again_while_it_has_yet_to_answer(
+    trainer: Service, federation: Federation
+) -> None:
+    await waiting_for("compute-1", trainer, federation)
+    for _ in range(3):
+        await trainer.step()
+    assert federation.requests.count(("compute-1", "POST", "/v1/rounds")) == 1
+
+
+async def test_a_trainer_stops_while_a_service_has_yet_to_answer(
+    trainer: Service, federation: Federation
+) -> None:
+    await waiting_for("aggregator", trainer, federation)
+    async with asyncio.timeout(60):
+        await trainer.close()
