@@ -1,0 +1,52 @@
+"""What must hold in every state of a round, whoever lies and whatever is lost."""
+
+from collections.abc import Iterator
+
+from tests.model.machine import Action, State
+from tests.model.world import Cohort, World, agreement
+
+
+def released(world: World, state: State) -> set[Cohort]:
+    """Return the cohorts whose sum may be known.
+
+    An honest aggregator gives out its result and nothing else. A colluding one has every partial
+    sum that was ever signed, and the liar's.
+    """
+    if state.aggregator is not None:
+        return {state.aggregator.most[1]} if state.aggregator.phase == "published" else set()
+    signed = [cohort for node in state.nodes for cohort in node.made("sum")]
+    return {each for each in signed if signed.count(each) + world.liar >= world.threshold}
+
+
+def violations(world: World, state: State) -> Iterator[str]:
+    """Return which invariants the state breaks."""
+    out = released(world, state)
+    if len(out) > 1:
+        yield "two cohorts are released"
+    if any(len(cohort) < world.minimum_cohort for cohort in out):
+        yield "a cohort with too little noise is released"
+    for node in state.nodes:
+        if any(len(node.made(kind)) > 1 for kind in ("holdings", "vote", "sum", "abandonment")):
+            yield "an honest node signs two documents of a kind"
+        if node.made("sum") and node.made("abandonment"):
+            yield "a node abandons what it has summed"
+    for cohort in {cohort for node in state.nodes for cohort in node.made("sum")}:
+        held = [node.held for node in state.nodes if cohort in node.made("sum")]
+        if not set(cohort) <= set(agreement(held)):
+            yield "a client is summed with shares of two answers, or without a share"
+    if state.aggregator is not None and state.aggregator.phase == "abandoned" and out:
+        yield "the aggregator abandons what is released"
+    if world.threshold == world.nodes and out:
+        if any(node.made("abandonment") for node in state.nodes):
+            yield "a node abandons what is released"
+
+
+def unaccounted(world: World, action: Action, state: State) -> Iterator[str]:
+    """Return what is wrong with a sum, judged by the documents for which it is made."""
+    if action.outcome is None or action.outcome.kind != "sum":
+        return
+    ballot = action.outcome.ballot
+    if len(ballot.holders) < world.threshold:
+        yield "a share is left out without a signed account"
+    elif agreement([action.view.holdings[index] for index in ballot.holders]) != ballot.cohort:
+        yield "a share is left out without a signed account"

@@ -1,0 +1,265 @@
+"""A round to be explored: its parties and spec, and the real decision for any state of a node.
+
+It knows how a compact state becomes the `Round` that the product decides on, and nothing of how
+states follow one another.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache, cached_property
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+from pyroaring import BitMap
+
+from shoal_compute.attesting import attest_abandonment, attest_holdings, attest_vote
+from shoal_compute.decisions import CallOff, CastVote, Freeze, GiveUp, SumUp, decide
+from shoal_compute.rounds import Round, open_round
+from shoal_compute.store import Kept, SignedAttestation, StoredRound
+from shoal_protocol.attestations import AbandonmentReason, Held
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.phases import Phase
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.threshold import ThresholdSharing
+from tests.compute import federation
+from tests.protocol import examples
+from tests.protocol.examples import OPENED_AT, signing_key
+
+Answers = tuple[int, ...]  # which of its answers each client's share is of; 0: no share
+Cohort = tuple[int, ...]  # clients, ascending
+
+AGGREGATOR = -1  # among nodes
+SECONDS = {"open": 0, "closed": 60, "late": 76, "over": 90}
+Stage = Literal["open", "closed", "late", "over"]
+STAGES: tuple[Stage, ...] = ("open", "closed", "late", "over")
+
+
+class Ballot(NamedTuple):
+    """What a vote says."""
+
+    cohort: Cohort
+    holders: tuple[int, ...]  # nodes, ascending
+
+
+class View(NamedTuple):
+    """All that a node's decision depends on; every entry is durable but for the time."""
+
+    phase: Phase
+    held: Answers
+    holdings: tuple[Answers, ...]  # by node; () is unknown
+    votes: tuple[Ballot | tuple[()], ...]  # by node; () is unknown
+    abandonments: frozenset[int] = frozenset()  # of nodes, or AGGREGATOR
+    equivocation: bool = False
+
+
+class Outcome(NamedTuple):
+    """A decision: freeze, vote, sum, give_up or call_off."""
+
+    kind: str
+    ballot: Ballot | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class World:
+    """A round with its parties. The last node is the liar, if there is one."""
+
+    nodes: int
+    answers: Answers  # how many different answers each client has sent
+    dropouts: int
+    needed: int | None = None  # under threshold sharing; None is additive sharing
+    liar: bool = False
+    aggregator: Literal["honest", "colluding"] = "honest"
+    # what holdings have in common, found out once for all rounds in which they are known
+    _intersections: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    _decided: dict[Any, Outcome | None] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def clients(self) -> int:
+        return len(self.answers)
+
+    @property
+    def honest(self) -> range:
+        return range(self.nodes - self.liar)
+
+    @property
+    def threshold(self) -> int:
+        return self.needed or self.nodes
+
+    @property
+    def minimum_cohort(self) -> int:
+        return self.clients - self.dropouts
+
+    @cached_property
+    def consortium(self) -> Any:
+        lax = {"minimum_cohort": 2, "minimum_threshold": 2}
+        policy = examples.POLICY.model_copy(update=lax)
+        return federation.consortium(self.nodes, policy=policy)
+
+    @cached_property
+    def spec(self) -> Signed[RoundSpec]:
+        body = examples.spec(
+            manifest=self.consortium,
+            population=BitMap(range(self.clients)),
+            dropouts=self.dropouts,
+            colluders=0,
+            sharing=ThresholdSharing(threshold=self.needed) if self.needed else ADDITIVE,
+        )
+        return sign(body, "trainer", signing_key("trainer"))
+
+    @cached_property
+    def possible_answers(self) -> tuple[Answers, ...]:
+        """Return everything that a node may hold, or say that it holds."""
+        return tuple(product(*(range(count + 1) for count in self.answers)))
+
+    def name(self, node: int) -> str:
+        return "aggregator" if node < 0 else f"compute-{node}"
+
+    @cached_property
+    def _blank(self) -> tuple[Round, ...]:
+        stored = StoredRound(1, self.spec, Phase.FROZEN, None, False, False, (), frozenset())
+        return tuple(
+            open_round(stored, BitMap(), self.consortium, federation.party(node))
+            for node in range(self.nodes)
+        )
+
+    def blank(self, own: int, phase: Phase, held: Answers) -> Round:
+        """Return the round at a node that knows no document."""
+        known = self._blank[own]
+        return Round(
+            own=known.own,
+            spec=known.spec,
+            consortium=known.consortium,
+            intake=known.intake,
+            phase=phase,
+            reason=None,
+            reported=False,
+            erased=False,
+            held=_clients(held),
+        )
+
+    def round(self, own: int, view: View) -> Round:
+        """Return the product's own view of what a node knows, as learning it would make it."""
+        known = self.blank(own, view.phase, view.held)
+        known._cohorts, known._digests = self._intersections.setdefault(view.holdings, ({}, {}))
+        for node in range(self.nodes):
+            name = self.name(node)
+            if view.holdings[node]:
+                known.holdings[name] = held_of(view.holdings[node])
+            ballot = view.votes[node]
+            if ballot:
+                known.votes[name] = self.vote(node, ballot).body
+        for node in view.abandonments:
+            known.abandonments[self.name(node)] = self.abandonment(node).body
+        known.equivocation = view.equivocation
+        return known
+
+    def learned(self, own: int, view: View) -> Round:
+        """Return the same from signed documents, one after another: slow, to compare with."""
+        known = self.blank(own, view.phase, view.held)
+        for node in range(self.nodes):
+            if view.holdings[node]:
+                known.learn(self.holdings(node, view.holdings[node]), Kept.FIRST)
+            ballot = view.votes[node]
+            if ballot:
+                known.learn(self.vote(node, ballot), Kept.FIRST)
+        for node in view.abandonments:
+            known.learn(self.abandonment(node), Kept.FIRST)
+        known.equivocation = view.equivocation
+        return known
+
+    def decide(self, own: int, view: View, stage: Stage) -> Outcome | None:
+        """Return what the product decides."""
+        key = (own, view, stage)
+        if key not in self._decided:
+            now = OPENED_AT + timedelta(seconds=SECONDS[stage])
+            self._decided[key] = _outcome(self, decide(self.round(own, view), now), own, view)
+        return self._decided[key]
+
+    @property
+    def decisions(self) -> int:
+        """Return how many different decisions were asked for."""
+        return len(self._decided)
+
+    def holdings(self, node: int, answers: Answers) -> SignedAttestation:
+        return _holdings(self, node, answers)
+
+    def vote(self, node: int, ballot: Ballot) -> SignedAttestation:
+        return _vote(self, node, ballot)
+
+    def abandonment(self, node: int) -> SignedAttestation:
+        return _abandonment(self, node)
+
+    def __hash__(self) -> int:
+        facts = (self.nodes, self.answers, self.dropouts, self.needed, self.liar, self.aggregator)
+        return hash(facts)
+
+
+def agreement(held: list[Answers]) -> Cohort:
+    """Return the clients of whom all hold a share of one and the same answer."""
+    return tuple(
+        client
+        for client, answers in enumerate(zip(*held, strict=True))
+        if min(answers) > 0 and len(set(answers)) == 1
+    )
+
+
+@cache
+def _clients(answers: Answers) -> BitMap:
+    return BitMap(client for client, answer in enumerate(answers) if answer)
+
+
+@cache
+def held_of(answers: Answers) -> Held:
+    """Return what a node holds that has shares of these answers."""
+    return Held.of(
+        (client, examples.answer_id(client, attempt_of(answer)))
+        for client, answer in enumerate(answers)
+        if answer
+    )
+
+
+def attempt_of(answer: int) -> str:
+    """Return the label under which a client's answer is made."""
+    return f"number {answer}"
+
+
+def _outcome(world: World, decision: object, own: int, view: View) -> Outcome | None:
+    if isinstance(decision, Freeze):
+        return Outcome("freeze")
+    if isinstance(decision, CastVote):
+        holders = tuple(int(name.removeprefix("compute-")) for name in decision.holders)
+        return Outcome("vote", Ballot(tuple(decision.cohort), holders))
+    if isinstance(decision, SumUp):
+        return Outcome("sum", view.votes[own]._replace(cohort=tuple(decision.cohort)))
+    if isinstance(decision, GiveUp):
+        return Outcome("give_up", detail=decision.reason.code)
+    if isinstance(decision, CallOff):
+        return Outcome("call_off")
+    return None
+
+
+@cache
+def _holdings(world: World, node: int, answers: Answers) -> SignedAttestation:
+    known = world.blank(node, Phase.FROZEN, answers)
+    return attest_holdings(known, held_of(answers), signing_key(known.own))
+
+
+@cache
+def _vote(world: World, node: int, ballot: Ballot) -> SignedAttestation:
+    known = world.blank(node, Phase.FROZEN, (0,) * world.clients)
+    holders = [world.name(each) for each in ballot.holders]
+    return attest_vote(known, holders, BitMap(ballot.cohort), signing_key(known.own))
+
+
+@cache
+def _abandonment(world: World, node: int) -> SignedAttestation:
+    known = world.blank(max(node, 0), Phase.FROZEN, (0,) * world.clients)
+    signed = attest_abandonment(
+        known, AbandonmentReason(code="votes_missing"), signing_key(known.own)
+    )
+    if node >= 0:
+        return signed
+    body = signed.body.model_copy(update={"party": world.name(node)})
+    return sign(body, world.name(node), signing_key(world.name(node)))
