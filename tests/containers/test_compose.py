@@ -1,63 +1,35 @@
 """The compose federation in real containers; skipped, visibly, where no Docker engine answers."""
 
 import json
-import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.containers.compose import Compose, engine_answers
+
 SERVICES = (
     *("compute-0", "compute-1", "compute-2"),
     *("aggregator", "trainer", "hospital-a", "hospital-b"),
 )
 
-
-def _engine_answers() -> bool:
-    if shutil.which("docker") is None:
-        return False
-    probe = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
-    engine = subprocess.run(["docker", "info"], capture_output=True, check=False)
-    return probe.returncode == 0 and engine.returncode == 0
-
-
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.skipif(not _engine_answers(), reason="no Docker engine with Compose answers"),
+    pytest.mark.skipif(not engine_answers(), reason="no Docker engine with Compose answers"),
 ]
 
 
-class Compose:
-    """`docker compose` under a project name of its own, without ports on the host."""
-
-    def __init__(self, override: Path) -> None:
-        self._command = [
-            *("docker", "compose", "--project-name", f"shoal-test-{uuid.uuid4().hex[:8]}"),
-            *("--project-directory", str(ROOT)),
-            *("--file", str(ROOT / "docker-compose.yml"), "--file", str(override)),
-        ]
-
-    def __call__(self, *arguments: str) -> str:
-        done = subprocess.run([*self._command, *arguments], capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()[-4000:]
-        return done.stdout.decode()
-
-
 @pytest.fixture(scope="module")
-def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    """The example federation, without ports on the host."""
     override = tmp_path_factory.mktemp("compose") / "override.yml"
     services = "".join(f"  {name}:\n    ports: !reset []\n" for name in SERVICES)
     override.write_text(f"services:\n{services}")
-    compose = Compose(override)
+    compose = Compose(override, SHOAL_TAG=tag)
     try:
-        compose("build", "--quiet")
-        compose("up", "--detach", "--wait", *SERVICES)
+        compose.start(*SERVICES)
         yield compose
     finally:
-        compose("down", "--volumes", "--timeout", "5")
+        compose.down()
 
 
 def test_one_command_yields_a_posterior(compose: Compose) -> None:

@@ -1,0 +1,93 @@
+"""A Compute node as two containers over one PostgreSQL, one of them killed during a job."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.containers.compose import ROOT, Compose, docker, engine_answers
+from tests.containers.test_compose import SERVICES
+from tests.containers.waiting import until
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(not engine_answers(), reason="no Docker engine with Compose answers"),
+]
+
+REPLICAS = ("compute-0", "compute-0-replica")
+# PostgreSQL from the distribution, for where the official image cannot be fetched.
+POSTGRESQL = """
+  postgres:
+    image: shoal-postgres:{tag}
+    user: postgres
+    entrypoint: ["bash", "-c"]
+    command:
+      - |
+        PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin)
+        [ -f /var/lib/postgresql/data/PG_VERSION ] || initdb -D /var/lib/postgresql/data -U shoal \
+          --auth-host=scram-sha-256 --pwfile=<(echo "$$POSTGRES_PASSWORD")
+        grep -q ^host.all.all.all /var/lib/postgresql/data/pg_hba.conf \
+          || echo "host all all all scram-sha-256" >> /var/lib/postgresql/data/pg_hba.conf
+        exec postgres -D /var/lib/postgresql/data -c listen_addresses=* -k /tmp
+    environment:
+      POSTGRES_DB: shoal
+    build:
+      dockerfile_inline: |
+        FROM debian:bookworm-slim
+        RUN apt-get update && apt-get install --yes --no-install-recommends postgresql \
+            && install -d -o postgres /var/lib/postgresql/data && rm -rf /var/lib/apt/lists/*
+        ENV PATH=$$PATH:/usr/lib/postgresql/15/bin
+"""
+
+
+@pytest.fixture(scope="module")
+def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    """The example federation with the settings of `replicas.env`, without ports on the host."""
+    override = tmp_path_factory.mktemp("compose") / "override.yml"
+    ports = "".join(f"  {name}:\n    ports: !reset []\n" for name in SERVICES)
+    override.write_text(f"services:\n{ports}{POSTGRESQL.format(tag=tag)}")
+    lines = (ROOT / "examples/compose/replicas.env").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    # initdb makes a database of the server's own name and no other
+    url = settings["COMPUTE_0_DATABASE_URL"].replace("@postgres/shoal", "@postgres/postgres")
+    compose = Compose(override, SHOAL_TAG=tag, **settings | {"COMPUTE_0_DATABASE_URL": url})
+    try:
+        compose("build", "--quiet", "postgres")
+        compose.start(*SERVICES, "compute-0-replica")
+        yield compose
+    finally:
+        compose.down()
+        docker("image", "rm", "--force", f"shoal-postgres:{tag}")
+
+
+def test_a_job_is_finished_though_one_replica_is_killed_during_it(compose: Compose) -> None:
+    submit = ("shoal", "job", "submit", "--wait", "--json", "--party", "/party")
+    of = ("--consortium", "/consortium", "/examples/blood-pressure.toml")
+    with ThreadPoolExecutor(1) as beside:
+        job = beside.submit(compose, "run", "--rm", "--no-TTY", "analyst", *submit, *of)
+        until("shares are stored", lambda: job.done() or shares_on_file(compose))
+        victim = leader(compose)
+        compose("kill", "--signal", "SIGKILL", victim)
+        assert not job.done(), "the job ended before the replica was killed"
+        assert json.loads(job.result())["cohort_sizes"] == [800]
+    [survivor] = set(REPLICAS) - {victim}
+    assert led_since(compose, survivor)
+
+
+def shares_on_file(compose: Compose) -> int:
+    query = "SELECT count(*) FROM shares"
+    asked = ("psql", "--host", "/tmp", "--username", "shoal", "postgres", "-Atc", query)
+    return int(compose.execute("postgres", *asked))
+
+
+def leader(compose: Compose) -> str:
+    """Return the replica that took the lease last; a busy machine may let it change hands."""
+    return max(REPLICAS, key=lambda name: led_since(compose, name))
+
+
+def led_since(compose: Compose, name: str) -> str:
+    lines = compose("logs", "--no-color", "--no-log-prefix", name).splitlines()
+    found = [line for line in lines if "this replica leads" in line]
+    entries = [json.loads(line[line.index("{") :]) for line in found]  # behind Compose's prefix
+    return max((str(entry["timestamp"]) for entry in entries), default="")
