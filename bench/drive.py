@@ -28,6 +28,7 @@ from shoal_protocol.documents import Signed, sign
 from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.schemes import ADDITIVE
 
 SITE: Final = "site"
 DEADLINE: Final = timedelta(hours=1)
@@ -92,6 +93,7 @@ class Drive:
             opened_at=now,
             deadline=now + DEADLINE,
             give_up_at=now + 2 * DEADLINE,
+            sharing=ADDITIVE,
         )
         return sign(spec, self._trainer.name, self._trainer.signing_key)
 

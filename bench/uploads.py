@@ -20,7 +20,6 @@ from demo.federation import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.envelope import frame, parse
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import sharing_scheme
 
 CONNECTIONS: Final = 16
 BULK: Final = 250
@@ -33,7 +32,7 @@ def bare_primitives(
     node = load_party(directory / "parties" / "compute-0")
     assert node.box_private_key is not None
     private, public = bytes(node.box_private_key), bytes(node.box_private_key.public_key)
-    scheme = sharing_scheme(spec.sharing)
+    scheme = spec.sharing
     begun = time.perf_counter()
     for encoded in envelopes:
         envelope = parse(encoded)
