@@ -17,6 +17,16 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
+def memory_mib(pid: int, what: str = "VmRSS") -> float:
+    """Return the resident set of a process in MiB, or its peak, `VmHWM` (Linux).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(what)) / 1024
+
+
 @dataclass
 class Process:
     """One service in a process of its own, its output in a file."""
@@ -63,11 +73,18 @@ class Process:
         Raises:
             RuntimeError: it does not run.
         """
+        return memory_mib(self.pid, "VmHWM")
+
+    @property
+    def pid(self) -> int:
+        """Return the id of the running process.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
         if self._running is None:
             raise RuntimeError(f"{self.name} does not run")
-        status = Path(f"/proc/{self._running.pid}/status").read_text()
-        [peak] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-        return int(peak) / 1024
+        return self._running.pid
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM if it runs."""
