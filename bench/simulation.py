@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol import privacy
+from shoal_protocol import curves, mechanisms
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_trainer.learning import Learner, ReleasedSum
@@ -45,13 +45,13 @@ def run(
 
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
     """
-    budget = privacy.gaussian_mu(epsilon=federation.epsilon, delta=federation.delta)
+    budget = curves.gaussian_mu(epsilon=federation.epsilon, delta=federation.delta)
     sums: list[ReleasedSum] = []
     while True:
         step = learner.next(federation.population, sums)
         if isinstance(step, Posterior):
             return Outcome(step, tuple(sums))
-        noise_scale = privacy.client_noise_scale(
+        noise_scale = mechanisms.client_noise_scale(
             sensitivity=step.query.sensitivity,
             mu=budget * math.sqrt(step.share),
             population=federation.population,

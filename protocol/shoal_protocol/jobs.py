@@ -5,13 +5,14 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic import Field
 
+from shoal_protocol.accounting import fits_budget
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob
 from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.privacy import fits_budget, gaussian_mu
 from shoal_protocol.rounds import LARGEST_POPULATION
 from shoal_protocol.schemes import Sharing
 

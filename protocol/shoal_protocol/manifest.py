@@ -11,6 +11,7 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import (
     BoundDocument,
     Document,
@@ -27,7 +28,6 @@ from shoal_protocol.errors import (
     WrongManifest,
     WrongSigner,
 )
-from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.roster import Roster
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]

@@ -7,14 +7,14 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field
 from pyroaring import BitMap
 
+from shoal_protocol.accounting import fits_budget
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.privacy import (
+from shoal_protocol.mechanisms import (
     client_noise_scale,
     effective_noise_clients,
-    fits_budget,
     fits_modulus,
     is_fine_enough,
     round_mu,

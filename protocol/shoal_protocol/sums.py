@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.privacy import noise_tail
+from shoal_protocol.mechanisms import noise_tail
 from shoal_protocol.rounds import RoundSpec
 
 FALSE_ALARM: Final = 2.0**-40

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from shoal_client.policy import Policy
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.threshold import ThresholdSharing
 from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World

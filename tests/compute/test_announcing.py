@@ -12,10 +12,10 @@ from pyroaring import BitMap
 from shoal_compute import announcing
 from shoal_compute.charges import Charge
 from shoal_hosting.storage import StorageThread
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.errors import StorageUnavailable
-from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.queries import Column
 from shoal_protocol.rounds import LARGEST_SPEC_BYTES, RoundSpec
 from tests.compute.federation import SECOND, Federation

@@ -22,10 +22,10 @@ from shoal_compute.store import LostRace
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread, check_schema, open_engine
 from shoal_protocol.attestations import Held, Holdings
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.manifest_bundle import bundle
-from shoal_protocol.privacy import gaussian_mu
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.federation import (

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from shoal_hosting.party import load_party
 from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json, encode_clients
-from shoal_protocol.privacy import round_mu
+from shoal_protocol.mechanisms import round_mu
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.rounds import Noise, RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.errors import RefusedJob
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, check_job
-from shoal_protocol.privacy import gaussian_epsilon
 from tests.protocol.examples import (
     CONSORTIUM,
     DOCUMENTS,

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
-from shoal_protocol.privacy import round_mu
+from shoal_protocol.mechanisms import round_mu
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import LARGEST_POPULATION, Noise, RoundSpec, check_spec, make_spec
 from shoal_protocol.schemes import ADDITIVE

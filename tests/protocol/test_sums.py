@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.attestations import AbandonmentReason
-from shoal_protocol.privacy import noise_tail
+from shoal_protocol.mechanisms import noise_tail
 from shoal_protocol.sums import FALSE_ALARM, IMPOSSIBLE, is_possible
 from tests.protocol import examples
 

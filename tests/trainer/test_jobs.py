@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from shoal_protocol.accounting import compose
 from shoal_protocol.attestations import PartialSumReference
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import encode_uint64, parse_canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport
-from shoal_protocol.privacy import compose, gaussian_epsilon
 from shoal_protocol.rounds import RoundSpec, check_spec
 from shoal_trainer.assembly import Service
 from tests.protocol import examples

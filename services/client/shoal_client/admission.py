@@ -8,11 +8,11 @@ import math
 from datetime import datetime
 
 from shoal_client.policy import Policy
+from shoal_protocol.accounting import fits_budget
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.privacy import fits_budget
 from shoal_protocol.rounds import RoundSpec, check_spec
 
 

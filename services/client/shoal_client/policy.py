@@ -13,10 +13,11 @@ from typing import Literal
 import pydantic
 from pydantic import Field
 
+from shoal_protocol.accounting import fits_budget
+from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.privacy import fits_budget, gaussian_mu
 from shoal_protocol.queries import Query
 from shoal_protocol.schemes import Sharing
 

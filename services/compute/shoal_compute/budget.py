@@ -11,8 +11,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_compute.charges import Charge
+from shoal_protocol.accounting import fits_budget
 from shoal_protocol.errors import BudgetExceeded
-from shoal_protocol.privacy import fits_budget
 
 
 class Budget:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_protocol.privacy import fits_budget
+from shoal_protocol.accounting import fits_budget
 
 
 class Accounts:

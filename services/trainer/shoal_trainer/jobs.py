@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 
 from pyroaring import BitMap
 
+from shoal_protocol.accounting import compose, fits_budget
 from shoal_protocol.attestations import Result
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import decode_uint64
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -18,7 +20,6 @@ from shoal_protocol.errors import (
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent, check_job
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.privacy import compose, fits_budget, gaussian_epsilon
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_trainer.accounts import Accounts

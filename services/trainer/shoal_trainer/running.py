@@ -12,7 +12,9 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_hosting.logs import describe_exception
+from shoal_protocol.accounting import compose
 from shoal_protocol.attestations import Abandonment, Result
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
@@ -20,7 +22,6 @@ from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.privacy import compose, gaussian_epsilon
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
 from shoal_trainer.jobs import Released, may_open, next_spec, report

@@ -15,8 +15,8 @@ from shoal_client.policy import Policy
 from shoal_client.status import HolderStatus
 from shoal_hosting.application import create_application
 from shoal_hosting.problems import problem
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import canonical_json
-from shoal_protocol.privacy import gaussian_epsilon
 
 
 def create_agent_application(
