@@ -11,7 +11,7 @@ from shoal_protocol.accounting import fits_budget
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
 from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.manifest import Consortium
+from shoal_protocol.manifest import Consortium, Manifest
 from shoal_protocol.mechanisms import (
     client_noise_scale,
     effective_noise_clients,
@@ -153,9 +153,25 @@ def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> Non
         RefusedSpec: the detail says what to mend.
         MalformedDocument: the population is not a canonical bitmap.
     """
-    policy = consortium.manifest.policy
-    _check_times(spec, policy.maximum_round_seconds, now)
-    _check_parties(spec, consortium)
+    maximum_seconds = consortium.manifest.policy.maximum_round_seconds
+    if spec.deadline <= now:
+        raise RefusedSpec("the deadline has passed")
+    check_terms(spec, consortium.manifest)
+    if (spec.opened_at - now).total_seconds() > maximum_seconds:
+        raise RefusedSpec("opened_at lies too far ahead")  # services would keep it all the time
+    if not spec.clients().issubset(consortium.roster.enrolled_set):
+        raise RefusedSpec("the population holds a client that is not enrolled")
+
+
+def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
+    """Refuse a spec by what needs neither a clock nor a roster: what anyone can check later.
+
+    Raises:
+        RefusedSpec, MalformedDocument: as `check_spec`.
+    """
+    policy = manifest.policy
+    _check_times(spec, policy.maximum_round_seconds)
+    _check_parties(spec, manifest)
     _check_sharing(spec, policy.minimum_threshold)
     if spec.query.name not in policy.queries:
         raise RefusedSpec("the policy does not allow this query")
@@ -166,28 +182,20 @@ def check_spec(spec: RoundSpec, consortium: Consortium, *, now: datetime) -> Non
     _check_noise(spec, policy.maximum_mu)
 
 
-def _check_times(spec: RoundSpec, maximum_seconds: int, now: datetime) -> None:
-    if spec.deadline <= now:
-        raise RefusedSpec("the deadline has passed")
+def _check_times(spec: RoundSpec, maximum_seconds: int) -> None:
     if not spec.opened_at < spec.deadline < spec.give_up_at:
         raise RefusedSpec("opened_at, deadline and give_up_at must follow one another")
-    if (spec.opened_at - now).total_seconds() > maximum_seconds:
-        raise RefusedSpec("opened_at lies too far ahead")  # services would keep it all the time
     if (spec.give_up_at - spec.opened_at).total_seconds() > maximum_seconds:
         raise RefusedSpec(f"the round may last at most {maximum_seconds} seconds")
 
 
-def _check_parties(spec: RoundSpec, consortium: Consortium) -> None:
-    manifest = consortium.manifest
+def _check_parties(spec: RoundSpec, manifest: Manifest) -> None:
     if spec.compute_nodes != tuple(node.name for node in manifest.compute_nodes):
         raise RefusedSpec("compute_nodes must be the manifest's, in its order")
-    population = spec.clients()
     if spec.population_size > LARGEST_POPULATION:
         raise RefusedSpec(f"a population has at most {LARGEST_POPULATION} clients")
-    if len(population) != spec.population_size:
+    if len(spec.clients()) != spec.population_size:
         raise RefusedSpec("population_size is not the number of clients in the population")
-    if not population.issubset(consortium.roster.enrolled_set):
-        raise RefusedSpec("the population holds a client that is not enrolled")
     if spec.minimum_cohort != spec.population_size - spec.dropouts:
         raise RefusedSpec("minimum_cohort must be population_size less dropouts")
     if spec.minimum_cohort < manifest.policy.minimum_cohort:
