@@ -204,6 +204,13 @@ class TooLate(ProtocolError):
     remedy = "Take part in the next round; this one goes on without the share."
 
 
+class WrongCharge(ProtocolError):
+    code = "wrong-charge"
+    title = "The partial sum's ledger entry is not the round's charge"
+    status = 422
+    remedy = "Charge the round to its whole population, at its price, before summing it."
+
+
 class WrongPhase(ProtocolError):
     code = "wrong-phase"
     title = "The round or job is not in a phase that allows this"

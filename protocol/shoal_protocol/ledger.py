@@ -1,0 +1,208 @@
+"""Hash-chained ledgers of what rounds cost: entries, chains, anchors; knows no storage and no cap.
+
+Trainer, Compute nodes and data holders each keep one. An entry names the one before it by its
+digest, so that nothing can be changed, dropped or put in between without changing every digest
+that follows. What was cut off the end shows against any later digest that somebody else holds:
+every release carries an entry of every Compute node whose partial sum it rests on.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, Self
+
+from pydantic import Field
+from pyroaring import BitMap
+
+from shoal_protocol.documents import Model
+from shoal_protocol.encoding import (
+    Digest,
+    Name,
+    Timestamp,
+    canonical_json,
+    encode_clients,
+    sha256,
+)
+from shoal_protocol.errors import MalformedDocument, WrongCharge
+from shoal_protocol.rounds import RoundSpec
+
+GENESIS: Final = "0" * 64  # what the first entry names as the one before it
+HOLDER: Final = "holder"  # the ledger's name at a data holder, which has none in the manifest
+
+
+class Head(NamedTuple):
+    """The last entry of a ledger, or none yet."""
+
+    number: int
+    digest: str
+
+
+EMPTY: Final = Head(0, GENESIS)
+
+
+class LedgerEntry(Model):
+    """What a round may cost each of some clients, or that it no longer can.
+
+    A `return` repeats a charge and gives it back: the round released nothing and never will.
+    """
+
+    ledger: Name  # whose: the party's name, or `HOLDER`
+    number: int = Field(ge=1)  # its place, without gaps
+    previous: Digest
+    kind: Literal["charge", "return"]
+    round: Digest
+    job: Digest
+    population: Digest  # `population_digest` of those who are charged
+    clients: int = Field(ge=1)  # how many they are
+    mu: float = Field(gt=0)  # for each of them
+    epsilon: float | None = Field(gt=0)  # None is infinite
+    at: Timestamp
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 digest that the next entry names, in hex."""
+        return sha256("ledger-entry", canonical_json(self.model_dump(mode="json")))
+
+    @property
+    def head(self) -> Head:
+        """Return this entry as the last one."""
+        return Head(self.number, self.digest)
+
+    @classmethod
+    def charge(
+        cls,
+        spec: RoundSpec,
+        *,
+        ledger: str,
+        after: Head,
+        at: datetime,
+        clients: BitMap | None = None,
+    ) -> Self:
+        """Return the entry that charges a round to its population, or to `clients` of it."""
+        mu, epsilon = _cost(spec)
+        return cls(
+            ledger=ledger,
+            number=after.number + 1,
+            previous=after.digest,
+            kind="charge",
+            round=spec.digest,
+            job=spec.job,
+            population=population_digest(
+                spec.population if clients is None else encode_clients(clients)
+            ),
+            clients=spec.population_size if clients is None else len(clients),
+            mu=mu,
+            epsilon=epsilon,
+            at=at,
+        )
+
+    def returned(self, *, after: Head, at: datetime) -> "LedgerEntry":
+        """Return the entry that gives this charge back."""
+        links = {"number": after.number + 1, "previous": after.digest}
+        return LedgerEntry(**dict(self) | links | {"kind": "return", "at": at})
+
+
+class Chain:
+    """Follows one ledger from its beginning, entry by entry."""
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self.head = EMPTY
+        self.ledger: str | None = None  # whose it is, once there is an entry
+        self._charged: dict[tuple[str, str], LedgerEntry] = {}  # by round and population
+        self._returned: set[tuple[str, str]] = set()
+
+    def follow(self, entry: LedgerEntry) -> None:
+        """Take the next entry.
+
+        Raises:
+            MalformedDocument: it does not follow; nothing was taken.
+        """
+        number = self.head.number + 1
+        if entry.number != number:
+            raise MalformedDocument(f"ledger entry {number} is missing: {entry.number} is next")
+        if entry.previous != self.head.digest:
+            raise MalformedDocument(f"ledger entry {number} does not name the one before it")
+        if self.ledger not in (None, entry.ledger):
+            raise MalformedDocument(f"ledger entry {number} is of another ledger")
+        of = (entry.round, entry.population)
+        if entry.kind == "charge":
+            if of in self._charged:
+                raise MalformedDocument(f"ledger entry {number} charges the same again")
+            self._charged[of] = entry
+        else:
+            charged = self._charged.get(of)
+            if charged is None or of in self._returned:
+                raise MalformedDocument(f"ledger entry {number} gives back what is not charged")
+            if entry != charged.returned(after=self.head, at=entry.at):
+                raise MalformedDocument(f"ledger entry {number} gives back another charge")
+            self._returned.add(of)
+        self.ledger, self.head = entry.ledger, entry.head
+
+
+def verify_chain(entries: Iterable[LedgerEntry]) -> Chain:
+    """Check a whole ledger, from its first entry on.
+
+    Raises:
+        MalformedDocument: an entry does not follow from those before it; it is named by its number.
+    """
+    chain = Chain()
+    for entry in entries:
+        chain.follow(entry)
+    return chain
+
+
+def check_anchors(entries: Sequence[LedgerEntry], anchors: Iterable[LedgerEntry]) -> None:
+    """Check that a verified ledger still holds the entries that somebody else kept of it.
+
+    Raises:
+        MalformedDocument: it was cut off, or set back and written anew.
+    """
+    for anchor in anchors:
+        if anchor.number > len(entries):
+            raise MalformedDocument(
+                f"the ledger ends at entry {len(entries)}, but entry {anchor.number} is in a "
+                "release: the ledger was cut off or set back"
+            )
+        if entries[anchor.number - 1] != anchor:
+            raise MalformedDocument(
+                f"ledger entry {anchor.number} is another than the one in a release: the ledger "
+                "was set back and written anew"
+            )
+
+
+def contradictions(entries: Iterable[LedgerEntry]) -> Iterator[str]:
+    """Say which of these entries, of any ledgers, cannot be of one and the same chain.
+
+    Honest parties give no cause; a ledger that was set back and written on gives one as soon as
+    it is used for a release again.
+    """
+    known: dict[tuple[str, int], LedgerEntry] = {}
+    for entry in entries:
+        found = known.setdefault((entry.ledger, entry.number), entry)
+        if found != entry:
+            yield f"{entry.ledger} shows two different entries with the number {entry.number}"
+    for (ledger, number), entry in known.items():
+        before = known.get((ledger, number - 1))
+        if before is not None and entry.previous != before.digest:
+            yield f"{ledger}: entry {number} does not name the one before it"
+
+
+def population_digest(clients: str) -> str:
+    """Return the digest of a set of clients, encoded as `encode_clients` does."""
+    return sha256("ledger-population", base64.b64decode(clients))
+
+
+def check_charge(entry: LedgerEntry, spec: RoundSpec, *, node: str) -> None:
+    """Check the entry by which `node` says that it charged a round before it released its sum.
+
+    Raises:
+        WrongCharge: it is not this node's charge of this round to its whole population.
+    """
+    links = Head(entry.number - 1, entry.previous)
+    if entry != LedgerEntry.charge(spec, ledger=node, after=links, at=entry.at):
+        raise WrongCharge
+
+
+def _cost(spec: RoundSpec) -> tuple[float, float | None]:
+    return spec.mu, None
