@@ -24,6 +24,7 @@ from shoal_protocol.documents import (
 from shoal_protocol.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
 from shoal_protocol.errors import (
     MalformedDocument,
+    UnknownClient,
     UnknownSigner,
     WrongManifest,
     WrongSigner,
@@ -137,11 +138,10 @@ class Manifest(Document):
 
 
 @dataclass(frozen=True)
-class Consortium:
-    """A manifest that was verified, with its roster: what a party trusts."""
+class Parties:
+    """A manifest that was verified, without its roster: whose word counts, but for clients'."""
 
     signed_manifest: Signed[Manifest]
-    roster: Roster
 
     @property
     def manifest(self) -> Manifest:
@@ -153,46 +153,22 @@ class Consortium:
         """Return the manifest's digest."""
         return self.signed_manifest.digest
 
-    @classmethod
-    def pinned(cls, signed_manifest: bytes, roster: bytes, *, digest: str) -> Self:
-        """Open a manifest that must have the digest which this party pinned.
+    @staticmethod
+    def of(signed_manifest: Signed[Manifest], *, authority: str) -> "Parties":
+        """Take a manifest that the holder of the key `authority`, in hex, must have signed.
 
         Raises:
-            WrongManifest: it has another digest.
-            MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
+            WrongSigner, BadSignature: it was somebody else.
         """
-        signed = decode(signed_manifest, Manifest)
-        if signed.digest != digest:
-            raise WrongManifest("the manifest does not have the digest that was pinned")
-        return cls._opened(signed, roster, authority=signed.body.authority)
-
-    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
-        """Open the manifest version that follows this one.
-
-        Raises:
-            WrongManifest: it does not follow this version.
-            MalformedDocument, BadSignature: it is broken, or not signed by the authority that
-                this version names.
-        """
-        signed = decode(signed_manifest, Manifest)
-        expected = (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
-        if (signed.body.consortium, signed.body.sequence, signed.body.previous) != expected:
-            raise WrongManifest("the manifest is not the next version of the one in force")
-        follows = self._opened(signed, roster, authority=self.manifest.authority)
-        if not follows.roster.follows(self.roster):
-            raise MalformedDocument("a roster only enrols and revokes; an index keeps its client")
-        return follows
-
-    @classmethod
-    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
-        if signed.signer != AUTHORITY_NAME:
+        if signed_manifest.signer != AUTHORITY_NAME:
             raise WrongSigner("a manifest is signed by the authority")
-        signed.verify_signature(VerifyKey(bytes.fromhex(authority)))
-        opened = Roster.decode(roster)
-        named = signed.body.roster
-        if opened.digest != named.digest or len(opened) != named.clients:
-            raise MalformedDocument("the roster is not the one that the manifest names")
-        return cls(signed, opened)
+        signed_manifest.verify_signature(VerifyKey(bytes.fromhex(authority)))
+        return Parties(signed_manifest)
+
+    def precedes(self, later: Manifest) -> bool:
+        """Tell whether `later` is the version that follows this one, as far as it says itself."""
+        expected = (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
+        return (later.consortium, later.sequence, later.previous) == expected
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
@@ -243,10 +219,7 @@ class Consortium:
         signed.verify_signature(VerifyKey(key))
 
     def _client_key(self, signed: Signed[DocumentT]) -> bytes:
-        client = getattr(signed.body, "client", None)
-        if signed.signer != Role.CLIENT or not isinstance(client, int):
-            raise WrongSigner
-        return self.roster.verify_key_bytes(client)
+        raise UnknownClient("without the roster no client's signature can be checked")
 
     def _in_charge(self, role: Role) -> set[str]:
         manifest = self.manifest
@@ -258,3 +231,54 @@ class Consortium:
             Role.TRAINER: {manifest.trainer.name},
             Role.ANALYST: {analyst.name for analyst in manifest.analysts},
         }.get(role, set())
+
+
+@dataclass(frozen=True)
+class Consortium(Parties):
+    """A manifest that was verified, with its roster: what a party trusts."""
+
+    roster: Roster
+
+    @classmethod
+    def pinned(cls, signed_manifest: bytes, roster: bytes, *, digest: str) -> Self:
+        """Open a manifest that must have the digest which this party pinned.
+
+        Raises:
+            WrongManifest: it has another digest.
+            MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if signed.digest != digest:
+            raise WrongManifest("the manifest does not have the digest that was pinned")
+        return cls._opened(signed, roster, authority=signed.body.authority)
+
+    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
+        """Open the manifest version that follows this one.
+
+        Raises:
+            WrongManifest: it does not follow this version.
+            MalformedDocument, BadSignature: it is broken, or not signed by the authority that
+                this version names.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if not self.precedes(signed.body):
+            raise WrongManifest("the manifest is not the next version of the one in force")
+        follows = self._opened(signed, roster, authority=self.manifest.authority)
+        if not follows.roster.follows(self.roster):
+            raise MalformedDocument("a roster only enrols and revokes; an index keeps its client")
+        return follows
+
+    @classmethod
+    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
+        parties = Parties.of(signed, authority=authority)
+        opened = Roster.decode(roster)
+        named = signed.body.roster
+        if opened.digest != named.digest or len(opened) != named.clients:
+            raise MalformedDocument("the roster is not the one that the manifest names")
+        return cls(parties.signed_manifest, opened)
+
+    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
+        client = getattr(signed.body, "client", None)
+        if signed.signer != Role.CLIENT or not isinstance(client, int):
+            raise WrongSigner
+        return self.roster.verify_key_bytes(client)
