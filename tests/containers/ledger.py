@@ -23,8 +23,8 @@ from shoal_protocol.attestations import (
 )
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.held import decode_answer, encode_query
+from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
 from shoal_protocol.rounds import RoundSpec
-from shoal_trainer.outcomes import verified_abandonment, verified_partial_sums, verified_result
 from tests.containers.compose import Compose
 from tests.containers.study import NODES, Study
 from tests.containers.waiting import until

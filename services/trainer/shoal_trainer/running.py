@@ -20,6 +20,7 @@ from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.rounds import RoundSpec
@@ -27,7 +28,6 @@ from shoal_trainer import store
 from shoal_trainer.jobs import Released, may_open, next_spec, report
 from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import RequestedRound
-from shoal_trainer.outcomes import verified_abandonment, verified_partial_sums, verified_result
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord, LedgerEntry, RoundRecord
