@@ -87,7 +87,7 @@ def unit_task(d: int, *, projection: bool) -> LinearRegressionTask:
 
 def naive(learner: LinearRegression, outcome: Outcome, population: int) -> Posterior:
     """Return the posterior that one would have by taking the noisy sums for exact ones."""
-    exact = replace(outcome.sums[-1], noise_scale=1e-6)
+    exact = replace(outcome.sums[-1], noise_sd=1e-6 * outcome.sums[-1].noise_sd)
     posterior = learner.next(population, [*outcome.sums[:-1], exact])
     if not isinstance(posterior, Posterior):
         raise TypeError("the learner asks for a round that the outcome already holds")
@@ -158,9 +158,7 @@ def ridge_predictions(sum_: ReleasedSum, x: Floats) -> Floats:
     query = sum_.query
     if not isinstance(query, SecondMomentMatrix):
         raise TypeError("ridge regression needs the matrix of second moments")
-    diagonal_sd, off_diagonal_sd = query.noise_sd(
-        noise_scale=sum_.noise_scale, cohort_size=sum_.cohort_size
-    )
+    diagonal_sd, off_diagonal_sd = (sum_.noise_sd[[0, -1]] / query.grid**2).tolist()
     estimate = ridge_estimate(
         NoisyMoments(
             matrix=query.matrix_from(sum_.values),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shoal_protocol import curves, mechanisms
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import NoiseDesign, SecondMomentMatrix, SecondMoments
 from shoal_trainer.learning import Learner, ReleasedSum
 
 
@@ -51,21 +51,22 @@ def run(
         step = learner.next(federation.population, sums)
         if isinstance(step, Posterior):
             return Outcome(step, tuple(sums))
+        design = step.query.design("discrete_gaussian")
         noise_scale = mechanisms.client_noise_scale(
-            sensitivity=step.query.sensitivity,
+            sensitivity=design.sensitivity,
             mu=budget * math.sqrt(step.share),
             population=federation.population,
             dropouts=federation.dropouts,
             colluders=federation.colluders,
         )
         cohort = records[federation.missing :]
+        noise_sd = noise_scale * math.sqrt(len(cohort)) * _relative_scales(design)
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, cohort)
-                + _noise(step.query, noise_scale, cohort, generator),
+                values=_sum(step.query, cohort) + _noise(noise_sd, generator),
                 cohort_size=len(cohort),
-                noise_scale=noise_scale,
+                noise_sd=noise_sd,
             )
         )
 
@@ -77,15 +78,12 @@ def _sum(
     return query.model_copy(update={"records_per_client": len(cohort)}).encode(cohort)
 
 
-def _noise(
-    query: SecondMoments | SecondMomentMatrix,
-    noise_scale: float,
-    cohort: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
-    relative = np.repeat(
-        [block.relative_scale for block in query.noise_blocks],
-        [block.coordinates for block in query.noise_blocks],
+def _relative_scales(design: NoiseDesign) -> NDArray[np.float64]:
+    return np.repeat(
+        [block.relative_scale for block in design.blocks],
+        [block.coordinates for block in design.blocks],
     )
-    total = noise_scale * math.sqrt(len(cohort))
-    return np.rint(total * relative * generator.standard_normal(query.dimension)).astype(np.int64)
+
+
+def _noise(noise_sd: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
+    return np.rint(noise_sd * generator.standard_normal(len(noise_sd))).astype(np.int64)

@@ -2,7 +2,8 @@
 
 A query turns a client's records into one integer vector and states what the vector reveals at
 most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,
-after rounding. Clients run these queries and nothing else. Proofs: docs/mathematics.md.
+after rounding, in the norm that the noise mechanism needs. Clients run these queries and nothing
+else. Proofs: docs/mathematics.md.
 """
 
 import math
@@ -20,6 +21,8 @@ OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
 norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), never below."""
 
+Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
+
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -30,6 +33,24 @@ class NoiseBlock:
 
     coordinates: int
     relative_scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseDesign:
+    """How noise is spread over a query's coordinates, and the sensitivity against it.
+
+    `sensitivity` is in lattice units after division of each coordinate by its block's relative
+    scale: in the L2 norm for the discrete Gaussian, in the L1 norm for the discrete Laplace.
+    """
+
+    sensitivity: float
+    blocks: tuple[NoiseBlock, ...]
+
+    @property
+    def total_variance(self) -> float:
+        """Noise variance summed over the coordinates, where scale and sensitivity are equal."""
+        spread = sum(block.coordinates * block.relative_scale**2 for block in self.blocks)
+        return self.sensitivity**2 * spread
 
 
 class Column(BaseModel):
@@ -134,18 +155,20 @@ class SecondMoments(_Moments):
         """Length of the vector, p."""
         return self.width
 
-    @property
-    def noise_blocks(self) -> tuple[NoiseBlock, ...]:
-        """The same noise everywhere."""
-        return (NoiseBlock(coordinates=self.width, relative_scale=1.0),)
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere.
 
-    @property
-    def sensitivity(self) -> float:
-        """L2 sensitivity in lattice units: min(sqrt(p) B^2, sqrt(2) R^2 B^2) per record."""
-        per_record = math.sqrt(self.width) * self.grid**2
+        Per record: L2 min(sqrt(p) B^2, sqrt(2) R^2 B^2), L1 min(p B^2, 2 R^2 B^2).
+        """
+        gaussian = mechanism == "discrete_gaussian"
+        per_record = (math.sqrt(self.width) if gaussian else self.width) * self.grid**2
         if self.squared_norm_limit is not None:
-            per_record = min(per_record, math.sqrt(2.0) * self.squared_norm_limit)
-        return _rounded_up(per_record * self.records_per_client)
+            both = math.sqrt(2.0) if gaussian else 2.0
+            per_record = min(per_record, both * self.squared_norm_limit)
+        return NoiseDesign(
+            sensitivity=_rounded_up(per_record * self.records_per_client),
+            blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
+        )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
@@ -162,10 +185,6 @@ class SecondMoments(_Moments):
         _require_length(values, self.dimension)
         return values / float(self.grid**2)
 
-    def noise_sd(self, *, noise_scale: float, cohort_size: int) -> float:
-        """Return the standard deviation, in normalised units, of the noise in `moments_from`."""
-        return noise_scale * math.sqrt(cohort_size) / self.grid**2
-
 
 class SecondMomentMatrix(_Moments):
     """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row."""
@@ -177,28 +196,37 @@ class SecondMomentMatrix(_Moments):
         """Length of the vector, p (p + 1) / 2."""
         return self.width * (self.width + 1) // 2
 
-    @property
-    def noise_blocks(self) -> tuple[NoiseBlock, ...]:
-        """In a box the same noise everywhere; in a ball less off the diagonal."""
-        off_diagonal = 1.0 if self.squared_norm_limit is None else OFF_DIAGONAL_SCALE
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """In a box the same noise everywhere; in a ball less off the diagonal.
+
+        Per record: in the box L2 p B^2 and L1 p (p + 1) / 2 B^2; in the ball L2 sqrt(2) R^2 B^2
+        and L1 sqrt(p (p + 1)) R^2 B^2, where L1 keeps to the box if that takes less noise. With
+        p = 1 they are B^2 and R^2 B^2.
+        """
+        gaussian = mechanism == "discrete_gaussian"
+        if self.width == 1:
+            return self._design(self.largest_value, off_diagonal=1.0)
+        pairs = self.width if gaussian else self.dimension
+        box = self._design(pairs * self.grid**2 * self.records_per_client, off_diagonal=1.0)
+        if self.squared_norm_limit is None:
+            return box
+        frobenius = math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client
+        if gaussian:
+            return self._design(_rounded_up(frobenius), off_diagonal=OFF_DIAGONAL_SCALE)
+        ball = self._design(
+            _rounded_up(frobenius * math.sqrt(self.dimension)), off_diagonal=OFF_DIAGONAL_SCALE
+        )
+        return min(box, ball, key=lambda design: design.total_variance)
+
+    def _design(self, sensitivity: float, *, off_diagonal: float) -> NoiseDesign:
         blocks = (
             NoiseBlock(coordinates=self.width, relative_scale=1.0),
             NoiseBlock(coordinates=self.dimension - self.width, relative_scale=off_diagonal),
         )
-        return tuple(block for block in blocks if block.coordinates)
-
-    @property
-    def sensitivity(self) -> float:
-        """L2 sensitivity, in lattice units of the diagonal's noise.
-
-        Each coordinate is divided by its relative noise scale first. In the box p B^2 per record,
-        in the ball sqrt(2) R^2 B^2; with p = 1 they are B^2 and R^2 B^2.
-        """
-        if self.width == 1:
-            return float(self.largest_value)
-        if self.squared_norm_limit is None:
-            return float(self.width * self.grid**2 * self.records_per_client)
-        return _rounded_up(math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client)
+        return NoiseDesign(
+            sensitivity=float(sensitivity),
+            blocks=tuple(block for block in blocks if block.coordinates),
+        )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
@@ -226,15 +254,6 @@ class SecondMomentMatrix(_Moments):
         matrix += matrix.T
         matrix[np.diag_indices(self.width)] = scaled[: self.width]
         return matrix
-
-    def noise_sd(self, *, noise_scale: float, cohort_size: int) -> tuple[float, float]:
-        """Return the noise's standard deviation in `matrix_from`: on the diagonal, and off it.
-
-        `noise_scale` is one client's, in lattice units; the sum over the cohort has
-        sqrt(cohort_size) times that, whatever the calibration assumed.
-        """
-        diagonal = noise_scale * math.sqrt(cohort_size) / self.grid**2
-        return diagonal, diagonal * self.noise_blocks[-1].relative_scale
 
 
 Query = Annotated[SecondMoments | SecondMomentMatrix, Field(discriminator="name")]

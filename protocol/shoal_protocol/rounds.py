@@ -79,7 +79,7 @@ class RoundSpec(BoundDocument):
         """Return (coordinates, discrete Gaussian scale) of each block of one client's noise."""
         return [
             (block.coordinates, block.relative_scale * self.noise.scale)
-            for block in self.query.noise_blocks
+            for block in self.query.design(self.noise.mechanism).blocks
         ]
 
 
@@ -108,7 +108,7 @@ def make_spec(
     """
     size = len(population)
     scale = client_noise_scale(
-        sensitivity=query.sensitivity,
+        sensitivity=query.design("discrete_gaussian").sensitivity,
         mu=mu,
         population=size,
         dropouts=dropouts,
@@ -247,7 +247,7 @@ def _check_noise(spec: RoundSpec, maximum_mu: float) -> None:
 
 def _cost(query: Query, scale: float, size: int, dropouts: int, colluders: int) -> float:
     return round_mu(
-        sensitivity=query.sensitivity,
+        sensitivity=query.design("discrete_gaussian").sensitivity,
         noise_scale=scale,
         population=size,
         dropouts=dropouts,

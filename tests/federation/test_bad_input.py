@@ -50,7 +50,7 @@ def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
 def with_noise(spec: RoundSpec, scale: float) -> RoundSpec:
     """Change the noise and declare what it costs, so that nothing else is wrong."""
     mu = round_mu(
-        sensitivity=spec.query.sensitivity,
+        sensitivity=spec.query.design("discrete_gaussian").sensitivity,
         noise_scale=scale,
         population=spec.population_size,
         dropouts=spec.dropouts,

@@ -38,15 +38,15 @@ queries = st.builds(
 
 def relative_scales(query):
     return np.repeat(
-        [block.relative_scale for block in query.noise_blocks],
-        [block.coordinates for block in query.noise_blocks],
+        [block.relative_scale for block in query.design("discrete_gaussian").blocks],
+        [block.coordinates for block in query.design("discrete_gaussian").blocks],
     )
 
 
 def distance(query, one, other):
     """How far apart two clients' contributions are, as a fraction of the declared sensitivity."""
     gap = (query.encode(one) - query.encode(other)) / relative_scales(query)
-    return float(np.linalg.norm(gap)) / query.sensitivity
+    return float(np.linalg.norm(gap)) / query.design("discrete_gaussian").sensitivity
 
 
 def worst_distance(query, starts, steps, seed):
@@ -113,9 +113,8 @@ def test_corners_that_differ_in_half_the_signs_reach_the_box_bound(width):
     other = np.where(np.arange(width) < width // 2, -1.0, 1.0)[None, :]
     reached = 2.0 * math.sqrt(width**2 // 4) * query.grid**2
     assert np.linalg.norm(query.encode(one) - query.encode(other)) == pytest.approx(reached)
-    assert (
-        reached <= query.sensitivity <= 1.0001 * reached * width / math.sqrt(width**2 - width % 2)
-    )
+    declared = query.design("discrete_gaussian").sensitivity
+    assert reached <= declared <= 1.0001 * reached * width / math.sqrt(width**2 - width % 2)
 
 
 @given(
@@ -159,7 +158,11 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
     values = query.encode(records)
     assert values.dtype == np.int64
     assert values.tolist() == expected
-    assert query.dimension == len(expected) == sum(b.coordinates for b in query.noise_blocks)
+    assert (
+        query.dimension
+        == len(expected)
+        == sum(b.coordinates for b in query.design("discrete_gaussian").blocks)
+    )
     assert max(map(abs, expected)) <= query.largest_value
 
 
@@ -180,10 +183,6 @@ def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
     matrix = query.matrix_from(query.encode(np.array([[0.25, -1.0]])))
     row = np.array([0.5, 0.25, -1.0])
     assert np.array_equal(matrix, np.outer(row, row))
-    assert query.noise_sd(noise_scale=2.0**20, cohort_size=9) == (3.0, 3.0)
-    ball = make(SecondMomentMatrix, 2, radius=1.0, intercept=0.5)
-    diagonal, off_diagonal = ball.noise_sd(noise_scale=2.0**20, cohort_size=9)
-    assert (diagonal, off_diagonal) == (3.0, pytest.approx(3.0 / math.sqrt(2.0)))
     with pytest.raises(ValueError, match="6 coordinates"):
         query.matrix_from(np.zeros(5, np.int64))
 

@@ -47,7 +47,7 @@ def changed(**changes: Any) -> RoundSpec:
 def with_scale(scale: float, **changes: Any) -> RoundSpec:
     """Return a spec whose declared cost fits its noise."""
     mu = round_mu(
-        sensitivity=SPEC.query.sensitivity,
+        sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
         noise_scale=scale,
         population=SPEC.population_size,
         dropouts=SPEC.dropouts,
@@ -100,7 +100,9 @@ def test_every_spec_that_is_made_is_accepted_and_survives_the_wire(
 def test_noise_meets_theorem_one_in_the_smallest_cohort_without_its_colluders() -> None:
     honest_others = SPEC.minimum_cohort - SPEC.colluders - 1
     deviation = SPEC.noise.scale * np.sqrt(honest_others)
-    assert SPEC.query.sensitivity / deviation == pytest.approx(0.25, rel=1e-9)
+    assert SPEC.query.design("discrete_gaussian").sensitivity / deviation == pytest.approx(
+        0.25, rel=1e-9
+    )
 
 
 def test_two_specs_are_two_rounds() -> None:
@@ -203,7 +205,7 @@ def test_a_sum_that_fits_the_ring_but_not_the_field_is_refused_under_threshold_s
     held = consortium(policy=policy)
     scale = 2.0**54
     mu = round_mu(
-        sensitivity=SPEC.query.sensitivity,
+        sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
         noise_scale=scale,
         population=SPEC.population_size,
         dropouts=SPEC.dropouts,
@@ -238,7 +240,7 @@ def test_a_spec_may_spend_exactly_what_the_policy_allows() -> None:
 def test_a_spec_whose_sum_could_overflow_is_refused() -> None:
     for clients, overflows in ((12, False), (19, True)):
         mu = round_mu(
-            sensitivity=SPEC.query.sensitivity,
+            sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
             noise_scale=2.0**56,
             population=clients,
             dropouts=SPEC.dropouts,

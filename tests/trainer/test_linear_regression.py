@@ -40,7 +40,10 @@ def people(generator, count):
 def exact_sum(query, records):
     many = query.model_copy(update={"records_per_client": len(records)})
     return ReleasedSum(
-        query=query, values=many.encode(records), cohort_size=len(records), noise_scale=1e-3
+        query=query,
+        values=many.encode(records),
+        cohort_size=len(records),
+        noise_sd=np.full(query.dimension, 1e-3),
     )
 
 
@@ -279,10 +282,13 @@ def test_sums_of_other_rounds_are_refused():
 def test_a_sum_must_fit_its_query():
     query = LinearRegression(PEOPLE).next(300, []).query
     with pytest.raises(ValueError, match="dimension"):
-        ReleasedSum(query=query, values=np.zeros(3, np.int64), cohort_size=3, noise_scale=1.0)
+        ReleasedSum(query=query, values=np.zeros(3, np.int64), cohort_size=3, noise_sd=np.ones(3))
     with pytest.raises(ValueError, match="positive"):
         ReleasedSum(
-            query=query, values=np.zeros(query.dimension, np.int64), cohort_size=0, noise_scale=1.0
+            query=query,
+            values=np.zeros(query.dimension, np.int64),
+            cohort_size=0,
+            noise_sd=np.ones(query.dimension),
         )
 
 
@@ -293,14 +299,15 @@ def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, projection):
     task = unit_task(4, projection=projection)
     learner, sums = LinearRegression(task), []
     while isinstance(step := learner.next(50, sums), RequestedRound):
-        scale = 10.0 * step.query.sensitivity
-        values = np.rint(scale * math.sqrt(50) * generator.standard_normal(step.query.dimension))
+        sensitivity = step.query.design("discrete_gaussian").sensitivity
+        noise_sd = np.full(step.query.dimension, 10.0 * sensitivity * math.sqrt(50))
+        values = np.rint(noise_sd * generator.standard_normal(step.query.dimension))
         sums.append(
             ReleasedSum(
                 query=step.query,
                 values=values.astype(np.int64),
                 cohort_size=50,
-                noise_scale=scale,
+                noise_sd=noise_sd,
             )
         )
     assert isinstance(step, Posterior)

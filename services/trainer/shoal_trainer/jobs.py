@@ -6,6 +6,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import compose, fits_budget
@@ -67,8 +69,12 @@ class Released:
             query=self.spec.query,
             values=from_ring(decode_uint64(self.result.values)),
             cohort_size=self.result.cohort_size,
-            noise_scale=self.spec.noise.scale,
+            noise_sd=self._noise_sd(),
         )
+
+    def _noise_sd(self) -> NDArray[np.float64]:
+        coordinates, scales = zip(*self.spec.noise_scales(), strict=True)
+        return np.repeat(math.sqrt(self.result.cohort_size) * np.array(scales), coordinates)
 
 
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:

@@ -15,20 +15,21 @@ from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 class ReleasedSum:
     """A round's result: the noisy sum over the cohort, and what is public about its noise.
 
-    `values`, shape (query.dimension,), are lattice units; each of the `cohort_size` clients added
-    noise of `noise_scale` times the relative scale of the coordinate's block.
+    `values` and `noise_sd`, both shape (query.dimension,), are in lattice units; `noise_sd` is the
+    standard deviation of the noise that the whole cohort really added to each coordinate.
     """
 
     query: SecondMoments | SecondMomentMatrix
     values: NDArray[np.int64]
     cohort_size: int
-    noise_scale: float
+    noise_sd: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        if self.values.shape != (self.query.dimension,):
-            raise ValueError("a released sum must have the dimension of its query")
-        if self.cohort_size < 1 or not self.noise_scale > 0.0:
-            raise ValueError("cohort_size and noise_scale must be positive")
+        shape = (self.query.dimension,)
+        if self.values.shape != shape or self.noise_sd.shape != shape:
+            raise ValueError("a released sum and its noise must have the dimension of the query")
+        if self.cohort_size < 1 or not np.all(self.noise_sd > 0.0):
+            raise ValueError("cohort_size and noise_sd must be positive")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ class LinearRegression:
     def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
         records = _record_count(query, int(first.values[0]), first.cohort_size)
         # Round 2 has (1 - share)/share times the first round's mu^2.
-        mu = query.sensitivity / (first.noise_scale * math.sqrt(first.cohort_size))
+        mu = query.design("discrete_gaussian").sensitivity / float(first.noise_sd[0])
         mu *= math.sqrt((1.0 - FIRST_ROUND_SHARE) / FIRST_ROUND_SHARE)
         chosen = choose_thresholds(
             records=records,
@@ -133,7 +133,7 @@ def _spreads(query: SecondMoments, first: ReleasedSum) -> NDArray[np.float64]:
     """Return each column's root mean square about the middle of its bounds, in data units."""
     moments = query.moments_from(first.values)
     records = _record_count(query, int(first.values[0]), first.cohort_size)
-    noise_sd = query.noise_sd(noise_scale=first.noise_scale, cohort_size=first.cohort_size)
+    noise_sd = float(first.noise_sd[-1]) / query.grid**2
     mean_squares = moments[-len(query.columns) :] / records
     # What noise alone could have made is not trusted to be a narrow column.
     floor = min(1.0, max(_SMALLEST_ROOT_MEAN_SQUARE**2, 0.5 * noise_sd / records))
@@ -150,9 +150,7 @@ def _posterior(
 ) -> Posterior:
     """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
     matrix = query.matrix_from(released.values)
-    diagonal_sd, off_diagonal_sd = query.noise_sd(
-        noise_scale=released.noise_scale, cohort_size=released.cohort_size
-    )
+    diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
     records = _record_count(query, int(released.values[0]), released.cohort_size)
     scales = np.array([column.scale for column in query.columns]) / units
     prior = prior_sd * scales[:-1] / scales[-1]
