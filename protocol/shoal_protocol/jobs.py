@@ -1,5 +1,6 @@
 """Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
 
+import math
 from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
@@ -9,11 +10,11 @@ from shoal_protocol.accounting import fits_budget
 from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
-from shoal_protocol.errors import RefusedJob
+from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.rounds import LARGEST_POPULATION
+from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
 
 
@@ -86,6 +87,36 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
     for query in request.task.query_names():
         if query not in policy.queries:
             raise RefusedJob(f"the policy does not allow the query {query}")
+
+
+def check_round_of_job(
+    spec: RoundSpec, request: JobRequest, *, number: int, spent_mu: float
+) -> None:
+    """Refuse a round that asks for anything but what the job promised to those who joined it.
+
+    It must be the job's round `number`; `spent_mu` is what the rounds before it cost. What the
+    manifest says of a spec is `check_spec`'s to check.
+
+    Raises:
+        RefusedSpec: the detail says why.
+    """
+    if (spec.job, spec.number) != (request.digest, number):
+        raise RefusedSpec("the spec is for another job or round")
+    task, privacy = request.task, request.privacy
+    if spec.query.name not in task.query_names():
+        raise RefusedSpec("the job's task does not ask this query")
+    if not set(spec.query.column_names) <= {bounds.name for bounds in task.columns}:
+        raise RefusedSpec("the query asks for a column that the job did not name")
+    if spec.query.records_per_client != task.records_per_client:
+        raise RefusedSpec("records_per_client is not the job's")
+    if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
+        raise RefusedSpec("dropouts and colluders are not those of the job")
+    if spec.sharing != request.sharing:
+        raise RefusedSpec("the sharing scheme is not that of the job")
+    if not request.minimum_population <= spec.population_size <= request.maximum_population:
+        raise RefusedSpec("the population is smaller or larger than the job allows")
+    if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):
+        raise RefusedSpec("the job's rounds together cost more than the job may")
 
 
 class Join(BoundDocument):

@@ -4,14 +4,12 @@ A client trusts the manifest, its owner's policy and its own ledger; of what the
 analyst say it believes what they signed, and only as far as these three allow.
 """
 
-import math
 from datetime import datetime
 
 from shoal_client.policy import Policy
-from shoal_protocol.accounting import fits_budget
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import RefusedJob, RefusedSpec
-from shoal_protocol.jobs import JobRequest, check_job
+from shoal_protocol.jobs import JobRequest, check_job, check_round_of_job
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.rounds import RoundSpec, check_spec
 
@@ -66,23 +64,7 @@ def check_round(
     """
     spec = signed.body
     consortium.verify(signed)
-    if (spec.job, spec.number) != (request.digest, number):
-        raise RefusedSpec("the spec is for another job or round")
     if reason := policy.refusal(request) or policy.query_refusal(spec.query):
         raise RefusedSpec(reason)
     check_spec(spec, consortium, now=now)
-    task, privacy = request.task, request.privacy
-    if spec.query.name not in task.query_names():
-        raise RefusedSpec("the job's task does not ask this query")
-    if not set(spec.query.column_names) <= {bounds.name for bounds in task.columns}:
-        raise RefusedSpec("the query asks for a column that the job did not name")
-    if spec.query.records_per_client != task.records_per_client:
-        raise RefusedSpec("records_per_client is not the job's")
-    if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
-        raise RefusedSpec("dropouts and colluders are not those of the job")
-    if spec.sharing != request.sharing:
-        raise RefusedSpec("the sharing scheme is not that of the job")
-    if not request.minimum_population <= spec.population_size <= request.maximum_population:
-        raise RefusedSpec("the population is smaller or larger than the job allows")
-    if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):
-        raise RefusedSpec("the job's rounds together cost more than the job may")
+    check_round_of_job(spec, request, number=number, spent_mu=spent_mu)
