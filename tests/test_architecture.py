@@ -13,6 +13,7 @@ PACKAGES = {
         f"shoal_{name}": ROOT / f"services/{name}/shoal_{name}"
         for name in ("hosting", "client", "compute", "aggregator", "trainer")
     },
+    "shoal_redteam": ROOT / "redteam/shoal_redteam",
 }
 MAY_IMPORT = {
     "shoal_protocol": {"shoal_protocol"},
@@ -21,6 +22,8 @@ MAY_IMPORT = {
         name: {name, "shoal_hosting", "shoal_protocol"}
         for name in ("shoal_client", "shoal_compute", "shoal_aggregator", "shoal_trainer")
     },
+    # it plays clients with the SDK's own pieces, and looks at services from outside only
+    "shoal_redteam": {"shoal_redteam", "shoal_client", "shoal_hosting", "shoal_protocol"},
 }
 # Whatever reaches the network, the disk, the clock, other threads or a source of randomness.
 NOT_IN_THE_PROTOCOL = {
@@ -140,6 +143,8 @@ def test_what_the_library_needs_of_hosting_loads_without_the_agent_extra(name: s
         ("shoal_client", "import shoal_compute"),
         ("shoal_compute", "from shoal_trainer.learners import Learner"),
         ("shoal_hosting", "import shoal_client.policy"),
+        ("shoal_client", "import shoal_redteam.command"),
+        ("shoal_redteam", "from shoal_compute.store import keep"),
         ("shoal_protocol", "from shoal_hosting import problems"),
         ("shoal_trainer", "def late() -> None:\n    import shoal_aggregator"),
     ],

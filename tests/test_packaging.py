@@ -65,6 +65,12 @@ def test_a_lock_names_no_host(lock: str) -> None:
     assert re.search(r"://|index-url|find-links|trusted-host", "\n".join(entries(lock))) is None
 
 
+def test_the_wheel_does_not_carry_the_red_team() -> None:
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert not [each for each in wheel["packages"] if "redteam" in each]
+    assert "redteam" in wheel["dev-mode-dirs"]
+
+
 @pytest.mark.parametrize("lock", ["services", "dask", "client"])
 def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
     assert pins(lock).items() <= pins("dev").items()

@@ -5,6 +5,9 @@ refused; 4 a service could not be reached; 5 the job ended without a posterior; 
 posterior yet.
 """
 
+import importlib
+import importlib.util
+
 import typer
 
 from shoal_client.command import (
@@ -46,5 +49,7 @@ app.command("quickstart")(quickstart.quickstart)
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; the red team is part of it in a source tree, and not in the wheel."""
+    if importlib.util.find_spec("shoal_redteam"):
+        app.add_typer(importlib.import_module("shoal_redteam.command").app, name="redteam")
     app()

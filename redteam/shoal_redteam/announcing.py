@@ -1,0 +1,43 @@
+"""Specs with a lie in them, announced to everybody, and the same without it for comparison."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import ProtocolError
+from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.findings import Finding, refused
+from shoal_redteam.forging import call_off, changed, forged
+from shoal_redteam.play import begin
+from shoal_redteam.stage import Stage
+
+
+async def announced(
+    stage: Stage,
+    tried: str,
+    spec: RoundSpec,
+    lie: Mapping[str, Any],
+    *,
+    by: type[ProtocolError],
+    check: str,
+) -> Finding:
+    """Announce `spec` with a lie in it, signed by the trainer, to all that take rounds.
+
+    The caller announces `spec` itself afterwards: the lie is then all that was wrong.
+    """
+    body = changed(spec, **lie)
+    document = canonical_json(forged(spec.kind, body, stage.trainer, stage.key(stage.trainer)))
+    names = (*stage.nodes, stage.aggregator)
+    answers = await stage.tell(names, "/v1/rounds", document)
+    return refused(tried, answers, by={by.code}, check=check)
+
+
+async def is_honest(stage: Stage, spec: RoundSpec) -> None:
+    """Announce a spec without the lies that were told of it, and call the round off.
+
+    Were it refused too, the refusals of the lies would prove nothing.
+
+    Raises:
+        CannotAttack: it is refused.
+    """
+    await call_off(await begin(stage, spec))

@@ -1,0 +1,75 @@
+"""Collecting a second time: answers after the deadline, and rounds that are over."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from shoal_client.peer import OK
+from shoal_protocol.attestations import Result
+from shoal_protocol.errors import RefusedSpec, TooLate
+from shoal_redteam.announcing import announced
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import CannotAttack, Finding, refused, seen
+from shoal_redteam.play import SHORT_SECONDS, Play, begin, honest_spec
+from shoal_redteam.stage import Stage
+
+
+class LateCollection(Attack):
+    """Somebody wants a sum over other clients once a sum is out."""
+
+    name = "late"
+    liar = "a client, the trainer"
+    tries = "an answer after the freeze or the result, a second collection, a spec that is over"
+    stopped_by = "too-late, refused-spec; a round's result is one document for ever"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Leave one client out of a round, then try to get it in."""
+        play = await begin(stage, seconds=SHORT_SECONDS)
+        *present, absent = play.clients
+        await play.answer(present)
+        late = play.contribution(absent)
+        await play.until_frozen()
+        yield await _upload(play, "an answer after the deadline", late.envelopes)
+        outcome = await play.outcome()
+        if not isinstance(outcome.body, Result):
+            raise CannotAttack("the honest round was abandoned")
+        yield seen(
+            "the total, of which that client is no part",
+            stopped=play.is_exactly(outcome, present),
+            answered=f"{stage.aggregator}: the sum over those who were there in time",
+            check="holdings are frozen before anybody votes",
+        )
+        yield await _upload(play, "an answer after the result", late.envelopes)
+        again = await play.announce()
+        taken = sorted({each.status for each in again.values()})
+        yield seen(
+            "the spec of the finished round announced once more",
+            stopped=taken == [OK] and (await play.outcome()).encode() == outcome.encode(),
+            answered="all: known already; the result is the same to the byte",
+            check="a round is its spec, and it is over",
+        )
+        yield await _upload(play, "an answer after that second announcement", late.envelopes)
+        spec = honest_spec(stage)
+        passed = {
+            "opened_at": spec.opened_at - timedelta(hours=1),
+            "deadline": spec.opened_at - timedelta(minutes=1),
+        }
+        old = spec.model_copy(update=passed).model_dump(mode="json")
+        yield await announced(
+            stage,
+            "a new spec whose deadline has passed",
+            spec,
+            {name: old[name] for name in passed},
+            by=RefusedSpec,
+            check="every service has a clock of its own",
+        )
+
+
+async def _upload(play: Play, tried: str, envelopes: list[bytes]) -> Finding:
+    answers = {
+        name: await play.upload(node, envelopes[node]) for node, name in enumerate(play.stage.nodes)
+    }
+    check = "a node that froze takes no more shares"
+    return refused(tried, answers, by={TooLate.code}, check=check)
+
+
+ATTACKS = (LateCollection,)

@@ -1,0 +1,80 @@
+"""Releases over too few clients: by a spec, by absent clients, by a lying node."""
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from shoal_protocol.attestations import Abandonment
+from shoal_protocol.errors import RefusedSpec, WrongCohort
+from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.forging import claimed_sum
+from shoal_redteam.play import SHORT_SECONDS, begin, honest_spec
+from shoal_redteam.stage import Stage
+
+
+class SmallCohort(Attack):
+    """A sum over fewer clients than everybody agreed to hide in."""
+
+    name = "small-cohort"
+    liar = "the trainer; absent clients; a Compute node"
+    tries = "a spec below the policy's minimum, too few answers, a partial sum over a few"
+    stopped_by = "refused-spec; every node counts (cohort_too_small); wrong-cohort"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Ask for a small cohort, let too few answer, then claim one."""
+        spec, least = honest_spec(stage), stage.consortium.manifest.policy.minimum_cohort
+        few = spec.population_size - least + 1
+        yield await announced(
+            stage,
+            "a round of which so many may be missing that too few are left",
+            spec,
+            {"dropouts": few, "minimum_cohort": least - 1},
+            by=RefusedSpec,
+            check="the policy's minimum_cohort",
+        )
+        yield await announced(
+            stage,
+            "a minimum_cohort below what the noise counts on",
+            spec,
+            {"minimum_cohort": 2},
+            by=RefusedSpec,
+            check="minimum_cohort is the population less the dropouts that were priced",
+        )
+        yield await announced(
+            stage,
+            "more dropouts than leave anybody to add noise",
+            spec,
+            {"dropouts": spec.population_size - 2, "minimum_cohort": 2},
+            by=RefusedSpec,
+            check="the policy's minimum_cohort",
+        )
+        await is_honest(stage, spec)
+
+        play = await begin(stage, seconds=SHORT_SECONDS)
+        present = play.clients[: least - 1]
+        await play.answer(present)
+        liar = stage.nodes[-1]
+        claim = claimed_sum(play, liar, present, np.zeros(spec.dimension, np.uint64))
+        answer = await stage.send(
+            stage.aggregator, f"{play.path}/partial-sums", stage.sign(claim, liar).encode()
+        )
+        yield refused(
+            "a node's partial sum over those few",
+            {stage.aggregator: answer},
+            by={WrongCohort.code},
+            check="the aggregator knows the spec's minimum_cohort",
+        )
+        outcome = await play.outcome()
+        await play.until_over()
+        reasons = {name: await play.reason(name) for name in stage.nodes}
+        yield seen(
+            f"a round in which {least - 1} answer where {least} are needed",
+            stopped=isinstance(outcome.body, Abandonment) and not await play.partial_sums(),
+            answered="; ".join(f"{name}: {why}" for name, why in reasons.items()),
+            check="each node counts the cohort by itself before it votes",
+        )
+
+
+ATTACKS = (SmallCohort,)

@@ -1,0 +1,101 @@
+"""Moving a sealed box under another header: another client, node, round or answer."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final
+
+from nacl.signing import SigningKey
+
+from shoal_protocol.encoding import domain
+from shoal_protocol.envelope import Header, parse
+from shoal_protocol.errors import BadSignature, TransplantedCiphertext, UnopenableCiphertext
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.play import Play, begin
+from shoal_redteam.stage import Stage
+
+HEADER_BYTES: Final = 84
+_SIGNATURE_BYTES: Final = 64
+_BOUND: Final = "the box holds the digest of its own header"
+
+
+def transplanted(envelope: bytes, header: Header, key: SigningKey) -> bytes:
+    """Return an envelope with the box of `envelope` under another header, signed anew."""
+    content = header.encode() + envelope[HEADER_BYTES:-_SIGNATURE_BYTES]
+    return content + key.sign(domain("share_envelope") + content).signature
+
+
+class Transplant(Attack):
+    """A client puts a sealed box that is not its own, or not for this place, under its name."""
+
+    name = "transplant"
+    liar = "a client that recorded another's envelope"
+    tries = "one client's sealed box under another client's, node's, round's or answer's header"
+    stopped_by = "transplanted-ciphertext, unopenable-ciphertext, bad-signature"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Try each header; afterwards the round must release the honest answers and no more."""
+        play, other = await begin(stage), await begin(stage)
+        victim, keys = play.clients[0], stage.keys.clients
+        # the thief is due the same kind of share, so that only the box can give it away
+        thief = victim + len(stage.nodes)
+        stolen = play.contribution(victim).envelopes[0]
+        header = parse(stolen).header
+
+        async def attempt(
+            tried: str, changed: Header, client: int, code: str, check: str, *, to: Play = play
+        ) -> Finding:
+            envelope = transplanted(stolen, changed, keys[client])
+            answers = {stage.nodes[changed.node]: await to.upload(changed.node, envelope)}
+            return refused(tried, answers, by={code}, check=check)
+
+        yield await attempt(
+            "under another client's name, signed by that client",
+            replace(header, client=thief),
+            thief,
+            TransplantedCiphertext.code,
+            _BOUND,
+        )
+        yield await attempt(
+            "under another client's name, signed by its owner",
+            replace(header, client=thief),
+            victim,
+            BadSignature.code,
+            "the client in the header must have signed",
+        )
+        yield await attempt(
+            "in another round of another task, signed by its owner",
+            replace(header, round_id=other.signed.digest),
+            victim,
+            TransplantedCiphertext.code,
+            _BOUND,
+            to=other,
+        )
+        yield await attempt(
+            "at another node, signed by its owner",
+            replace(header, node=1),
+            victim,
+            UnopenableCiphertext.code,
+            "the box is sealed to one node's key",
+        )
+        answer_id = stage.random_bytes(len(header.answer))
+        yield await attempt(
+            "under another answer id, signed by its owner",
+            replace(header, answer=answer_id),
+            victim,
+            TransplantedCiphertext.code,
+            _BOUND,
+        )
+        exact = True
+        for each in (play, other):
+            await each.answer(each.clients)
+            exact &= await each.released_exactly(each.clients)
+        yield seen(
+            "the totals of the rounds in which it was tried",
+            stopped=exact,
+            answered=f"{stage.aggregator}: the sum of the honest answers",
+            check="nothing of what was transplanted was stored",
+        )
+
+
+ATTACKS = (Transplant,)

@@ -1,0 +1,168 @@
+"""`shoal redteam`: attacks a test federation of which it has all keys; prints what came of it.
+
+Exit status of `run`: 0 all were stopped, or are documented as not stopped; 1 one got through;
+2 one could not be carried out.
+"""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from shoal_client.clock import system_clock
+from shoal_client.command.terminal import AsJson, plain, say, say_json, show, warn
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import Verdict
+from shoal_redteam.registry import chosen
+from shoal_redteam.running import Report, run
+from shoal_redteam.stage import Stage
+
+app = typer.Typer(no_args_is_help=True, help="Attack a test federation of which you hold all keys.")
+
+_STYLES: Final = {
+    Verdict.STOPPED: "green",
+    Verdict.DOCUMENTED: "yellow",
+    Verdict.GOT_THROUGH: "bold red",
+    Verdict.NOT_CARRIED_OUT: "magenta",
+}
+
+
+@app.callback()
+def _group() -> None:
+    """Attack a test federation of which you hold all keys."""
+
+
+@app.command("run")
+def run_attacks(
+    directory: Annotated[
+        Path, typer.Argument(help="A directory of `shoal quickstart` whose services are up.")
+    ],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Name of an attack to run; repeatable.")
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the attacks, and what should stop each.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play lying parties against running services; print what was tried and what stopped it.
+
+    Never against a federation with real clients: it needs the directory that holds everybody's
+    keys, and it spends its clients' budgets for ever. Exit status: 0 all were stopped, or are
+    documented as not stopped; 1 one got through; 2 one could not be carried out.
+    """
+    attacks = chosen(only or [])
+    if listed:
+        _list(attacks, as_json=as_json)
+        return
+    report = asyncio.run(_run(directory, attacks))
+    if as_json:
+        say_json(as_value(attacks, report))
+    else:
+        _show(attacks, report)
+    raise typer.Exit(report.exit_status)
+
+
+async def _run(directory: Path, attacks: list[Attack]) -> Report:
+    stage = Stage.open(
+        directory, clock=system_clock, pause=asyncio.sleep, random_bytes=secrets.token_bytes
+    )
+    warn(expense(stage))
+    console = Console(stderr=True, highlight=False)
+    try:
+        with console.status("Attacking ...") as status:
+
+            def progress(attack: Attack, before: int) -> None:
+                status.update(f"{before + 1} of {len(attacks)}: {attack.name}, {attack.liar} ...")
+                if not console.is_terminal:
+                    console.print(f"{before + 1} of {len(attacks)}: {attack.name}")
+
+            return await run(attacks, stage, progress=progress)
+    finally:
+        await stage.close()
+
+
+def expense(stage: Stage) -> str:
+    """Say whose budgets the attacks spend."""
+    sites = "; ".join(
+        f"{site}: {_ranges(clients)}" for site, clients in stage.by_site(stage.crew).items()
+    )
+    return (
+        "for a test federation only. The attacks spend, for ever, budget of these "
+        f"{len(stage.crew)} clients by their roster index: {sites}"
+    )
+
+
+def _ranges(clients: list[int]) -> str:
+    """Word ascending indices: 0-4, 7."""
+    runs: list[list[int]] = []
+    for each in clients:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _list(attacks: list[Attack], *, as_json: bool) -> None:
+    if as_json:
+        say_json([_about(attack) for attack in attacks])
+        return
+    table = Table("attack", "who lies", "what is tried", "what should stop it", show_lines=True)
+    for attack in attacks:
+        table.add_row(*map(plain, _about(attack).values()))
+    show(table)
+
+
+def _about(attack: Attack) -> dict[str, str]:
+    return {
+        "attack": attack.name,
+        "liar": attack.liar,
+        "tries": attack.tries,
+        "stopped_by": attack.stopped_by,
+    }
+
+
+def as_value(attacks: list[Attack], report: Report) -> dict[str, Any]:
+    """Return the report as JSON."""
+    return {
+        "attacks": [
+            {
+                **_about(attack),
+                "findings": [
+                    {
+                        "tried": each.tried,
+                        "verdict": each.verdict.value,
+                        "answered": each.answered,
+                        "stopped_by": each.stopped_by,
+                    }
+                    for each in report.findings[attack.name]
+                ],
+            }
+            for attack in attacks
+        ],
+        "counts": {verdict.value: report.count(verdict) for verdict in Verdict},
+    }
+
+
+def _show(attacks: list[Attack], report: Report) -> None:
+    table = Table(
+        "attack", "who lies, what is tried", "verdict", "what answered", "what stopped it"
+    )
+    for attack in attacks:
+        table.add_section()
+        table.add_row(plain(attack.name), plain(attack.liar), "", "", "", style="bold")
+        for each in report.findings[attack.name]:
+            verdict = plain(each.verdict.value)
+            verdict.stylize(_STYLES[each.verdict])
+            cells = (plain(each.tried), verdict, plain(each.answered), plain(each.stopped_by))
+            table.add_row("", *cells)
+    show(table)
+    counts = ", ".join(f"{report.count(each)} {each.value}" for each in Verdict)
+    say(
+        f"{len(report.findings)} attacks, {sum(map(len, report.findings.values()))} tries: {counts}"
+    )

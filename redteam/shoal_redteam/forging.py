@@ -1,0 +1,83 @@
+"""Documents that no honest party makes: signed by any key, over any JSON, with any slip in them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from nacl.signing import SigningKey
+
+from shoal_protocol.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    PartialSum,
+    cohort_digest,
+)
+from shoal_protocol.documents import Document, Signed
+from shoal_protocol.encoding import (
+    Uint64Vector,
+    canonical_json,
+    domain,
+    encode_uint64,
+    format_time,
+)
+from shoal_redteam.play import Play
+from shoal_redteam.stage import Stage
+
+
+def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> dict[str, Any]:
+    """Return a signed document's JSON: the signature is genuine, whatever `body` holds."""
+    message = domain(kind) + canonical_json(dict(body))
+    return {"body": dict(body), "signature": key.sign(message).signature.hex(), "signer": signer}
+
+
+def changed(document: Document, **fields: Any) -> dict[str, Any]:
+    """Return a document's JSON with some fields replaced, unchecked."""
+    return document.model_dump(mode="json") | fields
+
+
+def gossip(stage: Stage, documents: Iterable[Mapping[str, Any]], *, rounds: Iterable[str]) -> bytes:
+    """Return a gossip message that hands over documents and asks for all of these rounds."""
+    return canonical_json(
+        {
+            "documents": [dict(each) for each in documents],
+            "known": {each: [] for each in rounds},
+            "time": format_time(stage.after(0.0)),
+            "wanted": [],
+        }
+    )
+
+
+async def tell_node(stage: Stage, node: str, signed: Signed[Any]) -> None:
+    """Gossip a document to a node; what is not valid it leaves out, without saying so."""
+    message = gossip(stage, [signed.to_json()], rounds=[signed.body.round])
+    await stage.send(node, "/v1/gossip", message)
+
+
+async def call_off(play: Play) -> None:
+    """End a round of which nothing is wanted: a node's key says so, and the others are told.
+
+    A round that is called off before anybody answered costs its clients nothing.
+    """
+    stage, node = play.stage, play.stage.nodes[0]
+    body = Abandonment(
+        manifest=play.spec.manifest,
+        round=play.signed.digest,
+        party=node,
+        reason=AbandonmentReason(code="called_off_by_node"),
+    )
+    path = f"{play.path}/abandonments"
+    await stage.send(stage.aggregator, path, stage.sign(body, node).encode())
+    signed = await play.outcome()
+    for name in stage.nodes:
+        await tell_node(stage, name, signed)
+
+
+def claimed_sum(play: Play, node: str, cohort: Collection[int], values: Uint64Vector) -> PartialSum:
+    """Return a partial sum that a node may claim, of any values over any cohort."""
+    return PartialSum(
+        manifest=play.spec.manifest,
+        round=play.signed.digest,
+        node=node,
+        cohort=cohort_digest(play.signed.digest, cohort),
+        cohort_size=len(cohort),
+        values=encode_uint64(values),
+    )

@@ -1,0 +1,256 @@
+"""Rounds that the red team plays: it is their trainer and their clients, so it knows every answer.
+
+The services are the real ones. A round is fair unless an attack makes it otherwise.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from pyroaring import BitMap
+
+from shoal_client.contribution import box_keys, draw_noise, seal_contribution
+from shoal_client.noise import discrete_gaussian
+from shoal_client.peer import GONE, OK, Answer
+from shoal_protocol.attestations import Abandonment, PartialSum, Result, cohort_digest
+from shoal_protocol.documents import RoundDocument, Signed, decode, from_json
+from shoal_protocol.encoding import Int64Vector, decode_uint64
+from shoal_protocol.envelope import frame
+from shoal_protocol.errors import ProtocolError
+from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_redteam.findings import CannotAttack
+from shoal_redteam.stage import BYTES, DROPOUTS, Stage
+
+PRICE: Final = 1 / 40  # of the cap, in mu: a round takes 1/1600 of a client's budget
+OPEN_SECONDS: Final = 30.0  # for answers; a round in which all have answered ends at once
+SHORT_SECONDS: Final = 4.0  # of a round whose deadline is awaited
+GRACE_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 15.0  # beyond what the services may take
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One client's answer: what it says, and its envelope for each node."""
+
+    vector: Int64Vector = field(repr=False)
+    envelopes: list[bytes] = field(repr=False)
+
+
+@dataclass
+class Play:
+    """One round."""
+
+    stage: Stage
+    signed: Signed[RoundSpec]
+    sent: dict[int, Contribution] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> RoundSpec:
+        """Return the spec."""
+        return self.signed.body
+
+    @property
+    def path(self) -> str:
+        """Return the round's path at a node and at the aggregator."""
+        return f"/v1/rounds/{self.signed.digest}"
+
+    @property
+    def clients(self) -> list[int]:
+        """Return the population."""
+        return list(self.spec.clients())
+
+    def contribution(self, client: int, *, vector: Int64Vector | None = None) -> Contribution:
+        """Make a client's answer, with `vector` instead of its record and noise if there is one."""
+        stage, spec = self.stage, self.spec
+        record = np.zeros((1, len(spec.query.column_names)))
+        if vector is None:
+            [vector] = spec.query.encode(record) + draw_noise(spec, 1, discrete_gaussian)
+        envelopes = seal_contribution(
+            spec,
+            box_keys(stage.consortium),
+            client,
+            stage.keys.clients[client],
+            record,
+            vector - spec.query.encode(record),
+            random_bytes=stage.random_bytes,
+        )
+        return Contribution(vector, envelopes)
+
+    async def announce(self, names: Iterable[str] | None = None) -> dict[str, Answer]:
+        """Announce the round to all services that take rounds, or to some."""
+        named = (*self.stage.nodes, self.stage.aggregator) if names is None else names
+        return await self.stage.tell(named, "/v1/rounds", self.signed.encode())
+
+    async def upload(self, node: int, envelope: bytes) -> Answer:
+        """Send one envelope to a node, by its index."""
+        return await self.stage.send(self.stage.nodes[node], f"{self.path}/shares", envelope, BYTES)
+
+    async def answer(self, clients: Iterable[int]) -> None:
+        """Have clients answer honestly, at every node.
+
+        Raises:
+            CannotAttack: a node does not take an honest answer.
+        """
+        made = {client: self.contribution(client) for client in clients}
+        self.sent |= made
+        for node, name in enumerate(self.stage.nodes):
+            body = frame(each.envelopes[node] for each in made.values())
+            answer = await self.stage.send(name, f"{self.path}/shares/bulk", body, BYTES)
+            outcomes = answer.json().get("outcomes", [{}]) if answer.status == OK else [{}]
+            if any(each.get("status") not in (200, 201) for each in outcomes):
+                raise CannotAttack(f"{name} does not take honest answers: {answer.code}")
+
+    async def phase(self, name: str) -> str:
+        """Return in which phase a node or the aggregator has the round, or the refusal's code."""
+        answer = await self.stage.ask(name, self.path)
+        return answer.code if answer.is_refusal else str(answer.json()["phase"])
+
+    async def reason(self, name: str) -> str:
+        """Return why a node abandoned the round, or in which phase it has it."""
+        answer = await self.stage.ask(name, self.path)
+        return (
+            answer.code
+            if answer.is_refusal
+            else str(answer.json()["reason"] or answer.json()["phase"])
+        )
+
+    async def outcome(self) -> Signed[RoundDocument]:
+        """Wait for the round's end; return the result or the abandonment, verified.
+
+        Raises:
+            CannotAttack: it says nothing in time, or nothing that it signed.
+        """
+        stage, aggregator = self.stage, self.stage.aggregator
+
+        async def is_over() -> bool:
+            answer = await stage.ask(aggregator, f"{self.path}/result")
+            return answer.status in (OK, GONE)
+
+        left = (self.spec.give_up_at - stage.clock()).total_seconds()
+        await stage.until(is_over, "the end of a round", seconds=left + PATIENCE_SECONDS)
+        answer = await stage.ask(aggregator, f"{self.path}/result")
+        if answer.status == GONE:
+            answer = await stage.ask(aggregator, f"{self.path}/abandonment")
+        try:
+            signed: Signed[RoundDocument] = decode(answer.body, Result, Abandonment)
+            stage.consortium.verify(signed)
+        except ProtocolError as error:
+            raise CannotAttack(f"the aggregator's word does not verify: {error}") from error
+        return signed
+
+    async def until_frozen(self) -> None:
+        """Wait until every node takes no more shares."""
+
+        async def all_frozen() -> bool:
+            phases = [await self.phase(name) for name in self.stage.nodes]
+            return not {"announced", "collecting"} & set(phases)
+
+        left = (self.spec.deadline - self.stage.clock()).total_seconds()
+        await self.stage.until(all_frozen, "the freeze", seconds=max(left, 0) + PATIENCE_SECONDS)
+
+    async def until_over(self) -> None:
+        """Wait until every node has published its sum or abandoned the round."""
+
+        async def all_over() -> bool:
+            phases = {await self.phase(name) for name in self.stage.nodes}
+            return phases <= {"published", "abandoned"}
+
+        left = (self.spec.give_up_at - self.stage.clock()).total_seconds()
+        await self.stage.until(all_over, "the end at every node", seconds=left + PATIENCE_SECONDS)
+
+    def is_exactly(self, released: Signed[Any], clients: Iterable[int]) -> bool:
+        """Tell whether what was released is the sum of what these clients sent, and no more."""
+        cohort = sorted(clients)
+        body = released.body
+        if not isinstance(body, Result) or body.cohort_size != len(cohort):
+            return False
+        if body.cohort != cohort_digest(self.signed.digest, BitMap(cohort)):
+            return False
+        total = from_ring(decode_uint64(body.values))
+        return bool((total == sum(self.sent[client].vector for client in cohort)).all())
+
+    async def released_exactly(self, clients: Iterable[int]) -> bool:
+        """Wait for the round's end, and tell whether exactly these clients' sum was released."""
+        return self.is_exactly(await self.outcome(), clients)
+
+    async def documents(self, node: str) -> list[Any]:
+        """Return what a node shows of what was signed about the round."""
+        answer = await self.stage.ask(node, f"{self.path}/documents")
+        return [] if answer.is_refusal else list(answer.json()["documents"])
+
+    async def partial_sums(self) -> list[Signed[PartialSum]]:
+        """Return the partial sums that the aggregator shows; none before the result."""
+        answer = await self.stage.ask(self.stage.aggregator, f"{self.path}/partial-sums")
+        if answer.status != OK:
+            return []
+        return [from_json(value, PartialSum) for value in json.loads(answer.body)["documents"]]
+
+
+def query_of(stage: Stage) -> Query:
+    """Return a small query that the policy allows, of made-up columns."""
+    columns = tuple(Column(name=name, centre=0.0, scale=1.0) for name in ("first", "second"))
+    kinds: dict[str, type[SecondMoments] | type[SecondMomentMatrix]] = {
+        "second_moments": SecondMoments,
+        "second_moment_matrix": SecondMomentMatrix,
+    }
+    for name in stage.consortium.manifest.policy.queries:
+        if name in kinds:
+            return kinds[name](
+                columns=columns, intercept=1.0, radius=None, grid_bits=10, records_per_client=1
+            )
+    raise CannotAttack("the policy allows no query that the red team knows")
+
+
+def honest_spec(
+    stage: Stage,
+    *,
+    clients: Sequence[int] | None = None,
+    seconds: float = OPEN_SECONDS,
+    grace: float = GRACE_SECONDS,
+    price: float = PRICE,
+    dropouts: int = DROPOUTS,
+    sharing: Sharing = ADDITIVE,
+) -> RoundSpec:
+    """Return a spec that the policy allows, over `clients` or the crew; `price` is of the cap.
+
+    Raises:
+        CannotAttack: the policy allows none.
+    """
+    policy = stage.consortium.manifest.policy
+    now = stage.after(0.0)
+    try:
+        return make_spec(
+            manifest=stage.consortium,
+            job=stage.random_bytes(32).hex(),
+            number=0,
+            query=query_of(stage),
+            mu=policy.maximum_mu * price,
+            population=BitMap(stage.crew if clients is None else clients),
+            dropouts=dropouts,
+            colluders=0,
+            opened_at=now,
+            deadline=stage.after(seconds),
+            give_up_at=stage.after(seconds + grace),
+            sharing=sharing,
+        )
+    except ValueError as error:
+        raise CannotAttack(f"no round can be made: {error}") from error
+
+
+async def begin(stage: Stage, spec: RoundSpec | None = None, **wishes: Any) -> Play:
+    """Announce a round that everybody takes: an honest one, or `spec`.
+
+    Raises:
+        CannotAttack: a service refuses it, for instance because a budget is spent.
+    """
+    chosen = honest_spec(stage, **wishes) if spec is None else spec
+    play = Play(stage, stage.sign(chosen, stage.trainer))
+    for name, answer in (await play.announce()).items():
+        if answer.is_refusal:
+            raise CannotAttack(f"{name} refuses an honest round: {answer.reason}")
+    return play

@@ -1,0 +1,251 @@
+"""A federation whose directory holds everybody's keys, and requests in anybody's name.
+
+It knows who has which key and how to reach a service; it knows no attack.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Self
+
+import httpx
+from nacl.signing import SigningKey
+
+from shoal_client import consortium_files
+from shoal_client.clock import Clock
+from shoal_client.keys import read_client_keys
+from shoal_client.party_files import read_signing_key
+from shoal_client.peer import Answer
+from shoal_client.site_files import CLIENT_KEYS
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.party import Party, load_party
+from shoal_protocol.documents import DocumentT, Signed, sign
+from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.sharing import RandomBytes
+from shoal_redteam.findings import CannotAttack
+
+JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+READ_SECONDS: Final = 40.0
+DROPOUTS: Final = 2  # of the rounds that are played
+PAUSE_SECONDS: Final = 0.25
+SPARE: Final = 2  # enrolled clients beside the population, who are not asked
+
+Pause = Callable[[float], Awaitable[None]]
+"""Let so many seconds pass."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Everybody's keys: of parties by name, of clients by their index on the roster."""
+
+    parties: dict[str, Party] = field(repr=False)
+    authority: SigningKey = field(repr=False)
+    clients: dict[int, SigningKey] = field(repr=False)
+    sites: dict[int, str]
+
+    @classmethod
+    def read(cls, directory: Path, consortium: Consortium) -> Self:
+        """Read a quickstart federation's directory.
+
+        Raises:
+            ValueError, StartupRefused, OSError: not such a directory, or not complete.
+        """
+        parties = {
+            home.name: load_party(home) for home in sorted((directory / "parties").iterdir())
+        }
+        clients: dict[int, SigningKey] = {}
+        sites: dict[int, str] = {}
+        for home in sorted((directory / "clients").iterdir()):
+            keys = read_client_keys(home / CLIENT_KEYS)
+            indices = consortium.roster.indices(key.verify_key for key in keys)
+            for index, key in zip(indices, keys, strict=True):
+                if index is not None:
+                    clients[index], sites[index] = key, home.name
+        authority = read_signing_key(directory / "authority" / "signing.key")
+        return cls(parties, authority, dict(sorted(clients.items())), sites)
+
+
+@dataclass
+class Stage:
+    """Where attacks are played: keys, services, a clock, and a way to let time pass."""
+
+    consortium: Consortium
+    keys: Keys
+    clock: Clock
+    pause: Pause
+    random_bytes: RandomBytes
+    transport: httpx.AsyncBaseTransport | None
+    directory: Path
+    _connections: dict[str, httpx.AsyncClient] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        clock: Clock,
+        pause: Pause,
+        random_bytes: RandomBytes,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> Self:
+        """Open the directory that `shoal quickstart` made.
+
+        Raises:
+            ValueError, StartupRefused, OSError: it is none, or a part of it is missing: a real
+                federation has no directory that holds everybody's keys.
+        """
+        for part in ("parties", "clients", "authority", "consortium"):
+            if not (directory / part).is_dir():
+                raise ValueError(
+                    f"{directory} is no test federation: {part}/ is missing. The red team needs "
+                    "everybody's keys, as in a directory that `shoal quickstart` made"
+                )
+        consortium = consortium_files.open_chain(directory / "consortium")[-1]
+        keys = Keys.read(directory, consortium)
+        return cls(consortium, keys, clock, pause, random_bytes, transport, directory)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            await connection.aclose()
+        self._connections.clear()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the Compute nodes' names, in the manifest's order."""
+        return tuple(node.name for node in self.consortium.manifest.compute_nodes)
+
+    @property
+    def aggregator(self) -> str:
+        """Return the aggregator's name."""
+        return self.consortium.manifest.aggregator.name
+
+    @property
+    def trainer(self) -> str:
+        """Return the trainer's name."""
+        return self.consortium.manifest.trainer.name
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Return the names of all parties that run a service."""
+        return (*self.nodes, self.aggregator, self.trainer)
+
+    @property
+    def analyst(self) -> str:
+        """Return the first analyst's name."""
+        return self.consortium.manifest.analysts[0].name
+
+    @property
+    def crew(self) -> tuple[int, ...]:
+        """Return the clients that are asked, and whose budgets are spent.
+
+        Raises:
+            CannotAttack: there are too few clients.
+        """
+        size = self.consortium.manifest.policy.minimum_cohort + DROPOUTS
+        able = self._able()
+        if len(able) < size + SPARE:
+            raise CannotAttack(
+                f"{size + SPARE} enrolled clients are needed, and there are keys of {len(able)}"
+            )
+        return tuple(able[:size])
+
+    @property
+    def outsiders(self) -> tuple[int, ...]:
+        """Return the enrolled clients that are not asked."""
+        return tuple(self._able()[len(self.crew) :])
+
+    def _able(self) -> list[int]:
+        enrolled = self.consortium.roster.enrolled_set
+        return [client for client in self.keys.clients if client in enrolled]
+
+    def party(self, name: str) -> ServiceParty:
+        """Return what the manifest says of a service.
+
+        Raises:
+            ValueError: it is none.
+        """
+        found = self.consortium.party(name)
+        if not isinstance(found, ServiceParty):
+            raise ValueError(f"{name} runs no service")
+        return found
+
+    def key(self, name: str) -> SigningKey:
+        """Return a party's private key."""
+        return self.keys.parties[name].signing_key
+
+    def sign(self, body: DocumentT, name: str) -> Signed[DocumentT]:
+        """Sign a document as the party of that name."""
+        return sign(body, name, self.key(name))
+
+    def after(self, seconds: float) -> datetime:
+        """Return the moment that is so far ahead, in whole milliseconds as documents have it."""
+        moment = self.clock() + timedelta(seconds=seconds)
+        return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+    async def ask(self, name: str, path: str, **parameters: str | int) -> Answer:
+        """Return what a service answers to a GET.
+
+        Raises:
+            CannotAttack: it does not answer.
+        """
+        return await self._request("GET", name, path, params=parameters)
+
+    async def send(
+        self, name: str, path: str, content: bytes, media_type: str = JSON, *, method: str = "POST"
+    ) -> Answer:
+        """Return what a service answers to a message.
+
+        Raises:
+            CannotAttack: it does not answer.
+        """
+        headers = {"Content-Type": media_type}
+        return await self._request(method, name, path, content=content, headers=headers)
+
+    async def tell(
+        self, names: Iterable[str], path: str, content: bytes, *, method: str = "POST"
+    ) -> dict[str, Answer]:
+        """Send one message to several services, one after another, and return their answers."""
+        return {name: await self.send(name, path, content, method=method) for name in names}
+
+    async def _request(self, method: str, name: str, path: str, **request: object) -> Answer:
+        try:
+            response = await self.connection(name).request(method, path, **request)  # type: ignore[arg-type]
+        except httpx.HTTPError as error:
+            raise CannotAttack(f"{name} does not answer: {type(error).__name__}") from error
+        return Answer(response.status_code, response.content)
+
+    def connection(self, name: str) -> httpx.AsyncClient:
+        """Return the connection to a service, which trusts its pinned certificate alone."""
+        if name not in self._connections:
+            party = self.party(name)
+            self._connections[name] = pinned_client(
+                party.certificate,
+                base_url=party.url,
+                transport=self.transport,
+                read_timeout_seconds=READ_SECONDS,
+            )
+        return self._connections[name]
+
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], what: str, *, seconds: float
+    ) -> None:
+        """Let time pass until something holds.
+
+        Raises:
+            CannotAttack: it does not come about in time.
+        """
+        latest = self.after(seconds)
+        while not await holds():
+            if self.clock() >= latest:
+                raise CannotAttack(f"it did not come about: {what}")
+            await self.pause(PAUSE_SECONDS)
+
+    def by_site(self, clients: Sequence[int]) -> dict[str, list[int]]:
+        """Return these clients by the site whose keys they are."""
+        by_site: dict[str, list[int]] = {}
+        for client in clients:
+            by_site.setdefault(self.keys.sites[client], []).append(client)
+        return by_site

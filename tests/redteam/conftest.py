@@ -1,0 +1,49 @@
+"""The red team's stage over a simulated federation: its services, its wire, its clock."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from shoal_redteam.stage import Stage
+from tests.simulated.chance import fixed_bytes
+from tests.simulated.lives import Life
+from tests.simulated.trust import SITES, Trust, make_trust
+from tests.simulation import Federation
+
+
+@pytest.fixture(scope="session")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("trust"))
+
+
+@pytest.fixture
+async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
+    """No data holder is up: the red team has their keys."""
+    async with Federation(trust, tmp_path, absent=SITES) as federation:
+
+        async def pause(seconds: float) -> None:
+            await federation.step()
+            federation.clock.move(seconds)
+
+        stage = Stage.open(
+            trust.directory,
+            clock=federation.clock.of("red team"),
+            pause=pause,
+            random_bytes=fixed_bytes("red team"),
+            transport=federation.wire.of(Life("red team")),
+        )
+        yield stage
+        await stage.close()
+        assert not federation.wire.crashes, "an application raised"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Show no logs: an attack makes thousands of lines."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
