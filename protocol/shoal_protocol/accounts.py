@@ -81,7 +81,7 @@ def account_of(
         if found is None:
             unexplained = population
         else:
-            cohort = cohort_of(found.values())
+            cohort = cohort_of(found.values()).clients
             lacking = _lacking(found, population)
             held_by_all = BitMap.intersection(*(each.clients for each in found.values()))
             differing = held_by_all - cohort

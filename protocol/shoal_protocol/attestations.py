@@ -21,7 +21,7 @@ TAG_BYTES: Final = 2  # of an answer id, in the holdings
 
 @dataclass(frozen=True)
 class Held:
-    """The clients whose shares one node holds, and their answers' tags, by ascending client."""
+    """Clients whose shares one node holds, or all of some, and their answers' tags, by client."""
 
     clients: BitMap
     tags: bytes = field(repr=False)  # TAG_BYTES for each client
@@ -157,8 +157,8 @@ class Abandonment(RoundDocument):
     reason: AbandonmentReason
 
 
-def cohort_of(held: Iterable[Held]) -> BitMap:
-    """Return the clients of whom all these nodes hold shares of one answer.
+def cohort_of(held: Iterable[Held]) -> Held:
+    """Return the clients of whom all these nodes hold shares of one answer, with its tag.
 
     Shares of one client that come from two answers (its key on two machines, a restored backup,
     a lie) do not belong together: such a client is left out. Two answers have the same tag with
@@ -170,14 +170,18 @@ def cohort_of(held: Iterable[Held]) -> BitMap:
     same = np.ones(len(common), np.bool_)
     for each in others:
         same &= each.tags_of(common) == tags
-    return common if same.all() else BitMap(np.asarray(common.to_array())[same])
+    if same.all():
+        return Held(common, tags.tobytes())
+    return Held(BitMap(np.asarray(common.to_array())[same]), tags[same].tobytes())
 
 
-def cohort_digest(round_id: str, cohort: Iterable[int]) -> str:
-    """Return the digest that names `cohort` in `round_id`: over ascending 4-byte indices."""
-    if isinstance(cohort, BitMap):
-        indices = np.asarray(cohort.to_array()).astype("<u4")
-    else:
-        indices = np.sort(np.fromiter(cohort, "<u4"))
-    content = domain("cohort") + bytes.fromhex(round_id) + indices.tobytes()
+def cohort_digest(round_id: str, cohort: Held) -> str:
+    """Return the digest that names `cohort` in `round_id`: its clients, and their answers by tag.
+
+    Nodes whose shares are of different answers so never vote for one digest.
+    """
+    members = np.empty(len(cohort.clients), [("client", "<u4"), ("tag", f"V{TAG_BYTES}")])
+    members["client"] = cohort.clients.to_array()
+    members["tag"] = np.frombuffer(cohort.tags, f"V{TAG_BYTES}")
+    content = domain("cohort") + bytes.fromhex(round_id) + members.tobytes()
     return hashlib.sha256(content).hexdigest()

@@ -155,7 +155,7 @@ class Evidence:
         for found in self._versions(vote.holders):
             cohort = cohort_of(found.values())
             if cohort_digest(self._spec.digest, cohort) == vote.cohort:
-                follows = len(cohort) == vote.cohort_size
+                follows = len(cohort.clients) == vote.cohort_size
                 own = self._held.get(signer, [])
                 if own and all(cohort_of([*found.values(), each]) != cohort for each in own):
                     yield Misconduct(signer, "it voted for clients whose shares it does not hold")

@@ -48,7 +48,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         manifest=FIVE.digest,
         round=SPEC.digest,
         node=f"compute-{node}",
-        cohort=cohort_digest(SPEC.digest, cohort),
+        cohort=cohort_digest(SPEC.digest, examples.held(cohort)),
         cohort_size=len(cohort),
         values=encode_uint64(THREE.add(shares, SPEC.dimension)),
     )

@@ -335,15 +335,19 @@ def holdings(
 
 
 def vote(
-    spec: RoundSpec, node: str, cohort: Iterable[int], holders: Sequence[str] | None = None
+    spec: RoundSpec,
+    node: str,
+    cohort: Iterable[int],
+    holders: Sequence[str] | None = None,
+    attempt: str = "first",
 ) -> Signed[Vote]:
-    chosen = BitMap(cohort)
+    chosen = examples.held(cohort, attempt)
     body = Vote(
         manifest=spec.manifest,
         round=spec.digest,
         node=node,
         holders=tuple(holders or spec.compute_nodes),
         cohort=cohort_digest(spec.digest, chosen),
-        cohort_size=len(chosen),
+        cohort_size=len(chosen.clients),
     )
     return sign(body, node, signing_key(node))

@@ -94,7 +94,7 @@ async def check_consistency(federation: Federation, spec: object) -> None:
         # the aggregator has them all, so nobody may claim that nothing was released
         assert "abandoned" not in phases
         population = spec.body.clients()
-        cohort = cohort_of(h.body.held(population) for h in documents if _is(h, Holdings))
+        cohort = cohort_of(h.body.held(population) for h in documents if _is(h, Holdings)).clients
         assert len(cohort) >= spec.body.minimum_cohort
         assert np.array_equal(federation.result(spec), expected(spec.body, cohort))
     for signer in sums:

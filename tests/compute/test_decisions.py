@@ -130,7 +130,7 @@ def test_a_vote_is_cast_once_and_only_for_a_large_cohort_all_of_which_this_node_
     if isinstance(decision, CastVote):
         spec = known.spec.body
         assert known.own not in known.votes
-        assert len(decision.cohort) >= spec.minimum_cohort
+        assert len(decision.cohort.clients) >= spec.minimum_cohort
         everyone = len(decision.holders) == len(spec.compute_nodes)
         assert everyone or (len(decision.holders) >= spec.threshold and now >= spec.proceed_at)
         frozen = [known.holdings[name] for name in decision.holders]
@@ -169,7 +169,7 @@ def test_a_missing_node_is_waited_for_until_the_time_to_proceed() -> None:
     told(known, *(holdings(spec, f"compute-{node}", range(11)) for node in (0, 1)))
     assert decide(known, PROCEED_AT - timedelta(milliseconds=1)) is None
     decision = decide(known, PROCEED_AT)
-    assert decision == CastVote(("compute-0", "compute-1"), BitMap(range(11)))
+    assert decision == CastVote(("compute-0", "compute-1"), examples.held(range(11)))
 
 
 def test_a_missing_node_is_never_done_without_under_additive_sharing() -> None:
@@ -187,9 +187,9 @@ def test_a_peers_vote_is_followed_before_an_own_one_is_made_up() -> None:
     told(known, *(holdings(spec, name, range(11)) for name in voters[1:]))
     three = ("compute-0", "compute-2", "compute-3")
     told(known, vote(spec, "compute-2", range(11), three))
-    assert decide(known, PROCEED_AT) == CastVote(three, BitMap(range(11)))
+    assert decide(known, PROCEED_AT) == CastVote(three, examples.held(range(11)))
     # before that, not all being among its holders, it is not
-    assert decide(known, DEADLINE) == CastVote(spec.compute_nodes, BitMap(range(10)))
+    assert decide(known, DEADLINE) == CastVote(spec.compute_nodes, examples.held(range(10)))
 
 
 @pytest.mark.parametrize("lacking", ["a share", "its answer"])
@@ -199,7 +199,7 @@ def test_a_vote_over_a_client_that_this_node_cannot_sum_is_not_followed(lacking:
     told(known, *(holdings(spec, name, range(12)) for name in others))
     if lacking == "a share":
         told(known, holdings(spec, "compute-0", range(11)))
-        expected = BitMap(range(11))
+        expected = examples.held(range(11))
     else:
         told(known, holdings(spec, "compute-0", range(12), "another"))
         expected = None
@@ -216,7 +216,7 @@ def test_a_vote_that_does_not_follow_from_the_holdings_is_not_followed() -> None
     spec, pair = known.spec.body, ("compute-0", "compute-1")
     told(known, *(holdings(spec, name, range(12)) for name in pair))
     told(known, vote(spec, "compute-1", range(11), pair))
-    assert decide(known, PROCEED_AT) == CastVote(pair, BitMap(range(12)))
+    assert decide(known, PROCEED_AT) == CastVote(pair, examples.held(range(12)))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_node_that_holds_too_little_is_done_without_from_the_time_to_proceed()
     told(known, *frozen[:2], holdings(spec, "compute-2", range(3)), frozen[3])
     assert decide(known, PROCEED_AT - timedelta(milliseconds=1)) is None
     three = ("compute-0", "compute-1", "compute-3")
-    assert decide(known, PROCEED_AT) == CastVote(three, BitMap(range(12)))
+    assert decide(known, PROCEED_AT) == CastVote(three, examples.held(range(12)))
 
 
 @pytest.mark.parametrize("own", [range(3), range(12)])
@@ -305,7 +305,7 @@ def test_votes_of_enough_nodes_are_summed_without_the_rest() -> None:
     spec, pair = known.spec.body, ("compute-0", "compute-1")
     told(known, *(holdings(spec, name, range(11)) for name in pair))
     told(known, *(vote(spec, name, range(11), pair) for name in pair))
-    assert decide(known, PROCEED_AT) == SumUp(BitMap(range(11)))
+    assert decide(known, PROCEED_AT) == SumUp(examples.held(range(11)))
 
 
 @pytest.mark.parametrize(("held", "freezes"), [(range(11), True), (range(10), False)])

@@ -218,11 +218,12 @@ def _ending(each: Round, ledger: Ledger) -> BitMap | None:
         return None
     population = each.spec.clients()
     cohort = cohort_of(each.holdings[node].held(population) for node in votes[0].holders)
+    clients = cohort.clients
     if cohort_digest(each.spec.digest, cohort) != each.result.cohort:
         ledger.wrong.append(f"{name} has a cohort that its holdings do not give")
-    if len(cohort) != each.result.cohort_size:
-        ledger.wrong.append(f"{name} counts {each.result.cohort_size} clients, not {len(cohort)}")
-    return cohort
+    if len(clients) != each.result.cohort_size:
+        ledger.wrong.append(f"{name} counts {each.result.cohort_size} clients, not {len(clients)}")
+    return clients
 
 
 def _held(each: Round, node: str) -> BitMap:

@@ -10,6 +10,7 @@ from tests.model.faults import (
     IgnoresAnswers,
     IgnoresEquivocation,
     IgnoresTheMinimum,
+    NamesClientsOnly,
     SetBack,
     SumsEarly,
 )
@@ -60,6 +61,7 @@ SMALL: Final = [
     Configuration(World(2, (1, 1, 1), 1, liar=True)),
     Configuration(World(3, (1, 1, 1), 1, liar=True)),
     Configuration(World(3, (1, 1), 0, 2, liar=True)),
+    Configuration(World(3, (2, 1), 0, 2, liar=True)),
     Configuration(_collusion(2)),
     Configuration(_collusion(3)),
     Configuration(_collusion(3, answers=(2, 1, 1))),
@@ -82,11 +84,8 @@ LARGE: Final = [
     Configuration(World(4, (1, 1), 0, 3, liar=True)),
 ]
 
-# Where 2 t = M + 1 one lying node is one too many, as docs/model.md says.
-LIMITS: Final = [
-    Configuration(_collusion(3, needed=2), breaks=frozenset({TWO_COHORTS})),
-    Configuration(World(3, (2, 1), 0, 2, liar=True), breaks=frozenset({TWO_ANSWERS})),
-]
+# Where 2 t = M + 1 one lying node and the aggregator are too many, as docs/model.md says.
+LIMITS: Final = [Configuration(_collusion(3, needed=2), breaks=frozenset({TWO_COHORTS}))]
 
 PLANTED: Final = [
     Configuration(
@@ -103,6 +102,7 @@ PLANTED: Final = [
     Configuration(World(2, (2, 1), 0), IgnoresAnswers(), frozenset({TWO_ANSWERS, UNACCOUNTED})),
     Configuration(World(2, (1, 1, 1, 1), 1), IgnoresTheMinimum(), frozenset({LITTLE_NOISE})),
     Configuration(World(3, (1, 1), 0, 2), FollowsBlindly(), frozenset({TWO_ANSWERS})),
+    Configuration(World(3, (2, 1), 0, 2, liar=True), NamesClientsOnly(), frozenset({TWO_ANSWERS})),
     # A node sums what it voted for, once, and t sums are needed: this takes nothing from safety,
     Configuration(_collusion(3), SumsEarly()),
     Configuration(_collusion(4, needed=3, answers=(1, 1)), SumsEarly()),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from shoal_protocol.phases import Phase
 from tests.model.machine import Faithful, Node, put
-from tests.model.world import Outcome, Stage, View, World
+from tests.model.world import Cohort, Outcome, Stage, View, World
 
 
 class SetBack(Faithful):
@@ -81,6 +81,15 @@ class IgnoresAnswers(Faithful):
         holdings = tuple(tuple(min(each, 1) for each in held) for held in view.holdings)
         held = tuple(min(each, 1) for each in view.held)
         return world.decide(own, view._replace(held=held, holdings=holdings), stage)
+
+
+class NamesClientsOnly(Faithful):
+    """Sums over the same clients count as one, whatever answers they are of."""
+
+    name = "a cohort's digest names clients and not their answers"
+
+    def digest(self, world: World, cohort: Cohort) -> object:
+        return frozenset(dict(cohort))
 
 
 class IgnoresTheMinimum(Faithful):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.model.machine import Action, State
+from tests.model.machine import FAITHFUL, Action, Faithful, Node, State
 from tests.model.world import Cohort, World, agreement
 
 
@@ -18,7 +18,7 @@ def released(world: World, state: State) -> set[Cohort]:
     return {each for each in signed if signed.count(each) + world.liar >= world.threshold}
 
 
-def violations(world: World, state: State) -> Iterator[str]:
+def violations(world: World, state: State, fault: Faithful = FAITHFUL) -> Iterator[str]:
     """Return which invariants the state breaks."""
     out = released(world, state)
     if len(out) > 1:
@@ -30,9 +30,13 @@ def violations(world: World, state: State) -> Iterator[str]:
             yield "an honest node signs two documents of a kind"
         if node.made("sum") and node.made("abandonment"):
             yield "a node abandons what it has summed"
-    for cohort in {cohort for node in state.nodes for cohort in node.made("sum")}:
-        held = [node.held for node in state.nodes if cohort in node.made("sum")]
-        if not set(cohort) <= set(agreement(held)):
+    added: dict[object, list[tuple[Node, Cohort]]] = {}  # by the digest under which they add up
+    for node in state.nodes:
+        for cohort in node.made("sum"):
+            added.setdefault(fault.digest(world, cohort), []).append((node, cohort))
+    for sums in added.values():
+        common = set(agreement([node.held for node, _ in sums]))
+        if not all(set(cohort) <= common for _, cohort in sums):
             yield "a client is summed with shares of two answers, or without a share"
     if state.aggregator is not None and state.aggregator.phase == "abandoned" and out:
         yield "the aggregator abandons what is released"

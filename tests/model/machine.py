@@ -94,6 +94,10 @@ class Faithful:
     def mishaps(self, own: int, node: Node) -> Iterator[Node]:
         yield from ()
 
+    def digest(self, world: World, cohort: Cohort) -> object:
+        """Return by what sums are told to be over one cohort."""
+        return world.digest(cohort)
+
 
 FAITHFUL: Final = Faithful()
 ENDED: Final = (Phase.PUBLISHED, Phase.ABANDONED)
@@ -249,8 +253,7 @@ class Machine:
 
     def lied_sums(self, state: State) -> set[Cohort]:
         """Return the cohorts over which the liar may post a sum before anyone else did."""
-        size = range(self.world.minimum_cohort, self.world.clients + 1)
-        return {each for n in size for each in combinations(range(self.world.clients), n)}
+        return {each for each in self.world.cohorts if len(each) >= self.world.minimum_cohort}
 
     def take_sum(self, collected: Collected, node: int, cohort: Cohort) -> tuple[Collected, bool]:
         """Return the aggregator after it was offered a partial sum, and whether it took it."""
@@ -313,7 +316,7 @@ def renamed(node: Node, nodes: tuple[int, ...], clients: tuple[int, ...]) -> Nod
         return Ballot(cohort(each.cohort), tuple(sorted(nodes[index] for index in each.holders)))
 
     def cohort(each: Cohort) -> Cohort:
-        return tuple(sorted(clients[client] for client in each))
+        return tuple(sorted((clients[client], answer) for client, answer in each))
 
     how: dict[str, Any] = {"holdings": answers, "vote": ballot, "sum": cohort}
     return Node(
@@ -330,7 +333,10 @@ def renamed_sums(
     collected: Collected, nodes: tuple[int, ...], clients: tuple[int, ...]
 ) -> Collected:
     """Return the aggregator's file under other names."""
-    sums = tuple(tuple(sorted(clients[client] for client in each)) for each in collected.sums)
+    sums = tuple(
+        tuple(sorted((clients[client], answer) for client, answer in each))
+        for each in collected.sums
+    )
     abandonments = frozenset(nodes[index] for index in collected.abandonments)
     return Collected(collected.phase, _permuted(sums, nodes), abandonments)
 

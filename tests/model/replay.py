@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from pyroaring import BitMap
 
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import node as node_module
@@ -32,7 +31,7 @@ from tests.compute import federation
 from tests.compute.federation import envelopes, expected
 from tests.model.machine import Action, Collected, Machine, Node, State
 from tests.model.traces import Trace
-from tests.model.world import SECONDS, Answers, Cohort, Stage, World, attempt_of
+from tests.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
 from tests.protocol.examples import OPENED_AT, signing_key
 from tests.service_parties import party
 
@@ -62,10 +61,10 @@ class Collector:
         reply = await self.ask("POST", "", self.world.spec.encode())
         assert reply.status_code == 201, reply.text
 
-    async def offer(self, node: int, cohort: Cohort, answers: Answers = ()) -> bool:
+    async def offer(self, node: int, cohort: Cohort) -> bool:
         """Offer a node's sum over `cohort`, or its abandonment; return whether it was taken."""
         if cohort:
-            signed: Signed[Any] = self._sum_of(node, cohort, answers)
+            signed: Signed[Any] = self._sum_of(node, cohort)
             reply = await self.ask("POST", "/partial-sums", signed.encode())
         else:
             signed = self.world.abandonment(node)
@@ -77,18 +76,16 @@ class Collector:
         self.stage = "over"
         await self._service.step()
 
-    def _sum_of(self, node: int, cohort: Cohort, answers: Answers) -> Signed[PartialSum]:
+    def _sum_of(self, node: int, cohort: Cohort) -> Signed[PartialSum]:
         """Return the partial sum over these clients' answers that is due of a node."""
         known = self.world.blank(node, Phase.FROZEN, (0,) * self.world.clients)
         shares = []
-        for client in cohort:
-            attempt = attempt_of(answers[client] if answers else 1)
-            envelope = known.intake.parse(
-                envelopes(self.world.spec.body, client, attempt=attempt)[node]
-            )
+        for client, answer in cohort:
+            sent = envelopes(self.world.spec.body, client, attempt=attempt_of(answer))
+            envelope = known.intake.parse(sent[node])
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
         total = known.intake.scheme.add(shares, self.world.spec.body.dimension)
-        return attest_sum(known, BitMap(cohort), total, signing_key(known.own))
+        return attest_sum(known, summed(cohort), total, signing_key(known.own))
 
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""
@@ -100,9 +97,9 @@ class Collector:
         if status == 200:
             result = decode(reply.content, Result).body
             cohort = collected.most[1]
-            assert result.cohort == cohort_digest(self.world.spec.digest, cohort)
+            assert result.cohort == cohort_digest(self.world.spec.digest, summed(cohort))
             values = from_ring(decode_uint64(result.values))
-            assert np.array_equal(values, expected(self.world.spec.body, cohort))
+            assert np.array_equal(values, expected(self.world.spec.body, dict(cohort)))
 
     async def ask(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
         """Call the aggregator as somebody outside would."""
@@ -170,7 +167,7 @@ class Replay(federation.Federation):
         if action.kind == "end":
             await self.collector.end()
         elif node not in self.world.honest:
-            await self._lie(action, before)
+            await self._lie(action)
         else:
             self.crash(node)
             if action.kind == "decide":
@@ -204,13 +201,9 @@ class Replay(federation.Federation):
                 documents.append(self.world.vote(other, view.votes[other]))
         await self.gossip(node, documents)
 
-    async def _lie(self, action: Action, before: State) -> None:
+    async def _lie(self, action: Action) -> None:
         """Send the aggregator what the liar signs: a sum that is right, or an abandonment."""
-        cohort = action.cohort
-        if action.kind == "report":
-            assert await self.collector.offer(action.node, ())
-        else:
-            assert await self.collector.offer(action.node, cohort, _answers(before, cohort))
+        assert await self.collector.offer(action.node, action.cohort)
 
     async def _compare(self, state: State) -> None:
         """Compare what the services have on file with the model's state."""
@@ -253,11 +246,3 @@ def _told(signed: Signed[Any]) -> tuple[str, str]:
     """Return a document's kind and digest; of an abandonment the reason does not count."""
     kind = signed.body.kind
     return kind, "" if kind == "abandonment" else signed.digest
-
-
-def _answers(state: State, cohort: Cohort) -> Answers:
-    """Return the answers that an honest node summed over this cohort."""
-    for node in state.nodes:
-        if cohort in node.made("sum"):
-            return node.held
-    return ()

@@ -50,7 +50,7 @@ class Search:
             found.states += 1
             if found.states % 10_000 == 0:
                 progress(found.states)
-            for name in violations(machine.world, state):
+            for name in violations(machine.world, state, machine.fault):
                 found.broken.setdefault(name, key)
             following = []
             for action, after in machine.successors(state):

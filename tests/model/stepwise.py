@@ -5,7 +5,7 @@ It is only feasible for the smallest rounds, where it must reach exactly what `m
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from shoal_protocol.phases import Phase
@@ -121,18 +121,13 @@ class Stepwise:
     def _lies(self) -> list[tuple[str, Any]]:
         """Return every document of the liar's that verifies."""
         world = self.world
-        cohorts = list(
-            chain.from_iterable(
-                combinations(range(world.clients), n) for n in range(world.clients + 1)
-            )
-        )
         holders = [
             each for n in range(2, world.nodes + 1) for each in combinations(range(world.nodes), n)
         ]
         return [
             ("abandonment", 0),
             *(("holdings", held) for held in world.possible_answers),
-            *(("vote", Ballot(cohort, group)) for cohort in cohorts for group in holders),
+            *(("vote", Ballot(cohort, group)) for cohort in world.cohorts for group in holders),
         ]
 
     def _of_aggregator(self, state: Detail) -> Iterator[Detail]:

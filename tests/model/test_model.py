@@ -13,6 +13,7 @@ from tests.model.stepwise import Stepwise
 from tests.model.world import AGGREGATOR, STAGES, Ballot, Outcome, View, World
 
 THRESHOLD = World(3, (1, 1, 1), 1, 2)
+COHORTS = [((0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1))]  # of two and of three clients
 
 
 @pytest.mark.parametrize("configuration", SMALL, ids=str)
@@ -55,7 +56,7 @@ def test_a_node_that_has_voted_needs_no_more_holdings_than_its_vote_names(
 ) -> None:
     own, others = THRESHOLD.possible_answers[-1], st.sampled_from(((), *THRESHOLD.possible_answers))
     held = (own, data.draw(others), data.draw(others))
-    ballots = st.sampled_from([Ballot(cohort, (0, 1)) for cohort in ((0, 1), (0, 1, 2))])
+    ballots = st.sampled_from([Ballot(cohort, (0, 1)) for cohort in COHORTS])
     votes = (data.draw(ballots), data.draw(st.just(()) | ballots), data.draw(st.just(()) | ballots))
     stage = data.draw(st.sampled_from(STAGES))
     without = THRESHOLD.decide(0, View(Phase.FROZEN, own, (*held[:2], ()), votes), stage)
@@ -70,7 +71,7 @@ def _but_for_the_reason(outcome: Outcome | None) -> Outcome | None:
 @given(data=st.data())
 def test_a_view_is_what_learning_its_documents_gives(data: st.DataObject) -> None:
     held = st.sampled_from(((), *THRESHOLD.possible_answers))
-    ballots = st.sampled_from([Ballot(cohort, (0, 1)) for cohort in ((0, 1), (0, 1, 2))])
+    ballots = st.sampled_from([Ballot(cohort, (0, 1)) for cohort in COHORTS])
     view = View(
         data.draw(st.sampled_from(Phase)),
         data.draw(st.sampled_from(THRESHOLD.possible_answers)),

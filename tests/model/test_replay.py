@@ -12,6 +12,8 @@ from tests.model.traces import covering
 from tests.model.world import Cohort, World
 
 Offer = tuple[int, Cohort]
+NONE: Cohort = ()
+ONE, OTHER = ((0, 1), (1, 1)), ((0, 1), (2, 1))  # of the clients 0 and 1, or 0 and 2
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ async def test_the_aggregator_judges_every_offer_in_every_state_as_the_model_doe
 ) -> None:
     world = World(nodes, (1, 1, 1), 1, needed, liar=True)
     machine = Machine(world)
-    offers = [(node, cohort) for node in range(nodes) for cohort in ((0, 1), (0, 2), ())]
+    offers = [(node, cohort) for node in range(nodes) for cohort in (ONE, OTHER, NONE)]
     assert machine.start.aggregator is not None
     ways: dict[Collected, list[Offer]] = {machine.start.aggregator: []}
     waiting = deque(ways)
@@ -63,7 +65,7 @@ async def test_the_aggregator_judges_every_offer_in_every_state_as_the_model_doe
 
 def alike(one: Collected, other: Collected) -> bool:
     """Tell whether two differ by the names of nodes and of cohorts at most."""
-    swap: dict[Cohort, Cohort] = {(): (), (0, 1): (0, 2), (0, 2): (0, 1)}
+    swap: dict[Cohort, Cohort] = {NONE: NONE, ONE: OTHER, OTHER: ONE}
     sums = sorted(other.sums)
     swapped = sorted(swap[each] for each in other.sums)
     lost = len(one.abandonments) == len(other.abandonments)

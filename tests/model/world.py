@@ -16,7 +16,7 @@ from shoal_compute.attesting import attest_abandonment, attest_holdings, attest_
 from shoal_compute.decisions import CallOff, CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
-from shoal_protocol.attestations import AbandonmentReason, Held
+from shoal_protocol.attestations import AbandonmentReason, Held, cohort_digest
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
@@ -27,7 +27,7 @@ from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, signing_key
 
 Answers = tuple[int, ...]  # which of its answers each client's share is of; 0: no share
-Cohort = tuple[int, ...]  # clients, ascending
+Cohort = tuple[tuple[int, int], ...]  # clients, ascending, with the answer that is summed
 
 AGGREGATOR = -1  # among nodes
 SECONDS = {"open": 0, "closed": 60, "late": 76, "over": 90}
@@ -113,6 +113,14 @@ class World:
         """Return everything that a node may hold, or say that it holds."""
         return tuple(product(*(range(count + 1) for count in self.answers)))
 
+    @property
+    def cohorts(self) -> list[Cohort]:
+        """Return everything that a vote or a sum may be over."""
+        return [agreement([each]) for each in self.possible_answers]
+
+    def digest(self, cohort: Cohort) -> str:
+        return _digest(self, cohort)
+
     def name(self, node: int) -> str:
         return "aggregator" if node < 0 else f"compute-{node}"
 
@@ -197,9 +205,9 @@ class World:
 
 
 def agreement(held: list[Answers]) -> Cohort:
-    """Return the clients of whom all hold a share of one and the same answer."""
+    """Return the clients of whom all hold a share of one and the same answer, with that."""
     return tuple(
-        client
+        (client, answers[0])
         for client, answers in enumerate(zip(*held, strict=True))
         if min(answers) > 0 and len(set(answers)) == 1
     )
@@ -214,10 +222,27 @@ def _clients(answers: Answers) -> BitMap:
 def held_of(answers: Answers) -> Held:
     """Return what a node holds that has shares of these answers."""
     return Held.of(
-        (client, examples.answer_id(client, attempt_of(answer)))
-        for client, answer in enumerate(answers)
-        if answer
+        (client, _answer_id(client, answer)) for client, answer in enumerate(answers) if answer
     )
+
+
+def summed(cohort: Cohort) -> Held:
+    """Return a cohort as the product has it."""
+    return Held.of((client, _answer_id(client, answer)) for client, answer in cohort)
+
+
+def _cohort(world: World, cohort: Held) -> Cohort:
+    tags = cohort.tags_of(cohort.clients).tolist()
+    return tuple(
+        (client, answer)
+        for client, tag in zip(cohort.clients, tags, strict=True)
+        for answer in range(1, world.answers[client] + 1)
+        if summed(((client, answer),)).tags_of(BitMap([client])).tolist() == [tag]
+    )
+
+
+def _answer_id(client: int, answer: int) -> bytes:
+    return examples.answer_id(client, attempt_of(answer))
 
 
 def attempt_of(answer: int) -> str:
@@ -230,14 +255,19 @@ def _outcome(world: World, decision: object, own: int, view: View) -> Outcome | 
         return Outcome("freeze")
     if isinstance(decision, CastVote):
         holders = tuple(int(name.removeprefix("compute-")) for name in decision.holders)
-        return Outcome("vote", Ballot(tuple(decision.cohort), holders))
+        return Outcome("vote", Ballot(_cohort(world, decision.cohort), holders))
     if isinstance(decision, SumUp):
-        return Outcome("sum", view.votes[own]._replace(cohort=tuple(decision.cohort)))
+        return Outcome("sum", view.votes[own]._replace(cohort=_cohort(world, decision.cohort)))
     if isinstance(decision, GiveUp):
         return Outcome("give_up", detail=decision.reason.code)
     if isinstance(decision, CallOff):
         return Outcome("call_off")
     return None
+
+
+@cache
+def _digest(world: World, cohort: Cohort) -> str:
+    return cohort_digest(world.spec.digest, summed(cohort))
 
 
 @cache
@@ -250,7 +280,7 @@ def _holdings(world: World, node: int, answers: Answers) -> SignedAttestation:
 def _vote(world: World, node: int, ballot: Ballot) -> SignedAttestation:
     known = world.blank(node, Phase.FROZEN, (0,) * world.clients)
     holders = [world.name(each) for each in ballot.holders]
-    return attest_vote(known, holders, BitMap(ballot.cohort), signing_key(known.own))
+    return attest_vote(known, holders, summed(ballot.cohort), signing_key(known.own))
 
 
 @cache

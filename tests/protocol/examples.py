@@ -209,7 +209,6 @@ THRESHOLD_JOB = JOB.model_copy(
 THRESHOLD_SPEC = spec(manifest=THRESHOLD_CONSORTIUM, job=THRESHOLD_JOB.digest, sharing=THRESHOLD)
 DIMENSION = SPEC.dimension
 _BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
-_COHORT = {"cohort": cohort_digest(SPEC.digest, COHORT), "cohort_size": len(COHORT)}
 
 
 def contribution(client: int) -> np.ndarray:
@@ -225,6 +224,9 @@ def answer_id(client: int, attempt: str = "first") -> bytes:
 def held(clients: Iterable[int], attempt: str = "first") -> Held:
     """Return what a node holds that has the answers of these clients."""
     return Held.of((client, answer_id(client, attempt)) for client in sorted(clients))
+
+
+_COHORT = {"cohort": cohort_digest(SPEC.digest, held(COHORT)), "cohort_size": len(COHORT)}
 
 
 def header(client: int, node: int) -> Header:

@@ -44,19 +44,25 @@ def holdings(node: str, held: Held) -> Signed[Holdings]:
     )
 
 
-def vote(node: str, cohort: Iterable[int], holders: tuple[str, ...] = NODES) -> Signed[Vote]:
-    members = BitMap(cohort)
+def members_of(cohort: Held | Iterable[int]) -> Held:
+    return cohort if isinstance(cohort, Held) else examples.held(cohort)
+
+
+def vote(node: str, cohort: Held | Iterable[int], holders: tuple[str, ...] = NODES) -> Signed[Vote]:
+    members = members_of(cohort)
     digest = cohort_digest(SPEC.digest, members)
-    body = Vote(node=node, holders=holders, cohort=digest, cohort_size=len(members), **BOUND)
+    body = Vote(
+        node=node, holders=holders, cohort=digest, cohort_size=len(members.clients), **BOUND
+    )
     return named(node, body)
 
 
-def partial_sum(node: str, cohort: Iterable[int], value: int = 1) -> Signed[PartialSum]:
-    members = BitMap(cohort)
+def partial_sum(node: str, cohort: Held | Iterable[int], value: int = 1) -> Signed[PartialSum]:
+    members = members_of(cohort)
     body = PartialSum(
         node=node,
         cohort=cohort_digest(SPEC.digest, members),
-        cohort_size=len(members),
+        cohort_size=len(members.clients),
         values=encode_uint64(to_ring(examples.TOTAL * value)),
         **BOUND,
     )
@@ -108,14 +114,14 @@ HELD = st.dictionaries(st.integers(0, 11), ATTEMPTS).map(
 def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
     held: list[Held], random: Any
 ) -> None:
-    documents = published(held) if cohort_of(held) else []
+    documents = published(held) if cohort_of(held).clients else []
     random.shuffle(documents)
     found = account(documents)
     if not documents:
         assert (found.outcome, found.not_released) == ("open", POPULATION)
         return
     assert found.outcome == "published"
-    assert found.cohort == cohort_of(held)
+    assert found.cohort == cohort_of(held).clients
     parts = [found.cohort, found.differing, *found.lacking.values()]
     assert sum(map(len, parts)) == len(POPULATION)
     assert BitMap.union(*parts) == POPULATION
@@ -267,7 +273,7 @@ def test_late_sums_together_name_the_wrong_one_that_the_result_rests_on() -> Non
     trust = examples.consortium(nodes=5, policy=policy)
     spec = named("trainer", examples.spec(manifest=trust, sharing=ThresholdSharing(threshold=3)))
     bound = {"manifest": trust.digest, "round": spec.digest}
-    cohort = {"cohort": cohort_digest(spec.digest, POPULATION), "cohort_size": 12}
+    cohort = {"cohort": cohort_digest(spec.digest, examples.held(POPULATION)), "cohort_size": 12}
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:
         values = encode_uint64(np.full(spec.body.dimension, value, np.uint64))
@@ -299,7 +305,7 @@ def test_a_late_sum_that_does_not_fit_the_others_is_found(
         "trainer", examples.spec(manifest=trust, sharing=ThresholdSharing(threshold=threshold))
     )
     bound = {"manifest": trust.digest, "round": spec.digest}
-    cohort = {"cohort": cohort_digest(spec.digest, POPULATION), "cohort_size": 12}
+    cohort = {"cohort": cohort_digest(spec.digest, examples.held(POPULATION)), "cohort_size": 12}
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:
         values = encode_uint64(np.full(spec.body.dimension, value, np.uint64))

@@ -32,7 +32,7 @@ from tests.protocol.examples import (
     partial_sum,
     seed,
 )
-from tests.strategies import client_sets, clients
+from tests.strategies import clients
 
 ROUND = SPEC.digest
 
@@ -69,17 +69,19 @@ def test_the_cohort_is_who_all_hold_with_one_answer_in_whatever_order_holdings_a
         for client in range(10)
         if all(client in each for each in nodes) and len({each[client] for each in nodes}) == 1
     }
-    assert set(cohort_of(frozen)) == expected
+    assert set(cohort_of(frozen).clients) == expected
     random.shuffle(frozen)
-    assert set(cohort_of([*frozen, frozen[0]])) == expected
+    again = cohort_of([*frozen, frozen[0]])
+    assert set(again.clients) == expected
+    assert again.tags == b"".join(nodes[0][client][:2] for client in sorted(expected))
 
 
 def test_answers_are_told_apart_by_their_first_two_bytes_only() -> None:
     one, same, other = (
         Held.of([(5, answer)]) for answer in (b"ab345678", b"ab000000", b"ba345678")
     )
-    assert set(cohort_of([one, same])) == {5}
-    assert set(cohort_of([one, other])) == set()
+    assert set(cohort_of([one, same]).clients) == {5}
+    assert set(cohort_of([one, other]).clients) == set()
 
 
 def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() -> None:
@@ -91,28 +93,38 @@ def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() 
         Held(BitMap(everyone), tags.tobytes()),
         Held(BitMap(everyone[1:]), changed[1:].tobytes()),
     ]
-    assert set(everyone) - set(cohort_of(held)) == {0, 5, 77_777}
+    cohort = cohort_of(held)
+    assert set(everyone) - set(cohort.clients) == {0, 5, 77_777}
+    assert cohort.tags == np.delete(tags, [0, 5, 77_777]).tobytes()
 
 
-@given(client_sets, st.randoms(use_true_random=False))
-def test_a_cohorts_digest_depends_on_its_members_only(clients, random) -> None:
-    shuffled = list(clients)
-    random.shuffle(shuffled)
-    assert cohort_digest(ROUND, shuffled) == cohort_digest(ROUND, BitMap(sorted(clients)))
+tagged = st.dictionaries(clients, st.binary(min_size=2, max_size=2))
 
 
-@given(client_sets, client_sets)
-def test_different_cohorts_have_different_digests(one: set[int], other: set[int]) -> None:
-    assert (cohort_digest(ROUND, one) == cohort_digest(ROUND, other)) == (one == other)
+@given(tagged, tagged)
+def test_different_cohorts_or_answers_have_different_digests(one, other) -> None:
+    digests = [cohort_digest(ROUND, Held.of(sorted(each.items()))) for each in (one, other)]
+    assert (digests[0] == digests[1]) == (one == other)
+
+
+@given(tagged.filter(bool), st.data())
+def test_a_cohorts_digest_names_each_members_answer(members, data) -> None:
+    client = data.draw(st.sampled_from(sorted(members)))
+    changed = members | {client: bytes(byte ^ 1 for byte in members[client])}
+    digests = {cohort_digest(ROUND, Held.of(sorted(each.items()))) for each in (members, changed)}
+    assert len(digests) == 2
 
 
 def test_a_cohorts_digest_is_bound_to_its_round() -> None:
-    assert cohort_digest(ROUND, COHORT) != cohort_digest(seed("another round").hex(), COHORT)
+    cohort = held(COHORT)
+    assert cohort_digest(ROUND, cohort) != cohort_digest(seed("another round").hex(), cohort)
 
 
-def test_a_cohorts_digest_is_over_prefix_round_and_ascending_little_endian_indices() -> None:
-    content = b"shoal/v1/cohort\n" + bytes.fromhex(ROUND) + bytes.fromhex("0100000000010000")
-    assert cohort_digest(ROUND, [256, 1]) == hashlib.sha256(content).hexdigest()
+def test_a_cohorts_digest_is_over_prefix_round_and_ascending_indices_with_tags() -> None:
+    members = bytes.fromhex("01000000aabb00010000ccdd")
+    content = b"shoal/v1/cohort\n" + bytes.fromhex(ROUND) + members
+    cohort = Held.of([(1, bytes.fromhex("aabb99")), (256, bytes.fromhex("ccdd99"))])
+    assert cohort_digest(ROUND, cohort) == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,10 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
         "digest": foreign.sha256(
             "cohort",
             bytes.fromhex(given["round"])
-            + b"".join(struct.pack("<I", client) for client in sorted(given["clients"])),
+            + b"".join(
+                struct.pack("<I", client) + bytes.fromhex(given["tags"])[2 * place :][:2]
+                for place, client in enumerate(given["clients"])
+            ),
         )
     },
     "decode_roster": lambda given: {

@@ -144,7 +144,7 @@ def cohort_in(seen: Seen, round_id: str, digest: str) -> BitMap:
     assert all(len(holders) >= seen.specs[round_id].threshold for holders in voted)
     cohorts = [cohort_of(seen.holdings[round_id, node] for node in holders) for holders in voted]
     assert {cohort_digest(round_id, cohort) for cohort in cohorts} == {digest}
-    return cohorts[0]
+    return cohorts[0].clients
 
 
 def contributions_of(

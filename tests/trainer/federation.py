@@ -195,25 +195,25 @@ def plain_sums(spec: RoundSpec) -> list[Signed[Any]]:
 
 def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
     """Return a partial sum as that node signs it."""
-    cohort = spec.clients()
+    cohort = examples.held(spec.clients())
     body = {
         "manifest": spec.manifest,
         "round": spec.digest,
         "node": node,
         "cohort": cohort_digest(spec.digest, cohort),
-        "cohort_size": len(cohort),
+        "cohort_size": len(cohort.clients),
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
 
 
 def plain_result(spec: RoundSpec) -> Result:
     """Return the result of `plain_sums`."""
-    cohort = spec.clients()
+    cohort = examples.held(spec.clients())
     return Result(
         manifest=spec.manifest,
         round=spec.digest,
         cohort=cohort_digest(spec.digest, cohort),
-        cohort_size=len(cohort),
+        cohort_size=len(cohort.clients),
         values=encode_uint64(to_ring(plain_total(spec))),
         partial_sums=tuple(
             PartialSumReference(node=each.body.node, digest=each.digest)

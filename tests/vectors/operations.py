@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from nacl.signing import SigningKey
 from pydantic import TypeAdapter
+from pyroaring import BitMap
 
 from shoal_protocol import additive, attestations, held, jobs, manifest, rounds, threshold
 from shoal_protocol.documents import Document, decode, sign
@@ -64,7 +65,8 @@ def decode_set(given: Inputs) -> Output:
 
 
 def cohort_digest(given: Inputs) -> Output:
-    return {"digest": attestations.cohort_digest(given["round"], given["clients"])}
+    cohort = attestations.Held(BitMap(given["clients"]), bytes.fromhex(given["tags"]))
+    return {"digest": attestations.cohort_digest(given["round"], cohort)}
 
 
 def encode_roster(given: Inputs) -> Output:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from nacl.signing import SigningKey
-from pyroaring import BitMap
 
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
@@ -34,7 +33,7 @@ def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holding
 
 
 def attest_vote(
-    known: Round, holders: Sequence[str], cohort: BitMap, key: SigningKey
+    known: Round, holders: Sequence[str], cohort: Held, key: SigningKey
 ) -> Signed[Vote]:
     """Sign that this node will sum over `cohort`, which `holders` have in common, and no other."""
     body = Vote(
@@ -43,13 +42,13 @@ def attest_vote(
         node=known.own,
         holders=tuple(holders),
         cohort=cohort_digest(known.id, cohort),
-        cohort_size=len(cohort),
+        cohort_size=len(cohort.clients),
     )
     return sign(body, known.own, key)
 
 
 def attest_sum(
-    known: Round, cohort: BitMap, total: Uint64Vector, key: SigningKey
+    known: Round, cohort: Held, total: Uint64Vector, key: SigningKey
 ) -> Signed[PartialSum]:
     """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`."""
     body = PartialSum(
@@ -57,7 +56,7 @@ def attest_sum(
         round=known.id,
         node=known.own,
         cohort=cohort_digest(known.id, cohort),
-        cohort_size=len(cohort),
+        cohort_size=len(cohort.clients),
         values=encode_uint64(total),
     )
     return sign(body, known.own, key)

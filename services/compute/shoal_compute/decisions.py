@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyroaring import BitMap
-
 from shoal_compute.rounds import Round
-from shoal_protocol.attestations import AbandonmentReason, Vote
+from shoal_protocol.attestations import AbandonmentReason, Held, Vote
 from shoal_protocol.phases import FINISHED, Phase
 
 _MOST_NAMED: Final = 3  # names of 64 characters leave room for what the aggregator puts before
@@ -28,14 +26,14 @@ class CastVote:
     """Vote for the cohort, which the holdings of `holders` have in common."""
 
     holders: tuple[str, ...]
-    cohort: BitMap
+    cohort: Held
 
 
 @dataclass(frozen=True)
 class SumUp:
     """Sum over the cohort, for which enough nodes voted."""
 
-    cohort: BitMap
+    cohort: Held
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,10 @@ def _takes_no_more(known: Round, now: datetime) -> bool:
     spec = known.spec.body
     if now >= spec.deadline or len(known.held) == spec.population_size:
         return True
-    return known.holdings.keys() >= set(known.peers) and known.cohort(known.peers) <= known.held
+    return (
+        known.holdings.keys() >= set(known.peers)
+        and known.cohort(known.peers).clients <= known.held
+    )
 
 
 def _reason_to_give_up(known: Round, now: datetime) -> AbandonmentReason | None:
@@ -143,11 +144,11 @@ def _vote(known: Round, now: datetime) -> Decision | None:
     if not _suffice(known, holders, now):
         return None
     spec = known.spec.body
-    if len(known.cohort(holders)) < spec.minimum_cohort and len(holders) > spec.threshold:
+    if len(known.cohort(holders).clients) < spec.minimum_cohort and len(holders) > spec.threshold:
         if now < spec.proceed_at:
             return None  # until then the nodes are not done without that hold too little
         holders = _without_those_that_hold_little(known, holders)
-    if len(known.cohort(holders)) < spec.minimum_cohort:
+    if len(known.cohort(holders).clients) < spec.minimum_cohort:
         return GiveUp(AbandonmentReason(code="cohort_too_small"))
     return CastVote(holders, known.cohort(holders))
 
@@ -158,11 +159,13 @@ def _without_those_that_hold_little(known: Round, holders: tuple[str, ...]) -> t
     A node that was away while clients sent is not to cost a round that can do without it.
     """
     spec = known.spec.body
-    while len(holders) > spec.threshold and len(known.cohort(holders)) < spec.minimum_cohort:
+    while (
+        len(holders) > spec.threshold and len(known.cohort(holders).clients) < spec.minimum_cohort
+    ):
         fewer = [
             tuple(name for name in holders if name != out) for out in holders if out != known.own
         ]
-        holders = max(fewer, key=lambda each: len(known.cohort(each)))
+        holders = max(fewer, key=lambda each: len(known.cohort(each).clients))
     return holders
 
 
@@ -179,7 +182,7 @@ def _may_be_followed(known: Round, vote: Vote, now: datetime) -> bool:
         return False
     cohort = known.cohort(vote.holders)
     return (
-        len(cohort) >= known.spec.body.minimum_cohort
+        len(cohort.clients) >= known.spec.body.minimum_cohort
         and vote.cohort == known.cohort_digest(vote.holders)
         # it holds shares of all these clients, and of the same answers
         and known.cohort(known.in_order({*vote.holders, known.own})) == cohort

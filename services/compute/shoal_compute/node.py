@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import structlog
 from nacl.signing import SigningKey
-from pyroaring import BitMap
 from sqlalchemy import Engine
 
 from shoal_compute import attesting, shares, store
@@ -199,13 +198,13 @@ class Node:
         if new in (Phase.AGREED, Phase.ABANDONED):
             self._tallies.drop(known.id)
 
-    async def _sum_up(self, known: Round, cohort: BitMap) -> None:
+    async def _sum_up(self, known: Round, cohort: Held) -> None:
         async def read(clients: list[int]) -> list[Share]:
             return await self._storage.run(shares.read_shares, known.id, clients)
 
         try:
             try:
-                total = await self._tallies.total(known, cohort, read)
+                total = await self._tallies.total(known, cohort.clients, read)
             except SharesMissing:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))

@@ -47,7 +47,7 @@ class Round:
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
     # by holders, whose holdings never change
-    _cohorts: dict[tuple[str, ...], BitMap] = field(default_factory=dict)
+    _cohorts: dict[tuple[str, ...], Held] = field(default_factory=dict)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
@@ -75,8 +75,8 @@ class Round:
             self._digests[holders] = cohort_digest(self.id, self.cohort(holders))
         return self._digests[holders]
 
-    def cohort(self, holders: tuple[str, ...]) -> BitMap:
-        """Return the clients whom the holdings of these nodes, all known here, have in common."""
+    def cohort(self, holders: tuple[str, ...]) -> Held:
+        """Return what the holdings of these nodes, all known here, have in common."""
         if holders not in self._cohorts:
             self._cohorts[holders] = cohort_of(self.holdings[name] for name in holders)
         return self._cohorts[holders]
