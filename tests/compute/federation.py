@@ -13,7 +13,7 @@ from nacl.public import PrivateKey
 from pyroaring import BitMap
 from starlette.types import ASGIApp
 
-from shoal_compute import node as node_module
+from shoal_compute import work as work_module
 from shoal_compute.assembly import Service, assemble
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
@@ -238,7 +238,7 @@ class Federation:
 
     async def step(self, nodes: Iterable[int] | None = None, times: int = 1) -> None:
         # a busy machine must not end a step early; only a peer that hangs is not waited for
-        node_module.PATIENCE_SECONDS = 0.25 if self.wire.silent else 60.0
+        work_module.PATIENCE_SECONDS = 0.25 if self.wire.silent else 60.0
         for _ in range(times):
             for node in range(len(self.services)) if nodes is None else nodes:
                 await self.services[node].step()

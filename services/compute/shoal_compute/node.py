@@ -4,10 +4,8 @@ All steps of a round are taken here, one after another, and each is durable befo
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
 
 import structlog
 from nacl.signing import SigningKey
@@ -19,7 +17,6 @@ from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
 from shoal_compute.metrics import Metrics
-from shoal_compute.pace import Pace
 from shoal_compute.peers import Peers
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
@@ -28,6 +25,7 @@ from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
+from shoal_compute.work import Work
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
@@ -37,9 +35,6 @@ from shoal_protocol.phases import FINISHED, Phase
 from shoal_protocol.sharing import Share
 
 log = structlog.get_logger()
-
-# How long a step waits for work that makes no progress, such as a peer that does not answer.
-PATIENCE_SECONDS: Final = 0.25
 
 
 class Node:
@@ -82,8 +77,7 @@ class Node:
             acknowledged=self._acknowledged,
             called_off=self._called_off,
         )
-        self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._paces: dict[str, Pace] = defaultdict(Pace)  # of jobs that failed
+        self._work = Work(clock)
         self._stepping = asyncio.Lock()
 
     async def step(self) -> None:
@@ -93,8 +87,8 @@ class Node:
                 self.wake.clear()
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
-                self._begin_jobs()
-                if not await self._progress():
+                self._begin_work()
+                if not await self._work.progress(self.wake):
                     return
 
     async def _leads(self) -> bool:
@@ -117,27 +111,12 @@ class Node:
                     self._retire(known)
         return self._leadership.leads
 
-    async def _progress(self) -> bool:
-        """Wait until a job ends or there is news; False if neither comes."""
-        if not self._jobs:
-            return self.wake.is_set()
-        news = asyncio.ensure_future(self.wake.wait())
-        try:
-            done, _ = await asyncio.wait(
-                {*self._jobs.values(), news},
-                timeout=PATIENCE_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            news.cancel()
-        return bool(done)
-
     async def _advance(self, known: Round) -> None:
         """Take the round's steps that are due, up to one that must wait for something."""
         try:
             while (decision := decide(known, self._clock())) is not None:
                 if isinstance(decision, SumUp):
-                    self._begin(f"sum {known.id}", self._sum_up, known, decision.cohort)
+                    self._work.begin(f"sum {known.id}", self._sum_up, known, decision.cohort)
                     return
                 await self._carry_out(known, decision)
         except LostRace:
@@ -241,16 +220,16 @@ class Node:
         await asyncio.to_thread(truncate_log, self._engine)
         known.erased = True
 
-    def _begin_jobs(self) -> None:
-        due = self._gossip.due(busy=lambda name: f"peer {name}" in self._jobs)
+    def _begin_work(self) -> None:
+        due = self._gossip.due(busy=lambda name: self._work.is_under_way(f"peer {name}"))
         for name, message in due.items():
-            self._begin(f"peer {name}", self._gossip.exchange, name, message)
+            self._work.begin(f"peer {name}", self._gossip.exchange, name, message)
         reports = self._reports.due()
         if reports:
-            self._begin("aggregator", self._reports.send, reports)
+            self._work.begin("aggregator", self._reports.send, reports)
         for known in list(self._rounds.live.values()):
             if known.phase in FINISHED and not known.erased:
-                self._begin(f"erase {known.id}", self._erase, known)
+                self._work.begin(f"erase {known.id}", self._erase, known)
             over = self._gossip.is_settled(known) or self._clock() >= known.spec.body.give_up_at
             if known.done and over:
                 self._retire(known)
@@ -260,35 +239,9 @@ class Node:
         self._tallies.drop(known.id)
         self._rounds.retire(known)
 
-    def _begin(
-        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
-    ) -> None:
-        """Start a job unless it is under way, or failed a moment ago."""
-        if name not in self._jobs and self._paces[name].is_due(self._clock()):
-            job = asyncio.get_running_loop().create_task(self._do(name, work, *arguments))
-            self._jobs[name] = job
-            job.add_done_callback(lambda _: self._jobs.pop(name, None))
-
-    async def _do(
-        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
-    ) -> None:
-        try:
-            await work(*arguments)
-        except StorageUnavailable:
-            self._paces[name].failed(self._clock())
-            log.warning("work waits for the store", work=name.split()[0])
-        except Exception as error:  # noqa: BLE001 -- the other rounds go on; it is tried again
-            self._paces[name].failed(self._clock())
-            log.error("work failed", work=name.split()[0], **describe_exception(error))
-        else:
-            self._paces.pop(name, None)
-
     async def close(self) -> None:
         """End the work in progress; what is not done is done after the next start."""
-        jobs = list(self._jobs.values())
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        await self._work.close()
         if self._leadership is not None:
             try:
                 await self._leadership.release()
