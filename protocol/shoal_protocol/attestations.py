@@ -14,6 +14,7 @@ from pyroaring import BitMap
 from shoal_protocol.documents import Model, Role, RoundDocument
 from shoal_protocol.encoding import Base64, Digest, Name, decode_clients, domain, encode_clients
 from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.ledger import LedgerEntry
 
 LONGEST_DETAIL: Final = 300  # characters
 TAG_BYTES: Final = 2  # of an answer id, in the holdings
@@ -108,6 +109,7 @@ class PartialSum(RoundDocument):
     cohort: Digest
     cohort_size: int = Field(ge=1)
     values: Base64  # dimension little-endian 64-bit residues
+    charge: LedgerEntry  # of the node's own ledger: by it the round was charged
 
 
 class PartialSumReference(Model):

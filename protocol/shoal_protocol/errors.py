@@ -8,10 +8,11 @@
     ├── UnsupportedVersion, WrongManifest, WrongRound, WrongNode
     ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient, NotInPopulation
     ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind, WrongResidue
-    ├── ConflictingShare, ConflictingDocument, WrongCohort
+    ├── ConflictingShare, ConflictingDocument, WrongCohort, WrongCharge
     ├── TooLate, WrongPhase, RoundAbandoned
     ├── RefusedSpec, RefusedJob, RefusedResult, BudgetExceeded
-    └── StorageUnavailable, NotReady  try again later
+    ├── StorageUnavailable, NotReady  try again later
+    └── LedgerBroken                  a service's own ledger was tampered with
 
 No message ever carries what the peer sent.
 """
@@ -271,3 +272,12 @@ class NotReady(ProtocolError):
     status = 503
     remedy = "Send the same request again after the time in Retry-After."
     retry_after_seconds = 2
+
+
+class LedgerBroken(ProtocolError):
+    """What the service spent cannot be known any more, so it spends nothing."""
+
+    code = "ledger-broken"
+    title = "The service's ledger was tampered with or damaged"
+    status = 503
+    remedy = "Tell the service's operator, who restores the ledger from where it is whole."

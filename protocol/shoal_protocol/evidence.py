@@ -24,7 +24,8 @@ from shoal_protocol.attestations import (
 )
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import Uint64Vector, decode_uint64, encode_uint64
-from shoal_protocol.errors import MalformedDocument, ProtocolError
+from shoal_protocol.errors import MalformedDocument, ProtocolError, WrongCharge
+from shoal_protocol.ledger import check_charge
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec
@@ -90,6 +91,11 @@ class Evidence:
             self._vectors[signed.digest] = (spec.compute_nodes.index(signed.signer), vector)
         else:
             what = "its partial sum has not the query's length"
+            self._contradictory.append(Misconduct(signed.signer, what))
+        try:
+            check_charge(signed.body.charge, spec, node=signed.signer)
+        except WrongCharge:
+            what = "its partial sum carries a ledger entry that is not its charge of the round"
             self._contradictory.append(Misconduct(signed.signer, what))
 
     def of_kind(self, kind: type) -> dict[str, list[Signed[Any]]]:

@@ -15,6 +15,7 @@ from shoal_protocol.errors import (
     WrongRound,
     WrongSigner,
 )
+from shoal_protocol.ledger import check_charge
 from shoal_protocol.manifest import Parties
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
@@ -91,8 +92,8 @@ def check_partial_sums(
     They are added up again: exactly these must give the result, and not contradict each other.
 
     Raises:
-        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCohort,
-        WrongLength, WrongResidue
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCharge,
+        WrongCohort, WrongLength, WrongResidue
         RefusedResult: they are not those that the result names, or do not add up to it.
     """
     for each in sums:
@@ -132,6 +133,7 @@ def verified_abandonment(encoded: bytes, spec: RoundSpec, parties: Parties) -> S
 def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> None:
     if body.round != spec.digest:
         raise WrongRound
+    check_charge(body.charge, spec, node=body.node)
     if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
         raise WrongCohort("a partial sum is over another cohort than the result")
     residues = decode_uint64(body.values)

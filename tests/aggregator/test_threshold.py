@@ -51,6 +51,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         cohort=cohort_digest(SPEC.digest, examples.held(cohort)),
         cohort_size=len(cohort),
         values=encode_uint64(THREE.add(shares, SPEC.dimension)),
+        charge=examples.charge(SPEC, f"compute-{node}"),
     )
 
 

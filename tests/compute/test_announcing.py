@@ -10,7 +10,6 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_compute import announcing
-from shoal_compute.charges import Charge
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed, sign
@@ -184,7 +183,7 @@ def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
         nonlocal broken
         if broken:
             raise StorageUnavailable
-        if len(arguments) == 3 and isinstance(arguments[1], Charge):
+        if len(arguments) == 2 and isinstance(arguments[1], float):
             broken = True
             if after_commit:
                 await whole(storage, transaction, *arguments)

@@ -1,6 +1,5 @@
 """What the node's transactions promise, on SQLite and on PostgreSQL."""
 
-import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,13 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
-from shoal_compute.charges import Charge, charge, charges_after, give_back, hold_charges
+from shoal_compute.charges import (
+    charge,
+    charge_of,
+    charges_after,
+    give_back,
+    hold_charges,
+)
 from shoal_compute.leading import release_lease, take_lease
 from shoal_compute.schema import VERSION, documents, lease, metadata, shares
 from shoal_compute.shares import (
@@ -36,18 +41,18 @@ from shoal_protocol.attestations import (
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.errors import WrongPhase
+from shoal_protocol.ledger import LedgerEntry, verify_chain
 from shoal_protocol.phases import Phase
 from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.federation import holdings, vote
 from tests.databases import database_url, postgresql
 from tests.protocol import examples
-from tests.protocol.examples import POPULATION, signing_key
+from tests.protocol.examples import OPENED_AT, POPULATION, signing_key
 
 __all__ = ["database_url", "postgresql"]
 
 SPEC = sign(examples.SPEC, "trainer", signing_key("trainer"))
 ROUND = SPEC.digest
-CHARGE = Charge(0.25, BitMap(range(12)))
 
 
 @pytest.fixture
@@ -61,14 +66,14 @@ async def storage(database_url: str) -> Iterator[StorageThread]:
 
 
 def add(db: Connection, spec: Signed) -> None:
-    hold_charges(db)
+    head = hold_charges(db)
     number = store.add_round(db, spec)
     assert number is not None
-    charge(db, number, CHARGE)
+    charge(db, number, spec.body, ledger="compute-0", after=head, at=OPENED_AT)
 
 
-def entries(db: Connection, after: int = 0) -> list[tuple[int, Charge]]:
-    return list(charges_after(db, after))
+def entries(db: Connection, after: int = 0) -> list[LedgerEntry]:
+    return [charged.entry for charged in charges_after(db, after)]
 
 
 def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedShare:
@@ -98,6 +103,10 @@ def attest(held: Held) -> Signed:
         "compute-0",
         signing_key("compute-0"),
     )
+
+
+def give_up(db: Connection, old: Phase) -> None:
+    store.give_up(db, ROUND, old, "votes_missing", abandonment(), at=OPENED_AT)
 
 
 def phase(storage: StorageThread) -> Phase:
@@ -184,7 +193,7 @@ def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageTh
 
 
 def test_an_abandoned_round_takes_no_share(storage: StorageThread) -> None:
-    storage.run_here(store.give_up, ROUND, Phase.ANNOUNCED, "votes_missing", abandonment())
+    storage.run_here(give_up, Phase.ANNOUNCED)
     assert storage.run_here(add_shares, [share(1)]) == [Outcome.ABANDONED]
 
 
@@ -200,7 +209,7 @@ def test_a_step_from_a_phase_that_is_over_changes_nothing(storage: StorageThread
     with pytest.raises(LostRace):
         storage.run_here(store.publish, ROUND)
     with pytest.raises(LostRace):
-        storage.run_here(store.give_up, ROUND, Phase.COLLECTING, "x", abandonment())
+        storage.run_here(give_up, Phase.COLLECTING)
     assert phase(storage) is Phase.FROZEN
     assert len(storage.run_here(store.get_round, ROUND).documents) == 1
 
@@ -310,26 +319,32 @@ def test_a_second_document_is_kept_as_evidence_and_a_third_is_not(storage: Stora
 def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread) -> None:
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
     storage.run_here(add, other)
-    storage.run_here(store.give_up, ROUND, Phase.ANNOUNCED, "votes_missing", abandonment())
-    returned = Charge(-CHARGE.mu_squared, CHARGE.population)
-    assert storage.run_here(entries) == [(1, CHARGE), (2, CHARGE), (3, returned)]
+    storage.run_here(give_up, Phase.ANNOUNCED)
+    first, second, returned = storage.run_here(entries)
+    assert [first.round, second.round] == [ROUND, other.digest]
+    assert returned == first.returned(after=second.head, at=OPENED_AT)
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
-    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing")
+    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, "votes_missing", at=OPENED_AT)
     assert len(storage.run_here(entries)) == 3
 
 
 def test_only_new_charges_are_read(storage: StorageThread) -> None:
-    assert storage.run_here(entries, 0) == [(1, CHARGE)]
+    assert storage.run_here(entries, 0) == [examples.charge(SPEC.body, "compute-0")]
     assert storage.run_here(entries, 1) == []
 
 
 def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
-    for again in (charge, give_back, give_back):
-        with contextlib.suppress(IntegrityError):
-            arguments = (CHARGE,) if again is charge else ()
-            storage.run_here(again, 1, *arguments)
-    returned = Charge(-CHARGE.mu_squared, CHARGE.population)
-    assert storage.run_here(entries) == [(1, CHARGE), (2, returned)]
+    def again(db: Connection) -> None:
+        charge(db, 1, SPEC.body, ledger="compute-0", after=hold_charges(db), at=OPENED_AT)
+
+    with pytest.raises(IntegrityError):
+        storage.run_here(again)
+    storage.run_here(give_back, ROUND, at=OPENED_AT)
+    for once_more in (again, lambda db: give_back(db, ROUND, at=OPENED_AT)):
+        with pytest.raises(IntegrityError):
+            storage.run_here(once_more)
+    assert [each.kind for each in storage.run_here(entries)] == ["charge", "return"]
+    assert storage.run_here(charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
 
 
 def test_charges_that_are_added_at_once_take_places_without_gaps(
@@ -348,7 +363,9 @@ def test_charges_that_are_added_at_once_take_places_without_gaps(
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(rival, [specs[start::4] for start in range(4)]))
-    assert [number for number, _ in storage.run_here(entries)] == list(range(1, 14))
+    chain = verify_chain(storage.run_here(entries))
+    assert chain.head == storage.run_here(hold_charges)
+    assert chain.head.number == 13
 
 
 def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread) -> None:
@@ -356,7 +373,7 @@ def test_a_round_has_work_until_it_is_reported_and_erased(storage: StorageThread
         return [each.id for each in storage.run_here(store.rounds_with_work)]
 
     storage.run_here(add_shares, [share(1), share(2)])
-    storage.run_here(store.give_up, ROUND, Phase.COLLECTING, "votes_missing", abandonment())
+    storage.run_here(give_up, Phase.COLLECTING)
     assert ids() == [ROUND]
     storage.run_here(store.mark_reported, ROUND)
     assert ids() == [ROUND]
@@ -430,7 +447,7 @@ def test_a_glance_shows_what_changed_in_rounds_that_have_work(storage: StorageTh
     frozen(storage)
     storage.run_here(store.keep, ROUND, [vote(SPEC.body, "compute-1", range(12))])
     assert storage.run_here(store.glance) == {ROUND: (Phase.FROZEN, False, False, 2)}
-    storage.run_here(store.give_up, ROUND, Phase.FROZEN, "votes_missing", abandonment())
+    storage.run_here(give_up, Phase.FROZEN)
     storage.run_here(store.mark_reported, ROUND)
     assert storage.run_here(store.glance) == {ROUND: (Phase.ABANDONED, True, False, 3)}
     storage.run_here(erase_payloads, ROUND, 100)

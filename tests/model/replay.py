@@ -32,6 +32,7 @@ from tests.compute.federation import envelopes, expected
 from tests.model.machine import Action, Collected, Machine, Node, State
 from tests.model.traces import Trace
 from tests.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
+from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, signing_key
 from tests.service_parties import party
 
@@ -85,7 +86,8 @@ class Collector:
             envelope = known.intake.parse(sent[node])
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
         total = known.intake.scheme.add(shares, self.world.spec.body.dimension)
-        return attest_sum(known, summed(cohort), total, signing_key(known.own))
+        charge = examples.charge(self.world.spec.body, known.own)
+        return attest_sum(known, summed(cohort), total, charge, signing_key(known.own))
 
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""

@@ -27,6 +27,7 @@ from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.envelope import Header, seal
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, PrivacySpent
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,
     Analyst,
@@ -260,6 +261,11 @@ def envelopes(client: int) -> list[bytes]:
     ]
 
 
+def charge(spec: RoundSpec, node: str) -> LedgerEntry:
+    """Return the entry by which a node charges a round as its first."""
+    return LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=spec.opened_at)
+
+
 def partial_sum(node: int) -> PartialSum:
     shares = [
         SHARING.split(
@@ -271,7 +277,8 @@ def partial_sum(node: int) -> PartialSum:
         for client in COHORT
     ]
     values = encode_uint64(SHARING.add(shares, DIMENSION))
-    return PartialSum(node=f"compute-{node}", values=values, **_COHORT, **_BOUND)
+    name = f"compute-{node}"
+    return PartialSum(node=name, values=values, charge=charge(SPEC, name), **_COHORT, **_BOUND)
 
 
 TOTAL = np.sum([contribution(client) for client in COHORT], axis=0)

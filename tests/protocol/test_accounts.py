@@ -24,6 +24,7 @@ from shoal_protocol.attestations import (
 )
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_clients, encode_uint64
+from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.ring import to_ring
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
@@ -64,6 +65,7 @@ def partial_sum(node: str, cohort: Held | Iterable[int], value: int = 1) -> Sign
         cohort=cohort_digest(SPEC.digest, members),
         cohort_size=len(members.clients),
         values=encode_uint64(to_ring(examples.TOTAL * value)),
+        charge=examples.charge(SPEC, node),
         **BOUND,
     )
     return named(node, body)
@@ -277,8 +279,9 @@ def test_late_sums_together_name_the_wrong_one_that_the_result_rests_on() -> Non
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:
         values = encode_uint64(np.full(spec.body.dimension, value, np.uint64))
-        body = PartialSum(node=f"compute-{node}", values=values, **cohort, **bound)
-        return named(f"compute-{node}", body)
+        name = f"compute-{node}"
+        charge = examples.charge(spec.body, name)
+        return named(name, PartialSum(node=name, values=values, charge=charge, **cohort, **bound))
 
     used = [sum_of(0, 8), sum_of(1, 7), sum_of(2, 7)]
     references = tuple(PartialSumReference(node=each.signer, digest=each.digest) for each in used)
@@ -309,8 +312,9 @@ def test_a_late_sum_that_does_not_fit_the_others_is_found(
 
     def sum_of(node: int, value: int) -> Signed[PartialSum]:
         values = encode_uint64(np.full(spec.body.dimension, value, np.uint64))
-        body = PartialSum(node=f"compute-{node}", values=values, **cohort, **bound)
-        return named(f"compute-{node}", body)
+        name = f"compute-{node}"
+        charge = examples.charge(spec.body, name)
+        return named(name, PartialSum(node=name, values=values, charge=charge, **cohort, **bound))
 
     used = [sum_of(node, 7) for node in range(nodes - 1)]  # of a polynomial of degree 0
     references = tuple(PartialSumReference(node=each.signer, digest=each.digest) for each in used)
@@ -326,3 +330,16 @@ def test_a_sum_of_another_length_is_found_and_harms_nobody() -> None:
     body = partial_sum("compute-1", EVERYONE).body.model_copy(update={"values": "AAAA"})
     found = account([*published(FULL)[:-1], named("compute-1", body)])
     assert any("length" in each.what for each in found.misconduct)
+
+
+def test_a_sum_whose_charge_is_not_the_rounds_is_found() -> None:
+    honest = published(FULL)
+    assert account(honest).misconduct == ()
+    body = partial_sum("compute-1", EVERYONE).body
+    less = LedgerEntry(**dict(body.charge) | {"mu": body.charge.mu / 2})
+    forged = named("compute-1", body.model_copy(update={"charge": less}))
+    others = [
+        each for each in honest if (each.body.kind, each.signer) != ("partial_sum", "compute-1")
+    ]
+    found = account([*others, forged]).misconduct
+    assert ("compute-1", True) in {(each.party, "its charge" in each.what) for each in found}

@@ -202,6 +202,7 @@ def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
         "node": node,
         "cohort": cohort_digest(spec.digest, cohort),
         "cohort_size": len(cohort.clients),
+        "charge": examples.charge(spec, node),
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
 

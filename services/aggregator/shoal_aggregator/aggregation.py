@@ -7,6 +7,7 @@ from typing import Final
 from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.errors import WrongCohort, WrongLength
+from shoal_protocol.ledger import check_charge
 from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import Combined
@@ -38,9 +39,10 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
     """Refuse a partial sum of this round that cannot be part of its result.
 
     Raises:
-        WrongCohort, WrongLength, WrongResidue
+        WrongCharge, WrongCohort, WrongLength, WrongResidue
         MalformedDocument: the values are not whole residues.
     """
+    check_charge(body.charge, spec, node=body.node)
     if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"

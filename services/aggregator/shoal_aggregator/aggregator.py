@@ -99,7 +99,8 @@ class Aggregator:
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, WrongCohort, WrongLength, WrongResidue, ConflictingDocument
+            WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongLength, WrongResidue,
+            ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
         """
         spec = await self._spec(round_id)

@@ -9,8 +9,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from shoal_compute import store
-from shoal_compute.budget import Budget
-from shoal_compute.charges import Charge, charge, charges_after, hold_charges
+from shoal_compute.charges import hold_charges
+from shoal_compute.ledger import Ledger
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shared_manifests import SharedManifests
@@ -34,15 +34,21 @@ class Announcements:
         manifests: SharedManifests,
         clock: Callable[[], datetime],
         executor: Executor,
+        ledger: Ledger,
     ) -> None:
+        """Go on from `ledger`; for start-up, it waits for the database.
+
+        Raises:
+            LedgerBroken, StorageUnavailable
+        """
         self._rounds = rounds
         self._storage = storage
         self._book = book
         self._manifests = manifests
         self._clock = clock
         self._executor = executor
-        self._budget = Budget()
-        storage.run_here(self._follow)
+        self._ledger = ledger
+        storage.run_here(ledger.follow)
         self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
     async def announce(self, encoded: bytes) -> tuple[Round, bool]:
@@ -55,6 +61,7 @@ class Announcements:
             BudgetExceeded: it would cost a client more than the policy's cap.
             NotReady: too many rounds are under way here.
             StorageUnavailable
+            LedgerBroken: what was spent here cannot be known.
         """
         loop = asyncio.get_running_loop()
         signed = await loop.run_in_executor(self._executor, decode, encoded, RoundSpec)
@@ -70,37 +77,21 @@ class Announcements:
         if signed.body.manifest != self._book.current.digest:
             await self._storage.run(self._manifests.exchange)  # another replica may know it
         loop = asyncio.get_running_loop()
-        cost, maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
-        new = await self._storage.run(self._add, signed, cost, maximum_mu)
+        maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
+        new = await self._storage.run(self._add, signed, maximum_mu)
         return await self._rounds.find(signed.digest), new
 
-    def _add(
-        self, db: Connection, signed: Signed[RoundSpec], cost: Charge, maximum_mu: float
-    ) -> bool:
-        """Charge and store a round, or neither; False if it is on file already.
-
-        What is counted in memory is only ever read from the list, which others may add to, and a
-        commit that seems to fail may yet reach the disk.
-        """
-        hold_charges(db)
+    def _add(self, db: Connection, signed: Signed[RoundSpec], maximum_mu: float) -> bool:
+        """Charge and store a round, or neither; False if it is on file already."""
+        hold_charges(db)  # before the round, as everybody who needs both
         number = store.add_round(db, signed)
         if number is None:
             return False
-        self._follow(db)
-        self._budget.check(cost, maximum_mu=maximum_mu)
-        charge(db, number, cost)
+        self._ledger.charge(db, number, signed.body, maximum_mu=maximum_mu, at=self._clock())
         return True
 
-    def _follow(self, db: Connection) -> None:
-        self._budget.follow(charges_after(db, self._budget.last))
-
-    def _judge(self, signed: Signed[RoundSpec]) -> tuple[Charge, float]:
+    def _judge(self, signed: Signed[RoundSpec]) -> float:
         consortium = self._book.in_force(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._clock())
-        return charge_of(signed.body), consortium.manifest.policy.maximum_mu
-
-
-def charge_of(spec: RoundSpec) -> Charge:
-    """Return what a round charges each client of its population."""
-    return Charge(spec.mu**2, spec.clients())
+        return consortium.manifest.policy.maximum_mu

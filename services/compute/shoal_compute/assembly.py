@@ -19,6 +19,7 @@ from shoal_compute.executors import Threads, open_summing
 from shoal_compute.gossiping import Gossip
 from shoal_compute.holding import HeldQueries
 from shoal_compute.leading import Leadership
+from shoal_compute.ledger import Ledger
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.peers import Peers
@@ -30,7 +31,9 @@ from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
+from shoal_hosting.security import StartupRefused
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+from shoal_protocol.errors import LedgerBroken
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ def assemble(
     `processes`, `threads` or the address of a Dask scheduler.
 
     Raises:
-        StartupRefused: the database is not this service's, or of another version, or there is no
-            Dask here.
+        StartupRefused: the database is not this service's, or of another version, its ledger is
+            broken, or there is no Dask here.
         StorageUnavailable: it cannot be reached.
         UnknownManifest: a round on file is bound to a manifest that is not.
     """
@@ -99,7 +102,15 @@ def assemble(
     manifests = SharedManifests(book)
     storage.run_here(manifests.exchange)
     rounds = RoundBook(storage, book, manifests, party, metrics)
-    announcements = Announcements(rounds, storage, book, manifests, clock, announcing)
+    ledger = Ledger(party.name)
+    try:
+        announcements = Announcements(
+            rounds, storage, book, manifests, clock, announcing, ledger=ledger
+        )
+    except LedgerBroken as error:
+        raise StartupRefused(
+            f"{error}; restore the database from where its ledger is whole"
+        ) from None
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(storage) if engine.dialect.name == "postgresql" else None
     tallies = Tallies(adders)

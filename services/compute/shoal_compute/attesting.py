@@ -18,6 +18,7 @@ from shoal_protocol.attestations import (
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import Uint64Vector, encode_uint64
 from shoal_protocol.errors import MalformedDocument, WrongRound
+from shoal_protocol.ledger import LedgerEntry
 
 
 def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holdings]:
@@ -48,9 +49,12 @@ def attest_vote(
 
 
 def attest_sum(
-    known: Round, cohort: Held, total: Uint64Vector, key: SigningKey
+    known: Round, cohort: Held, total: Uint64Vector, charge: LedgerEntry, key: SigningKey
 ) -> Signed[PartialSum]:
-    """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`."""
+    """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`.
+
+    `charge` is the entry of this node's own ledger by which it charged the round.
+    """
     body = PartialSum(
         manifest=known.consortium.digest,
         round=known.id,
@@ -58,6 +62,7 @@ def attest_sum(
         cohort=cohort_digest(known.id, cohort),
         cohort_size=len(cohort.clients),
         values=encode_uint64(total),
+        charge=charge,
     )
     return sign(body, known.own, key)
 

@@ -5,45 +5,37 @@ exceed the consortium's cap at any node that keeps to its own table.
 """
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_compute.charges import Charge
+from shoal_compute.charges import Charged
 from shoal_protocol.accounting import fits_budget
 from shoal_protocol.errors import BudgetExceeded
 
 
 class Budget:
-    """Charged mu**2 by client index, after the first `last` entries of the list of charges."""
+    """Charged mu**2 by client index."""
 
     def __init__(self) -> None:
-        """Begin before the first entry."""
-        self.last = 0
+        """Begin with nothing charged."""
         self._charged = np.zeros(0, np.float64)
 
-    def follow(self, entries: Iterable[tuple[int, Charge]]) -> None:
-        """Count the entries that follow, each with its number.
+    def count(self, charged: Charged) -> None:
+        """Count a charge, or take it back."""
+        indices = self._indices(charged.population)
+        sign = 1.0 if charged.entry.kind == "charge" else -1.0
+        squares = self._charged[indices] + sign * charged.entry.mu**2
+        self._charged[indices] = np.maximum(squares, 0.0)
 
-        Raises:
-            ValueError: one of them does not follow.
-        """
-        for number, charge in entries:
-            if number != self.last + 1:
-                raise ValueError("the list of charges has a gap")
-            indices = self._indices(charge.population)  # which may put a longer array in place
-            self._charged[indices] = np.maximum(self._charged[indices] + charge.mu_squared, 0.0)
-            self.last = number
-
-    def check(self, charge: Charge, *, maximum_mu: float) -> None:
-        """Refuse a charge that would take a client past `maximum_mu`.
+    def check(self, population: BitMap, *, mu: float, maximum_mu: float) -> None:
+        """Refuse a charge of `mu` that would take a client past `maximum_mu`.
 
         Raises:
             BudgetExceeded
         """
-        indices = self._indices(charge.population)
-        spent = float(self._charged[indices].max(initial=0.0)) + charge.mu_squared
+        indices = self._indices(population)  # which may put a longer array in place
+        spent = float(self._charged[indices].max(initial=0.0)) + mu**2
         if not fits_budget(spent_mu=math.sqrt(spent), budget_mu=maximum_mu):
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
 

@@ -12,6 +12,7 @@ from nacl.signing import SigningKey
 from sqlalchemy import Engine
 
 from shoal_compute import attesting, shares, store
+from shoal_compute.charges import charge_of
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
@@ -157,13 +158,16 @@ class Node:
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
         own = attesting.attest_abandonment(known, reason, self._key)
-        await self._storage.run(store.give_up, known.id, known.phase, reason.code, own)
+        await self._storage.run(
+            store.give_up, known.id, known.phase, reason.code, own, at=self._clock()
+        )
         known.reason = reason.code
         self._abandoned(known)
         await self._reload(known)  # the abandonment on file may be an earlier one
 
     async def _call_off(self, known: Round, reason: AbandonmentReason) -> None:
-        await self._storage.run(store.call_off, known.id, known.phase, reason.code)
+        now = self._clock()
+        await self._storage.run(store.call_off, known.id, known.phase, reason.code, at=now)
         known.reason, known.reported = reason.code, True
         self._abandoned(known)
 
@@ -188,7 +192,8 @@ class Node:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
-            signed = attesting.attest_sum(known, cohort, total, self._key)
+            charge = await self._storage.run(charge_of, known.id)
+            signed = attesting.attest_sum(known, cohort, total, charge, self._key)
             await self._storage.run(store.agree, known.id, signed)
         except LostRace:
             await self._reload(known)

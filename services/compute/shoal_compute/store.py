@@ -6,6 +6,7 @@ one holdings and one vote per round for ever. It decides nothing.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -184,26 +185,34 @@ def publish(db: Connection, round_id: str) -> None:
 
 
 def give_up(
-    db: Connection, round_id: str, old: Phase, reason: str, own: Signed[Abandonment]
+    db: Connection,
+    round_id: str,
+    old: Phase,
+    reason: str,
+    own: Signed[Abandonment],
+    *,
+    at: datetime,
 ) -> None:
     """Abandon the round by this node's own decision, which it signed.
 
     Raises:
         LostRace: the round has left the phase `old`.
+        LedgerBroken
     """
     number = _move(db, round_id, old, Event.GIVEN_UP, reason=reason)
     _insert(db, number, own, 0)  # after a restored backup, peers may have handed it back already
-    _return_charge(db, number, old)
+    _return_charge(db, round_id, old, at)
 
 
-def call_off(db: Connection, round_id: str, old: Phase, reason: str) -> None:
+def call_off(db: Connection, round_id: str, old: Phase, reason: str, *, at: datetime) -> None:
     """Abandon the round on the word of the aggregator, which is on file.
 
     Raises:
         LostRace: the round has left the phase `old`.
+        LedgerBroken
     """
-    number = _move(db, round_id, old, Event.CALLED_OFF, reason=reason, reported=True)
-    _return_charge(db, number, old)
+    _move(db, round_id, old, Event.CALLED_OFF, reason=reason, reported=True)
+    _return_charge(db, round_id, old, at)
 
 
 def mark_reported(db: Connection, round_id: str) -> None:
@@ -259,10 +268,10 @@ def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: 
     return db.execute(insert.returning(documents.c.digest)).scalar() is not None
 
 
-def _return_charge(db: Connection, number: int, old: Phase) -> None:
+def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
     # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
     # the other nodes can release without this one.
-    encoded = db.execute(select(rounds.c.spec).where(rounds.c.number == number)).scalar_one()
+    encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
     spec = decode(encoded, RoundSpec).body
     if old is Phase.ANNOUNCED and spec.threshold == len(spec.compute_nodes):
-        give_back(db, number)
+        give_back(db, round_id, at=at)

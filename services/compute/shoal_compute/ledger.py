@@ -1,0 +1,56 @@
+"""The node's ledger as this process follows it: its chain, and what each client was charged.
+
+Both are only ever read from the database, which replicas add to as well, and a commit that seems
+to fail may yet reach the disk.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from shoal_compute.budget import Budget
+from shoal_compute.charges import charge, charges_after, hold_charges
+from shoal_protocol.errors import LedgerBroken, MalformedDocument
+from shoal_protocol.ledger import Chain, Head
+from shoal_protocol.rounds import RoundSpec
+
+
+class Ledger:
+    """Charges rounds to their clients, in one unbroken chain, up to the consortium's cap."""
+
+    def __init__(self, name: str) -> None:
+        """Begin before the first entry of the ledger of the node `name`."""
+        self._name = name
+        self._chain = Chain()
+        self._budget = Budget()
+
+    def follow(self, db: Connection) -> Head:
+        """Verify and count the entries that are new here; nobody can add one until `db` is done.
+
+        Raises:
+            LedgerBroken: they do not follow from those before, or some are gone.
+        """
+        head = hold_charges(db)
+        for charged in charges_after(db, self._chain.head.number):
+            if charged.entry.ledger != self._name:
+                raise LedgerBroken(f"the ledger in the database is not that of {self._name}")
+            try:
+                self._chain.follow(charged.entry)
+            except MalformedDocument as error:
+                raise LedgerBroken(str(error)) from error
+            self._budget.count(charged)
+        if head != self._chain.head:
+            raise LedgerBroken("the ledger does not end where it did: entries were removed")
+        return head
+
+    def charge(
+        self, db: Connection, round_number: int, spec: RoundSpec, *, maximum_mu: float, at: datetime
+    ) -> None:
+        """Charge a round, unless a client would be charged beyond `maximum_mu`.
+
+        Raises:
+            BudgetExceeded, LedgerBroken
+        """
+        head = self.follow(db)
+        self._budget.check(spec.clients(), mu=spec.mu, maximum_mu=maximum_mu)
+        charge(db, round_number, spec, ledger=self._name, after=head, at=at)
