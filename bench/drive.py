@@ -24,6 +24,7 @@ from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.noise import discrete_gaussian
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import load_party
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.queries import Column, SecondMomentMatrix
@@ -57,7 +58,8 @@ def quickstart(directory: Path, *, clients: dict[str, int], nodes: int) -> list[
     command = [
         *(sys.executable, "-m", "shoal_client", "quickstart", str(directory), "--json"),
         *("--compute", str(nodes), "--first-port", str(free_ports(nodes + 2 + len(clients)))),
-        *("--minimum-cohort", "2", "--maximum-epsilon", "50"),
+        *("--minimum-cohort", "2", "--minimum-colluders", "0"),
+        *("--maximum-epsilon", "50"),
         *(f"--clients={site}={count}" for site, count in clients.items()),
     ]
     made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -86,7 +88,8 @@ class Drive:
             job=secrets.token_hex(32),
             number=0,
             query=query,
-            mu=0.1,
+            mechanism="discrete_gaussian",
+            cost=Cost.gaussian(0.1),
             population=BitMap(range(clients)),
             dropouts=0,
             colluders=0,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol import curves, mechanisms
+from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import NoiseDesign, SecondMomentMatrix, SecondMoments
 from shoal_trainer.learning import Learner, ReleasedSum
@@ -45,22 +45,23 @@ def run(
 
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
     """
-    budget = curves.gaussian_mu(epsilon=federation.epsilon, delta=federation.delta)
+    budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
     sums: list[ReleasedSum] = []
     while True:
         step = learner.next(federation.population, sums)
         if isinstance(step, Posterior):
             return Outcome(step, tuple(sums))
         design = step.query.design("discrete_gaussian")
-        noise_scale = mechanisms.client_noise_scale(
+        noise = noise_for(
+            "discrete_gaussian",
             sensitivity=design.sensitivity,
-            mu=budget * math.sqrt(step.share),
+            cost=budget.part(step.share),
             population=federation.population,
             dropouts=federation.dropouts,
             colluders=federation.colluders,
         )
         cohort = records[federation.missing :]
-        noise_sd = noise_scale * math.sqrt(len(cohort)) * _relative_scales(design)
+        noise_sd = noise.scale * math.sqrt(len(cohort)) * _relative_scales(design)
         sums.append(
             ReleasedSum(
                 query=step.query,

@@ -1,39 +1,190 @@
-"""What releases cost together, and whether that keeps to a cap; it knows no noise and no party.
+"""The one module that states prices: what releases cost, together too, and what a cap allows.
 
 Everywhere, neighbours differ by **replacement**: one client's whole contribution is exchanged for
-any other admissible one, the number of clients stays as it is.
+any other admissible one, the number of clients stays as it is. Nothing is amplified: who took
+part is taken to be known.
+
+A cost has two numbers. `mu` is the Gaussian parameter (Dong, Roth and Su 2022, arXiv:1905.02383),
+of which every release has one; `epsilon` the pure one, infinite for Gaussian noise. Releases on
+the same client compose, also when later ones are chosen after seeing the earlier: mu^2 adds up,
+and so does epsilon. What keeps to a cap in either number keeps to it: with delta = 0 only epsilon
+counts, and Gaussian noise never fits.
 """
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
-from shoal_protocol.curves import require_at_least_zero
+from shoal_protocol.curves import (
+    gaussian_mu,
+    pure_mu,
+    require_at_least_zero,
+    require_positive,
+    require_probability,
+)
+from shoal_protocol.mechanisms import (
+    NOISES,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    effective_noise_clients,
+)
+from shoal_protocol.queries import Mechanism
 
 _BUDGET_SLACK: Final = 1e-12
 
 
-def compose(mus: Iterable[float]) -> float:
-    """Return the parameter of several releases on the same clients together: sqrt(sum mu^2).
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one client loses: the Gaussian parameter, and the pure epsilon (or infinity)."""
 
-    Exact also when a later release was chosen after seeing the earlier ones (Dong, Roth and Su
-    2022, arXiv:1905.02383, Corollary 2). Replacement of one client in all of them at once.
+    mu: float
+    epsilon: float
 
-    Raises:
-        ValueError: a `mu` is negative or not finite.
+    def __post_init__(self) -> None:
+        require_at_least_zero("mu", self.mu)
+        if not self.epsilon >= 0.0:
+            raise ValueError("epsilon must not be negative")
+
+    @classmethod
+    def gaussian(cls, mu: float) -> Self:
+        """Return the cost of Gaussian noise: no pure epsilon."""
+        return cls(mu=mu, epsilon=math.inf if mu > 0.0 else 0.0)
+
+    @classmethod
+    def pure(cls, epsilon: float) -> Self:
+        """Return the cost of whatever is `epsilon`-private with delta = 0."""
+        return cls(mu=pure_mu(epsilon=epsilon), epsilon=epsilon)
+
+    @property
+    def stated_epsilon(self) -> float | None:
+        """Return epsilon as documents have it: None where there is no finite one."""
+        return self.epsilon if math.isfinite(self.epsilon) else None
+
+
+NOTHING: Final = Cost(mu=0.0, epsilon=0.0)
+
+
+def compose(costs: Iterable[Cost]) -> Cost:
+    """Return the cost of several releases on the same clients together.
+
+    mu = sqrt(sum mu^2), exact for Gaussians also when chosen adaptively (Dong, Roth and Su,
+    Corollary 2); epsilon = sum epsilon, exact for pure mechanisms with delta = 0.
     """
-    parameters = tuple(mus)
-    for mu in parameters:
-        require_at_least_zero("mu", mu)
-    return math.hypot(*parameters)
+    several = tuple(costs)
+    return Cost(
+        mu=math.hypot(*(cost.mu for cost in several)),
+        epsilon=math.fsum(cost.epsilon for cost in several),
+    )
 
 
 def fits_budget(*, spent_mu: float, budget_mu: float) -> bool:
-    """Tell whether `spent_mu` keeps to `budget_mu`, forgiving floating-point error of 1e-12.
-
-    Compare a composed cost with a cap by this function, not by `<=`: shares of a budget add up
-    to the budget only up to the last bit. The reported epsilon covers what is forgiven.
-    """
+    """Tell whether `spent_mu` keeps to `budget_mu`, forgiving floating-point error of 1e-12."""
     require_at_least_zero("spent_mu", spent_mu)
     require_at_least_zero("budget_mu", budget_mu)
     return spent_mu <= budget_mu * (1.0 + _BUDGET_SLACK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cap:
+    """A limit of (`epsilon`, `delta`) on what one client may lose over several releases."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if self.delta != 0.0:
+            require_probability(self.delta)
+
+    @property
+    def is_pure(self) -> bool:
+        """Tell whether delta is 0, so that Gaussian noise never fits."""
+        return self.delta == 0.0
+
+    @property
+    def mu(self) -> float:
+        """Return the largest Gaussian parameter; 0 for a pure cap, which has none."""
+        return 0.0 if self.is_pure else gaussian_mu(epsilon=self.epsilon, delta=self.delta)
+
+    def allows(self, cost: Cost) -> bool:
+        """Tell whether one client may lose this much, forgiving floating-point error.
+
+        Ask this, not `<=`: shares of a budget add up to it only up to the last bit. 1e-12 is
+        forgiven, which the margins of `shoal_protocol.curves` cover.
+        """
+        slack = 1.0 + _BUDGET_SLACK
+        return cost.mu <= self.mu * slack or cost.epsilon <= self.epsilon * slack
+
+    def part(self, share: float) -> Cost:
+        """Return the cost that takes this share of it: of mu^2, or of epsilon if it is pure.
+
+        Raises:
+            ValueError: `share` is not within (0, 1].
+        """
+        if not 0.0 < share <= 1.0:
+            raise ValueError("a share of a budget must be within (0, 1]")
+        if self.is_pure:
+            return Cost.pure(share * self.epsilon)
+        return Cost.gaussian(math.sqrt(share) * self.mu)
+
+    @property
+    def whole(self) -> Cost:
+        """Return the cost that takes all of it."""
+        return self.part(1.0)
+
+    def __str__(self) -> str:
+        """Say it as in "epsilon 1 at delta 1e-06"."""
+        return f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+
+
+def noise_for(
+    mechanism: Mechanism,
+    *,
+    sensitivity: float,
+    cost: Cost,
+    population: int,
+    dropouts: int,
+    colluders: int,
+) -> DiscreteGaussianNoise | DiscreteLaplaceNoise:
+    """Return the noise with which a release costs at most `cost`, by Theorem 1.
+
+    Gaussian: each client's scale is sensitivity / (mu sqrt(N - D - C - 1)), L2. Laplace: the
+    total's is sensitivity / epsilon, L1; the clients' parts divide it by N - D - C - 1.
+
+    Raises:
+        ValueError: `sensitivity` or the cost is not positive and finite, the noise would be too
+            large to draw, or nobody would add any.
+    """
+    require_positive("sensitivity", sensitivity)
+    parties = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
+    if mechanism == "discrete_gaussian":
+        require_positive("mu", cost.mu)
+        scale = sensitivity / (cost.mu * math.sqrt(parties))
+    else:
+        require_positive("epsilon", cost.epsilon)
+        scale = sensitivity / cost.epsilon
+    return NOISES[mechanism](scale=scale * (1.0 + 1e-14))
+
+
+def price(
+    noise: DiscreteGaussianNoise | DiscreteLaplaceNoise,
+    *,
+    sensitivity: float,
+    population: int,
+    dropouts: int,
+    colluders: int,
+) -> Cost:
+    """Return what a release with this noise costs, in the worst cohort that may be summed.
+
+    The inverse of `noise_for`: against an observer of the sum who is in league with `colluders`
+    clients. `sensitivity` is in the mechanism's norm.
+
+    Raises:
+        ValueError: `sensitivity` is not positive and finite, or nobody would add noise.
+    """
+    require_positive("sensitivity", sensitivity)
+    parties = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
+    if noise.mechanism == "discrete_gaussian":
+        return Cost.gaussian(sensitivity / (noise.scale * math.sqrt(parties)) * (1.0 + 4e-15))
+    return Cost.pure(sensitivity / noise.scale * (1.0 + 4e-15))

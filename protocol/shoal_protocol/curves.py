@@ -11,6 +11,7 @@ that noise lives on the integers (`shoal_protocol.mechanisms`) and the last bits
 
 import math
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Final
 
 _EPSILON_MARGIN: Final = 1e-6  # covers 50 rounds of twice LATTICE_EXCESS
@@ -93,6 +94,24 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low
+
+
+def pure_mu(*, epsilon: float) -> float:
+    """Return the smallest `mu` such that whatever is `epsilon`-private is `mu`-Gaussian private.
+
+    mu = -2 Phi^-1(1 / (1 + e^epsilon)). There both trade-off curves cross their diagonal; that of
+    `epsilon` runs straight from each end to this point, and the Gaussian one, being convex, below.
+
+    Raises:
+        ValueError: `epsilon` is negative or not finite.
+    """
+    require_at_least_zero("epsilon", epsilon)
+    if epsilon < 1e-4:  # mu is concave in epsilon, so its tangent at 0 is above it
+        return math.sqrt(math.pi / 2.0) * epsilon * (1.0 + 1e-12)
+    if epsilon > 500.0:  # as the lower normal tail is at most exp(-x^2 / 2) / 2
+        return math.sqrt(8.0 * epsilon) * (1.0 + 1e-12)
+    odds = math.exp(-epsilon)
+    return -2.0 * NormalDist().inv_cdf(odds / (1.0 + odds)) * (1.0 + 1e-11)
 
 
 def _scaled_erfc(x: float) -> float:

@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import fits_budget
-from shoal_protocol.curves import gaussian_mu
+from shoal_protocol.accounting import Cap, Cost, fits_budget
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.queries import Mechanism
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
 
@@ -21,19 +21,36 @@ from shoal_protocol.schemes import Sharing
 class PrivacyDemand(Model):
     """The whole job's price for one client, by replacement adjacency.
 
-    `dropouts` clients may be missing from a cohort, and `colluders` of those in it may reveal
-    or withhold their noise, before the price rises (T = dropouts + colluders in Theorem 1).
+    delta = 0 asks for pure epsilon, and so for discrete Laplace noise; any other delta for discrete
+    Gaussian noise. `dropouts` clients may be missing from a cohort, and `colluders` of those in it
+    may reveal or withhold their noise, before the price rises (T = dropouts + colluders in
+    Theorem 1).
     """
 
     epsilon: float = Field(gt=0, le=100)
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(ge=0, lt=1)
     dropouts: int = Field(ge=0)
     colluders: int = Field(ge=0)
 
     @property
+    def cap(self) -> Cap:
+        """Return what all rounds of the job together may cost one client."""
+        return Cap(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of a job that uses all of it."""
+        return self.cap.whole
+
+    @property
     def mu(self) -> float:
         """Return the GDP parameter that the job may spend."""
-        return gaussian_mu(epsilon=self.epsilon, delta=self.delta)
+        return self.cost.mu
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Return the noise that the job's rounds use."""
+        return "discrete_laplace" if self.cap.is_pure else "discrete_gaussian"
 
 
 class JobRequest(BoundDocument):
@@ -76,9 +93,13 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(
             f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
         )
-    if not fits_budget(spent_mu=request.privacy.mu, budget_mu=policy.maximum_mu):
-        asked = f"epsilon {request.privacy.epsilon:g} at delta {request.privacy.delta:g}"
-        allowed = f"epsilon {policy.maximum_epsilon:g} at delta {policy.delta:g}"
+    if request.privacy.colluders < policy.minimum_colluders:
+        raise RefusedJob(f"colluders must be at least {policy.minimum_colluders}")
+    if request.privacy.mechanism not in policy.mechanisms:
+        needed = "a delta of 0" if request.privacy.delta else "a delta above 0"
+        raise RefusedJob(f"the policy does not allow the mechanism: it demands {needed}")
+    if not policy.cap.allows(request.privacy.cost):
+        asked, allowed = request.privacy.cap, policy.cap
         raise RefusedJob(f"{asked} exceeds what the policy allows one client: {allowed}")
     if request.round_seconds + request.grace_seconds > policy.maximum_round_seconds:
         raise RefusedJob(
@@ -115,6 +136,8 @@ def check_round_of_job(
         raise RefusedSpec("the sharing scheme is not that of the job")
     if not request.minimum_population <= spec.population_size <= request.maximum_population:
         raise RefusedSpec("the population is smaller or larger than the job allows")
+    if spec.noise.mechanism != privacy.mechanism:
+        raise RefusedSpec("the noise is not of the job's mechanism")
     if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):
         raise RefusedSpec("the job's rounds together cost more than the job may")
 
@@ -130,10 +153,10 @@ class Join(BoundDocument):
 
 
 class PrivacySpent(Model):
-    """What a job cost each client of its population."""
+    """What a job cost each client of its population; delta is 0 where epsilon is pure."""
 
     epsilon: float = Field(ge=0)
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(ge=0, lt=1)
     mu: float = Field(ge=0)
 
 

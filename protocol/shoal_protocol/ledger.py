@@ -79,7 +79,6 @@ class LedgerEntry(Model):
         clients: BitMap | None = None,
     ) -> Self:
         """Return the entry that charges a round to its population, or to `clients` of it."""
-        mu, epsilon = _cost(spec)
         return cls(
             ledger=ledger,
             number=after.number + 1,
@@ -91,8 +90,8 @@ class LedgerEntry(Model):
                 spec.population if clients is None else encode_clients(clients)
             ),
             clients=spec.population_size if clients is None else len(clients),
-            mu=mu,
-            epsilon=epsilon,
+            mu=spec.mu,
+            epsilon=spec.epsilon,
             at=at,
         )
 
@@ -202,7 +201,3 @@ def check_charge(entry: LedgerEntry, spec: RoundSpec, *, node: str) -> None:
     links = Head(entry.number - 1, entry.previous)
     if entry != LedgerEntry.charge(spec, ledger=node, after=links, at=entry.at):
         raise WrongCharge
-
-
-def _cost(spec: RoundSpec) -> tuple[float, float | None]:
-    return spec.mu, None

@@ -11,7 +11,7 @@ import pydantic
 from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
-from shoal_protocol.curves import gaussian_mu
+from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import (
     BoundDocument,
     Document,
@@ -29,6 +29,7 @@ from shoal_protocol.errors import (
     WrongManifest,
     WrongSigner,
 )
+from shoal_protocol.queries import Mechanism
 from shoal_protocol.roster import Roster
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
@@ -72,23 +73,36 @@ class Analyst(Model):
 class Policy(Model):
     """What the consortium allows. The caps hold for each client, over all jobs together.
 
-    The cap counts GDP parameters: jobs compose by adding mu**2, and the sum may not exceed
-    that of one release at (`maximum_epsilon`, `delta`). `minimum_threshold` is how many Compute
-    nodes must at least be needed to open a sum; None demands all of them: additive sharing only.
+    Jobs compose as `shoal_protocol.accounting` says; delta = 0 allows pure epsilon only, and so
+    the discrete Laplace only. `minimum_colluders` is how many clients of a cohort must be able to
+    collude, at least, without the price rising. `minimum_threshold` is how many Compute nodes must
+    at least be needed to open a sum; None demands all of them: additive sharing only.
     """
 
     minimum_cohort: int = Field(ge=2)
+    minimum_colluders: int = Field(ge=0)
     maximum_epsilon: float = Field(gt=0, le=100)
-    delta: float = Field(gt=0, lt=1)
-    mechanisms: tuple[Literal["discrete_gaussian"], ...] = Field(min_length=1)
+    delta: float = Field(ge=0, lt=1)
+    mechanisms: tuple[Mechanism, ...] = Field(min_length=1)
     queries: tuple[Literal["second_moments", "second_moment_matrix"], ...] = Field(min_length=1)
     maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
 
+    @pydantic.model_validator(mode="after")
+    def _pure_cap_has_pure_noise(self) -> Self:
+        if self.delta == 0.0 and set(self.mechanisms) != {"discrete_laplace"}:
+            raise ValueError("with delta 0 the only mechanism is discrete_laplace")
+        return self
+
+    @property
+    def cap(self) -> Cap:
+        """Return what all jobs together may cost one client."""
+        return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
+
     @property
     def maximum_mu(self) -> float:
         """Return the GDP parameter of the cap."""
-        return gaussian_mu(epsilon=self.maximum_epsilon, delta=self.delta)
+        return self.cap.whole.mu
 
 
 class RosterReference(Model):

@@ -1,23 +1,184 @@
-"""The noise that clients add: how much of it, and where it ends; it knows no price and no party.
+"""The noise that clients add: how it is spread, what it sums to and where it ends; no prices.
 
-Everywhere, neighbours differ by **replacement**: one client's whole contribution is exchanged for
-any other admissible one, the number of clients stays as it is.
+Two mechanisms, both on the integers and both drawn exactly. `parties` is N - D - C - 1 throughout,
+how many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106): more
+of them only add independent noise.
 """
 
 import math
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
-from shoal_protocol.curves import require_at_least_zero, require_positive, require_probability
+from pydantic import Field
+
+from shoal_protocol.curves import require_positive, require_probability
+from shoal_protocol.documents import Model
+from shoal_protocol.queries import Mechanism, NoiseDesign
 
 SMALLEST_CLIENT_SCALE: Final = 4.0
-"""Smallest noise scale of one client, in lattice units. From here on the sum of n >= 2 discrete
-Gaussians is a discrete Gaussian up to a relative 10 exp(-pi^2 4^2) < 1e-67 (Kairouz, Liu and
-Steinke 2021, arXiv:2102.06387, Proposition 10)."""
+"""Smallest discrete Gaussian scale of one client, in lattice units."""
 
 LATTICE_EXCESS: Final = 1e-8
 """Largest log-likelihood error accepted, per round, for treating integer noise as continuous."""
 
+LARGEST_SCALE: Final = 2.0**56
+"""64-bit samplers of the Gaussian saturate 128 scales away."""
+
 _LOG_FAILURE: Final = 60.0  # tail events of probability exp(-60) are covered by a claim's margins
+_LARGEST_FAILURE: Final = 2.0**-40
+_TERMS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianPart:
+    """One client's noise on a coordinate: P(x) proportional to exp(-x^2 / (2 scale^2))."""
+
+    scale: float
+
+    def variance(self, *, clients: int) -> float:
+        """Return the variance of the sum of so many clients' parts."""
+        return clients * self.scale**2
+
+    def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
+        """Return t such that `dimension` coordinates of the summed noise are within [-t, t].
+
+        Fails with probability at most `failure`. A discrete Gaussian is sub-Gaussian with its own
+        scale (Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Fact 18), hence
+        t = scale sqrt(2 clients ln(2 dimension / failure)).
+
+        Raises:
+            ValueError: a count is not positive, or `failure` is not within (0, 1).
+        """
+        return self.scale * math.sqrt(2.0 * clients * _surprise(clients, dimension, failure))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplacePart:
+    """One client's noise on a coordinate: G - G', each negative binomial.
+
+    G counts failures before the r-th success where failing has probability exp(-1 / scale), and
+    r = 1 / parties. So `parties` of them sum to a discrete Laplace of `scale`,
+    P(x) proportional to exp(-|x| / scale).
+    """
+
+    scale: float
+    parties: int
+
+    def variance(self, *, clients: int) -> float:
+        """Return the variance of the sum of so many clients' parts."""
+        return clients / self.parties / (2.0 * math.sinh(0.5 / self.scale) ** 2)
+
+    def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
+        """Return t such that `dimension` coordinates of the summed noise are within [-t, t].
+
+        Fails with probability at most `failure`. By Chernoff's bound P(|X| >= t) is at most
+        2 exp(-7 t / (8 scale)) M^(clients / parties), where the moment M of one discrete Laplace
+        falls with 1 / scale from 64/15, what it is for the continuous one.
+
+        Raises:
+            ValueError: a count is not positive, or `failure` is not within (0, 1).
+        """
+        moment = clients / self.parties * math.log(64.0 / 15.0)
+        return 8.0 / 7.0 * self.scale * (_surprise(clients, dimension, failure) + moment)
+
+
+NoisePart = GaussianPart | LaplacePart
+
+
+class DiscreteGaussianNoise(Model):
+    """Each client adds a discrete Gaussian of `scale` on a coordinate of relative scale 1."""
+
+    mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
+    scale: float = Field(gt=0, le=LARGEST_SCALE)
+
+    def part(self, relative_scale: float, *, parties: int) -> GaussianPart:
+        """Return one client's noise on a coordinate; `parties` do not change it."""
+        return GaussianPart(scale=self.scale * relative_scale)
+
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+        """Tell whether this noise, summed over `parties`, may be accounted as continuous.
+
+        Demanded are `SMALLEST_CLIENT_SCALE` on every coordinate, and a `lattice_excess` of at
+        most `LATTICE_EXCESS`.
+
+        Raises:
+            ValueError: `parties` is not positive.
+        """
+        smallest = self.scale * min(block.relative_scale for block in design.blocks)
+        if smallest < SMALLEST_CLIENT_SCALE:
+            return False
+        dimension = sum(block.coordinates for block in design.blocks)
+        excess = lattice_excess(scale=smallest, parties=parties, dimension=dimension)
+        return excess <= LATTICE_EXCESS
+
+
+class DiscreteLaplaceNoise(Model):
+    """The total of `parties` clients is a discrete Laplace of `scale`, at relative scale 1."""
+
+    mechanism: Literal["discrete_laplace"] = "discrete_laplace"
+    scale: float = Field(ge=1, le=LARGEST_SCALE)  # finer noise than the grid is a mistake
+
+    def part(self, relative_scale: float, *, parties: int) -> LaplacePart:
+        """Return one client's noise on a coordinate."""
+        return LaplacePart(scale=self.scale * relative_scale, parties=parties)
+
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+        """Return True: the parts sum to exactly what is accounted, on every lattice."""
+        return True
+
+
+Noise = Annotated[DiscreteGaussianNoise | DiscreteLaplaceNoise, Field(discriminator="mechanism")]
+
+NOISES: Final[dict[Mechanism, type[DiscreteGaussianNoise] | type[DiscreteLaplaceNoise]]] = {
+    "discrete_gaussian": DiscreteGaussianNoise,
+    "discrete_laplace": DiscreteLaplaceNoise,
+}
+
+
+def lattice_excess(*, scale: float, parties: int, dimension: int) -> float:
+    """Bound how far the log-likelihood of the summed noise is from a rounded Gaussian's.
+
+    `scale` is the smallest of one client's, over `dimension` coordinates. Two steps, outside an
+    event of probability exp(-60):
+
+    - the sum of `parties` discrete Gaussians is one of scale s = scale sqrt(parties) up to
+      exp(+-tau) on each coordinate (`fold_excess`);
+    - that one and a rounded continuous Gaussian, whose price is exactly
+      `shoal_protocol.curves.gaussian_delta`, differ at distance x from the mean by at most
+      (x^2 / s^2 + 1) / (24 s^2) on each coordinate; the sum of squares is bounded by Laurent and
+      Massart (2000, Lemma 1).
+
+    Raises:
+        ValueError: an argument is not positive.
+    """
+    require_positive("scale", scale)
+    if parties < 1 or dimension < 1:
+        raise ValueError("parties and dimension must be positive")
+    squares = dimension + 2.0 * math.sqrt(dimension * _LOG_FAILURE) + 2.0 * _LOG_FAILURE
+    # 6 instead of 24, as x is measured from the neighbour's mean too: enough for mu up to 11.
+    rounding = (squares + dimension) / (6.0 * parties * scale**2)
+    return rounding + dimension * fold_excess(scale=scale, parties=parties)
+
+
+def fold_excess(*, scale: float, parties: int) -> float:
+    """Return tau, by which the sum of discrete Gaussians may differ from a single one.
+
+    tau = 10 sum_{k=1}^{parties-1} exp(-2 pi^2 scale^2 k / (k + 1)) bounds the difference of the
+    log-likelihoods at every integer (Kairouz, Liu and Steinke 2021, arXiv:2102.06387,
+    Theorem 9), for scale^2 >= 1/2.
+
+    Raises:
+        ValueError: scale^2 is below 1/2, or `parties` is not positive.
+    """
+    if not scale**2 >= 0.5 or parties < 1:
+        raise ValueError("scale^2 must be at least 1/2, and parties positive")
+
+    def term(k: int) -> float:
+        return math.exp(-2.0 * (math.pi * scale) ** 2 * k / (k + 1))
+
+    first = math.fsum(term(k) for k in range(1, min(parties, _TERMS)))
+    # terms fall with k: those left out are at most the first of them
+    return 10.0 * (first + max(0, parties - _TERMS) * term(_TERMS))
 
 
 def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -> int:
@@ -41,103 +202,22 @@ def effective_noise_clients(*, population: int, dropouts: int, colluders: int) -
     return clients
 
 
-def client_noise_scale(
-    *, sensitivity: float, mu: float, population: int, dropouts: int, colluders: int
-) -> float:
-    """Return the noise scale of each client, in the units of `sensitivity` (Theorem 1).
-
-    sensitivity / (mu sqrt(N - D - C - 1)); `sensitivity` is for replacement of one client.
-
-    Raises:
-        ValueError: `sensitivity` or `mu` is not positive and finite, or nobody would add noise.
-    """
-    require_positive("sensitivity", sensitivity)
-    require_positive("mu", mu)
-    clients = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
-    return sensitivity / (mu * math.sqrt(clients)) * (1.0 + 1e-14)
-
-
-def round_mu(
-    *, sensitivity: float, noise_scale: float, population: int, dropouts: int, colluders: int
-) -> float:
-    """Return the parameter of a round in which each client adds noise of `noise_scale`.
-
-    The inverse of `client_noise_scale`: sensitivity / (noise_scale sqrt(N - D - C - 1)), for
-    replacement of one client, against an observer in league with `colluders` clients.
-
-    Raises:
-        ValueError: `sensitivity` is negative, `noise_scale` not positive, a number not finite,
-            or nobody would add noise.
-    """
-    require_at_least_zero("sensitivity", sensitivity)
-    require_positive("noise_scale", noise_scale)
-    clients = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
-    return sensitivity / (noise_scale * math.sqrt(clients)) * (1.0 + 4e-15)
-
-
-def is_fine_enough(
-    *, noise_scale: float, population: int, dropouts: int, colluders: int, dimension: int
-) -> bool:
-    """Tell whether integer noise of `noise_scale` per client may be accounted as continuous.
-
-    `noise_scale` is the smallest one over the coordinates, in lattice units. Demanded are
-    `SMALLEST_CLIENT_SCALE`, and that the total scale s is so large that a discrete Gaussian in
-    `dimension` coordinates and a rounded continuous one, which costs exactly what
-    `gaussian_delta` says, have likelihoods within exp(+-`LATTICE_EXCESS`), outside an event of
-    probability exp(-60): per coordinate at distance x from the mean their logarithms differ by at
-    most (x^2/s^2 + 1) / (24 s^2), and the sum of squares is bounded by Laurent and Massart (2000,
-    Lemma 1).
-
-    Raises:
-        ValueError: `noise_scale` or `dimension` is not positive, or nobody would add noise.
-    """
-    require_positive("noise_scale", noise_scale)
-    if dimension < 1:
-        raise ValueError("dimension must be positive")
-    clients = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
-    if noise_scale < SMALLEST_CLIENT_SCALE:
-        return False
-    squares = dimension + 2.0 * math.sqrt(dimension * _LOG_FAILURE) + 2.0 * _LOG_FAILURE
-    # 6 instead of 24, as x is measured from the neighbour's mean too: enough for mu up to 11.
-    return (squares + dimension) / (6.0 * clients * noise_scale**2) <= LATTICE_EXCESS
-
-
-def noise_tail(
-    *, noise_scale: float, clients: int, dimension: int, failure: float = 2.0**-40
-) -> float:
-    """Return t such that all `dimension` coordinates of the summed noise are within [-t, t].
-
-    Fails with probability at most `failure`. A discrete Gaussian is sub-Gaussian with its own
-    scale (Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Fact 18), hence
-    t = noise_scale sqrt(2 clients ln(2 dimension / failure)).
-
-    Raises:
-        ValueError: an argument is not positive, or `failure` is not within (0, 1).
-    """
-    require_positive("noise_scale", noise_scale)
-    require_probability(failure)
-    if clients < 1 or dimension < 1:
-        raise ValueError("clients and dimension must be positive")
-    return noise_scale * math.sqrt(2.0 * clients * math.log(2.0 * dimension / failure))
-
-
-def fits_modulus(
-    *,
-    largest_value: int,
-    population: int,
-    noise_scale: float,
-    dimension: int,
-    modulus_bits: int,
-) -> bool:
+def fits_modulus(*, largest_value: int, population: int, tail: float, modulus_bits: int) -> bool:
     """Tell whether the noisy sum of `population` clients can be decoded modulo 2^modulus_bits.
 
-    Demanded is 2 (N largest_value + noise tail at 2^-40) + 1 <= 2^(modulus_bits - 2): two bits
-    are spare. Wrapping round would cost correctness, never privacy.
+    Demanded is 2 (N largest_value + tail) + 1 <= 2^(modulus_bits - 2): two bits are spare.
+    Wrapping round would cost correctness, never privacy. `tail` is the noise's.
 
     Raises:
-        ValueError: `largest_value` is negative or another argument is not positive.
+        ValueError: `largest_value` is negative, or `modulus_bits` below 3.
     """
     if largest_value < 0 or modulus_bits < 3:
         raise ValueError("largest_value must not be negative, modulus_bits at least 3")
-    tail = noise_tail(noise_scale=noise_scale, clients=population, dimension=dimension)
     return 2 * (population * largest_value + math.ceil(tail)) < 1 << (modulus_bits - 2)
+
+
+def _surprise(clients: int, dimension: int, failure: float) -> float:
+    require_probability(failure)
+    if clients < 1 or dimension < 1:
+        raise ValueError("clients and dimension must be positive")
+    return math.log(2.0 * dimension / failure)

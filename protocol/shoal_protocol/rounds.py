@@ -7,19 +7,13 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import fits_budget
-from shoal_protocol.documents import BoundDocument, Model, Role
+from shoal_protocol.accounting import Cap, Cost, noise_for, price
+from shoal_protocol.documents import BoundDocument, Role
 from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.manifest import Consortium, Manifest
-from shoal_protocol.mechanisms import (
-    client_noise_scale,
-    effective_noise_clients,
-    fits_modulus,
-    is_fine_enough,
-    round_mu,
-)
-from shoal_protocol.queries import Query
+from shoal_protocol.mechanisms import Noise, NoisePart, effective_noise_clients, fits_modulus
+from shoal_protocol.queries import Mechanism, NoiseDesign, Query
 from shoal_protocol.schemes import Sharing
 
 LARGEST_DIMENSION: Final = 1_000_000
@@ -28,13 +22,6 @@ LARGEST_POPULATION: Final = 2**20
 # 512 columns with the longest names take 180 KiB.
 LARGEST_SPEC_BYTES: Final = 2 << 20
 _COST_TOLERANCE: Final = 1e-9  # relative: the declared cost is recomputed by everyone
-
-
-class Noise(Model):
-    """Each client's noise: `scale` is its parameter on a coordinate of relative scale 1."""
-
-    mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
-    scale: float = Field(gt=0, le=2.0**56)  # 64-bit samplers saturate 128 scales away
 
 
 class RoundSpec(BoundDocument):
@@ -60,7 +47,8 @@ class RoundSpec(BoundDocument):
     deadline: Timestamp
     proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited
     give_up_at: Timestamp
-    mu: float = Field(gt=0)  # the round's cost for each client of the population
+    mu: float = Field(gt=0)  # the round's cost for each client of the population,
+    epsilon: float | None = Field(gt=0)  # and as pure epsilon, where the noise has one
 
     def clients(self) -> BitMap:
         """Return the population.
@@ -75,11 +63,32 @@ class RoundSpec(BoundDocument):
         """Return how many Compute nodes' partial sums give the round's total."""
         return self.sharing.needed(len(self.compute_nodes))
 
-    def noise_scales(self) -> list[tuple[int, float]]:
-        """Return (coordinates, discrete Gaussian scale) of each block of one client's noise."""
+    @property
+    def cost(self) -> Cost:
+        """Return what the round costs each client of its population."""
+        return Cost(mu=self.mu, epsilon=math.inf if self.epsilon is None else self.epsilon)
+
+    @property
+    def design(self) -> NoiseDesign:
+        """Return how the noise is spread, and the sensitivity against it."""
+        return self.query.design(self.noise.mechanism)
+
+    @property
+    def parties(self) -> int:
+        """Return N - D - C - 1, how many clients' noise counts.
+
+        Raises:
+            ValueError: nobody's would.
+        """
+        return effective_noise_clients(
+            population=self.population_size, dropouts=self.dropouts, colluders=self.colluders
+        )
+
+    def noise_blocks(self) -> list[tuple[int, NoisePart]]:
+        """Return (coordinates, one client's noise on each) of every block, in order."""
         return [
-            (block.coordinates, block.relative_scale * self.noise.scale)
-            for block in self.query.design(self.noise.mechanism).blocks
+            (block.coordinates, self.noise.part(block.relative_scale, parties=self.parties))
+            for block in self.design.blocks
         ]
 
 
@@ -89,7 +98,8 @@ def make_spec(
     job: str,
     number: int,
     query: Query,
-    mu: float,
+    mechanism: Mechanism,
+    cost: Cost,
     population: BitMap,
     dropouts: int,
     colluders: int,
@@ -98,7 +108,7 @@ def make_spec(
     give_up_at: datetime,
     sharing: Sharing,
 ) -> RoundSpec:
-    """Make the spec of a round that costs each client at most `mu`, noise by Theorem 1.
+    """Make the spec of a round that costs each client at most `cost`, noise by Theorem 1.
 
     With threshold sharing the Compute nodes beyond the threshold are waited for until midway
     between `deadline` and `give_up_at`.
@@ -107,13 +117,10 @@ def make_spec(
         ValueError: too few clients for the tolerances, too little noise, or an overflow.
     """
     size = len(population)
-    scale = client_noise_scale(
-        sensitivity=query.design("discrete_gaussian").sensitivity,
-        mu=mu,
-        population=size,
-        dropouts=dropouts,
-        colluders=colluders,
-    )
+    sensitivity = query.design(mechanism).sensitivity
+    federation = {"population": size, "dropouts": dropouts, "colluders": colluders}
+    noise = noise_for(mechanism, sensitivity=sensitivity, cost=cost, **federation)
+    exact = price(noise, sensitivity=sensitivity, **federation)
     midway = deadline + (give_up_at - deadline) / 2
     spec = RoundSpec(
         manifest=manifest.digest,
@@ -123,7 +130,7 @@ def make_spec(
         dimension=query.dimension,
         modulus_bits=sharing.modulus_bits,
         sharing=sharing,
-        noise=Noise(scale=scale),
+        noise=noise,
         population=encode_clients(population),
         population_size=size,
         dropouts=dropouts,
@@ -134,7 +141,8 @@ def make_spec(
         deadline=deadline,
         proceed_at=give_up_at if sharing.scheme == "additive" else midway,
         give_up_at=give_up_at,
-        mu=_cost(query, scale, size, dropouts, colluders),
+        mu=exact.mu,
+        epsilon=exact.stated_epsilon,
     )
     try:
         check_spec(spec, manifest, now=opened_at)
@@ -175,11 +183,13 @@ def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
     _check_sharing(spec, policy.minimum_threshold)
     if spec.query.name not in policy.queries:
         raise RefusedSpec("the policy does not allow this query")
+    if spec.colluders < policy.minimum_colluders:
+        raise RefusedSpec(f"colluders must be at least {policy.minimum_colluders}")
     if spec.noise.mechanism not in policy.mechanisms:
         raise RefusedSpec("the policy does not allow this mechanism")
     if spec.dimension != spec.query.dimension:
         raise RefusedSpec("dimension is not that of the query")
-    _check_noise(spec, policy.maximum_mu)
+    _check_noise(spec, policy.cap)
 
 
 def _check_times(spec: RoundSpec, maximum_seconds: int) -> None:
@@ -215,41 +225,34 @@ def _check_sharing(spec: RoundSpec, minimum_threshold: int | None) -> None:
         raise RefusedSpec("proceed_at must lie between deadline and give_up_at")
 
 
-def _check_noise(spec: RoundSpec, maximum_mu: float) -> None:
+def _check_noise(spec: RoundSpec, cap: Cap) -> None:
     try:
-        effective_noise_clients(
-            population=spec.population_size, dropouts=spec.dropouts, colluders=spec.colluders
-        )
+        parties = spec.parties
     except ValueError as error:
         raise RefusedSpec("too few clients for so many dropouts and colluders") from error
-    if not is_fine_enough(
-        noise_scale=min(scale for _, scale in spec.noise_scales()),
+    if not spec.noise.is_fine_enough(spec.design, parties=parties):
+        raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
+    cost = price(
+        spec.noise,
+        sensitivity=spec.design.sensitivity,
         population=spec.population_size,
         dropouts=spec.dropouts,
         colluders=spec.colluders,
-        dimension=spec.dimension,
-    ):
-        raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
-    cost = _cost(spec.query, spec.noise.scale, spec.population_size, spec.dropouts, spec.colluders)
-    if not math.isclose(spec.mu, cost, rel_tol=_COST_TOLERANCE):
+    )
+    if not math.isclose(spec.mu, cost.mu, rel_tol=_COST_TOLERANCE):
         raise RefusedSpec("mu is not what the query and its noise cost")
-    if not fits_budget(spent_mu=cost, budget_mu=maximum_mu):
+    if not math.isclose(spec.cost.epsilon, cost.epsilon, rel_tol=_COST_TOLERANCE):
+        raise RefusedSpec("epsilon is not what the query and its noise cost")
+    if not cap.allows(cost):
         raise RefusedSpec("the noise is too little for the policy's epsilon and delta")
+    tail = max(
+        part.tail(clients=spec.population_size, dimension=spec.dimension)
+        for _, part in spec.noise_blocks()
+    )
     if not fits_modulus(
         largest_value=spec.query.largest_value,
         population=spec.population_size,
-        noise_scale=max(scale for _, scale in spec.noise_scales()),
-        dimension=spec.dimension,
+        tail=tail,
         modulus_bits=spec.modulus_bits,
     ):
         raise RefusedSpec("the sum could overflow the modulus")
-
-
-def _cost(query: Query, scale: float, size: int, dropouts: int, colluders: int) -> float:
-    return round_mu(
-        sensitivity=query.design("discrete_gaussian").sensitivity,
-        noise_scale=scale,
-        population=size,
-        dropouts=dropouts,
-        colluders=colluders,
-    )

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import noise_tail
+from shoal_protocol.mechanisms import NoisePart
 from shoal_protocol.rounds import RoundSpec
 
 FALSE_ALARM: Final = 2.0**-40
@@ -40,16 +40,14 @@ def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> boo
         raise ValueError(f"expected a vector of {spec.dimension} coordinates")
     limits = np.concatenate(
         [
-            np.full(coordinates, _limit(spec, scale, cohort_size), np.int64)
-            for coordinates, scale in spec.noise_scales()
+            np.full(coordinates, _limit(spec, part, cohort_size), np.int64)
+            for coordinates, part in spec.noise_blocks()
         ]
     )
     return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
 
 
-def _limit(spec: RoundSpec, scale: float, cohort_size: int) -> int:
+def _limit(spec: RoundSpec, part: NoisePart, cohort_size: int) -> int:
     # for all d coordinates in each block, so that the blocks' failures add up to FALSE_ALARM
-    tail = noise_tail(
-        noise_scale=scale, clients=cohort_size, dimension=spec.dimension, failure=FALSE_ALARM
-    )
+    tail = part.tail(clients=cohort_size, dimension=spec.dimension, failure=FALSE_ALARM)
     return cohort_size * spec.query.largest_value + math.ceil(tail)

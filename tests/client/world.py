@@ -24,6 +24,7 @@ from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol import envelope
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed, from_json, sign
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.held import decode_query, encode_answer
@@ -232,6 +233,7 @@ class World:
             roster=roster,
             policy=ConsortiumPolicy(
                 minimum_cohort=8,
+                minimum_colluders=0,
                 maximum_epsilon=4.0,
                 delta=1e-6,
                 mechanisms=("discrete_gaussian",),
@@ -303,7 +305,12 @@ class World:
         return signed
 
     def announce(
-        self, request: Signed[JobRequest], number: int = 0, **changes: Any
+        self,
+        request: Signed[JobRequest],
+        number: int = 0,
+        *,
+        mu: float | None = None,
+        **changes: Any,
     ) -> Signed[RoundSpec]:
         """Have the trainer show a round's spec."""
         arguments: dict[str, Any] = {
@@ -311,7 +318,8 @@ class World:
             "job": request.digest,
             "number": number,
             "query": QUERY,
-            "mu": request.body.privacy.mu,
+            "mechanism": request.body.privacy.mechanism,
+            "cost": request.body.privacy.cost if mu is None else Cost.gaussian(mu),
             "population": BitMap(range(len(self.keys))),
             "dropouts": request.body.privacy.dropouts,
             "colluders": request.body.privacy.colluders,

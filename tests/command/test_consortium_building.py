@@ -26,6 +26,7 @@ from shoal_protocol.roster import Roster
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(
     minimum_cohort=2,
+    minimum_colluders=0,
     maximum_epsilon=1.0,
     delta=1e-5,
     mechanisms=("discrete_gaussian",),

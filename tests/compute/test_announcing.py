@@ -98,7 +98,7 @@ async def test_rounds_may_cost_a_client_the_cap_and_no_more(federation: Federati
 async def test_a_client_who_was_not_in_the_earlier_rounds_is_not_charged_for_them(
     federation: Federation,
 ) -> None:
-    settings = {"dropouts": 1, "colluders": 1}
+    settings = {"dropouts": 0, "colluders": 2}
     first = federation.spec(number=0, mu=CAP * 0.99, population=range_map(0, 9), **settings)
     second = federation.spec(number=1, mu=CAP * 0.99, population=range_map(9, 19), **settings)
     both = federation.spec(number=2, mu=CAP * 0.5, population=range_map(8, 18), **settings)

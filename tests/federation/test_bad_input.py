@@ -10,11 +10,12 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
+from shoal_protocol.accounting import Cost, price
 from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json, encode_clients
-from shoal_protocol.mechanisms import round_mu
+from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Column, SecondMomentMatrix
-from shoal_protocol.rounds import Noise, RoundSpec, make_spec
+from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE
 from tests.simulated.trust import NOW, SITES, TASK, Trust
 from tests.simulation import Federation
@@ -35,7 +36,8 @@ def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
         "job": "0" * 64,
         "number": 0,
         "query": query,
-        "mu": 0.3,
+        "mechanism": "discrete_gaussian",
+        "cost": Cost.gaussian(0.3),
         "population": BitMap(range(CLIENTS)),
         "dropouts": 2,
         "colluders": 2,
@@ -49,14 +51,15 @@ def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
 
 def with_noise(spec: RoundSpec, scale: float) -> RoundSpec:
     """Change the noise and declare what it costs, so that nothing else is wrong."""
-    mu = round_mu(
-        sensitivity=spec.query.design("discrete_gaussian").sensitivity,
-        noise_scale=scale,
+    noise = DiscreteGaussianNoise(scale=scale)
+    cost = price(
+        noise,
+        sensitivity=spec.design.sensitivity,
         population=spec.population_size,
         dropouts=spec.dropouts,
         colluders=spec.colluders,
     )
-    return spec.model_copy(update={"noise": Noise(scale=scale), "mu": mu})
+    return spec.model_copy(update={"noise": noise, "mu": cost.mu})
 
 
 def changed(**changes: Any) -> Callable[[RoundSpec], RoundSpec]:
@@ -65,7 +68,7 @@ def changed(**changes: Any) -> Callable[[RoundSpec], RoundSpec]:
 
 WRONG: dict[str, Callable[[RoundSpec], RoundSpec]] = {
     "too little noise for the policy": lambda spec: with_noise(spec, spec.noise.scale / 10),
-    "too little noise for its price": changed(noise=Noise(scale=1000.0)),
+    "too little noise for its price": changed(noise=DiscreteGaussianNoise(scale=1000.0)),
     "one Compute node less": changed(compute_nodes=("compute-0", "compute-1")),
     "nodes in another order": changed(compute_nodes=("compute-1", "compute-0", "compute-2")),
     "too few clients": changed(

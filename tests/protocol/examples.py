@@ -10,6 +10,7 @@ from nacl import bindings
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_protocol.accounting import Cost
 from shoal_protocol.additive import AdditiveSharing
 from shoal_protocol.attestations import (
     Abandonment,
@@ -98,6 +99,7 @@ def roster(clients: int = CLIENTS, revoked: tuple[int, ...] = (REVOKED,)) -> Ros
 
 POLICY = Policy(
     minimum_cohort=8,
+    minimum_colluders=2,
     maximum_epsilon=4.0,
     delta=1e-6,
     mechanisms=("discrete_gaussian",),
@@ -182,14 +184,15 @@ POPULATION = BitMap(range(12))
 COHORT = BitMap(range(11))
 
 
-def spec(**changes: Any) -> RoundSpec:
+def spec(*, mu: float = 0.25, **changes: Any) -> RoundSpec:
     """Return a valid round spec, made from these arguments of `make_spec` with `changes`."""
     arguments: dict[str, Any] = {
         "manifest": CONSORTIUM,
         "job": JOB.digest,
         "number": 0,
         "query": MATRIX,
-        "mu": 0.25,
+        "mechanism": "discrete_gaussian",
+        "cost": Cost.gaussian(mu),
         "population": POPULATION,
         "dropouts": 2,
         "colluders": 3,

@@ -19,8 +19,8 @@ from shoal_protocol.encoding import canonical_json, encode_clients, parse_canoni
 from shoal_protocol.envelope import parse
 from shoal_protocol.jobs import Join
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import Noise
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import foreign_client as foreign
 from tests.protocol.examples import (
@@ -160,8 +160,8 @@ def test_it_refuses_a_bad_threshold_spec(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"noise": Noise(scale=SPEC.noise.scale / 2)},
-        {"noise": Noise(scale=SPEC.noise.scale / 40), "mu": SPEC.mu * 40},
+        {"noise": DiscreteGaussianNoise(scale=SPEC.noise.scale / 2)},
+        {"noise": DiscreteGaussianNoise(scale=SPEC.noise.scale / 40), "mu": SPEC.mu * 40},
         {"mu": SPEC.mu / 2},
         {"minimum_cohort": 9},
         {"population_size": 13},

@@ -108,7 +108,7 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 0.0}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "epsilon": 101.0}}, "less than"),
         ({"privacy": {**JOB.privacy.model_dump(), "delta": 1.0}}, "less than"),
-        ({"privacy": {**JOB.privacy.model_dump(), "delta": 0.0}}, "greater than"),
+        ({"privacy": {**JOB.privacy.model_dump(), "delta": -0.1}}, "greater than"),
         ({"privacy": {**JOB.privacy.model_dump(), "dropouts": -1}}, "greater than"),
         ({"nonce": "00"}, "pattern"),
         ({"analyst": "An Analyst"}, "pattern"),

@@ -10,12 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_protocol.accounting import Cost, price
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
-from shoal_protocol.mechanisms import round_mu
+from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import LARGEST_POPULATION, Noise, RoundSpec, check_spec, make_spec
+from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec, check_spec, make_spec
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol.examples import (
@@ -44,16 +45,20 @@ def changed(**changes: Any) -> RoundSpec:
     return RoundSpec.model_validate(SPEC.model_dump() | changes)
 
 
-def with_scale(scale: float, **changes: Any) -> RoundSpec:
-    """Return a spec whose declared cost fits its noise."""
-    mu = round_mu(
-        sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
-        noise_scale=scale,
-        population=SPEC.population_size,
+def mu_of(scale: float, *, population: int = SPEC.population_size) -> float:
+    return price(
+        DiscreteGaussianNoise(scale=scale),
+        sensitivity=SPEC.design.sensitivity,
+        population=population,
         dropouts=SPEC.dropouts,
         colluders=SPEC.colluders,
-    )
-    return changed(noise=Noise(scale=scale), mu=mu, **changes)
+    ).mu
+
+
+def with_scale(scale: float, **changes: Any) -> RoundSpec:
+    """Return a spec whose declared cost fits its noise."""
+    mu = mu_of(scale)
+    return changed(noise=DiscreteGaussianNoise(scale=scale), mu=mu, **changes)
 
 
 def check(example: RoundSpec, **changes: Any) -> None:
@@ -72,7 +77,7 @@ def test_a_spec_that_is_made_is_accepted_until_its_deadline() -> None:
     mu=st.floats(0.01, 0.7),
     population=st.sets(st.integers(0, REVOKED - 1), min_size=12),
     dropouts=st.integers(0, 4),
-    colluders=st.integers(0, 6),
+    colluders=st.integers(POLICY.minimum_colluders, 6),
     number=st.integers(0, 100),
 )
 def test_every_spec_that_is_made_is_accepted_and_survives_the_wire(
@@ -94,7 +99,7 @@ def test_every_spec_that_is_made_is_accepted_and_survives_the_wire(
     assert made.mu <= mu
     assert made.mu == pytest.approx(mu)
     assert set(read.body.clients()) == population
-    assert sum(coordinates for coordinates, _ in made.noise_scales()) == made.dimension
+    assert sum(coordinates for coordinates, _ in made.noise_blocks()) == made.dimension
 
 
 def test_noise_meets_theorem_one_in_the_smallest_cohort_without_its_colluders() -> None:
@@ -145,11 +150,11 @@ def test_two_specs_are_two_rounds() -> None:
         ({"mu": SPEC.mu / 1.001}, "mu is not"),
         ({"mu": 1e-300}, "mu is not"),
         ({"colluders": 2}, "mu is not"),
-        ({"noise": Noise(scale=SPEC.noise.scale * 1.001)}, "mu is not"),
-        ({"noise": Noise(scale=SPEC.noise.scale / 1.001)}, "mu is not"),
-        ({"noise": Noise(scale=1.0)}, "too small against the grid"),
-        ({"noise": Noise(scale=5e-324)}, "too small against the grid"),
-        ({"noise": Noise(scale=2.0**56)}, "mu is not"),
+        ({"noise": DiscreteGaussianNoise(scale=SPEC.noise.scale * 1.001)}, "mu is not"),
+        ({"noise": DiscreteGaussianNoise(scale=SPEC.noise.scale / 1.001)}, "mu is not"),
+        ({"noise": DiscreteGaussianNoise(scale=1.0)}, "too small against the grid"),
+        ({"noise": DiscreteGaussianNoise(scale=5e-324)}, "too small against the grid"),
+        ({"noise": DiscreteGaussianNoise(scale=2.0**56)}, "mu is not"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -204,16 +209,10 @@ def test_a_sum_that_fits_the_ring_but_not_the_field_is_refused_under_threshold_s
     policy = POLICY.model_copy(update={"minimum_threshold": 2})
     held = consortium(policy=policy)
     scale = 2.0**54
-    mu = round_mu(
-        sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
-        noise_scale=scale,
-        population=SPEC.population_size,
-        dropouts=SPEC.dropouts,
-        colluders=SPEC.colluders,
-    )
-    check(changed(noise=Noise(scale=scale), mu=mu), consortium=held)
+    mu = mu_of(scale)
+    check(changed(noise=DiscreteGaussianNoise(scale=scale), mu=mu), consortium=held)
     with pytest.raises(RefusedSpec, match="overflow"):
-        check(threshold_spec(noise=Noise(scale=scale), mu=mu), consortium=held)
+        check(threshold_spec(noise=DiscreteGaussianNoise(scale=scale), mu=mu), consortium=held)
 
 
 def test_a_population_beyond_the_bound_is_refused() -> None:
@@ -239,15 +238,9 @@ def test_a_spec_may_spend_exactly_what_the_policy_allows() -> None:
 
 def test_a_spec_whose_sum_could_overflow_is_refused() -> None:
     for clients, overflows in ((12, False), (19, True)):
-        mu = round_mu(
-            sensitivity=SPEC.query.design("discrete_gaussian").sensitivity,
-            noise_scale=2.0**56,
-            population=clients,
-            dropouts=SPEC.dropouts,
-            colluders=SPEC.colluders,
-        )
+        mu = mu_of(2.0**56, population=clients)
         example = changed(
-            noise=Noise(scale=2.0**56),
+            noise=DiscreteGaussianNoise(scale=2.0**56),
             mu=mu,
             population=encode_clients(range(clients)),
             population_size=clients,
@@ -339,7 +332,7 @@ def test_whatever_a_spec_says_checking_it_raises_nothing_but_a_refusal(
     scale, mu, dropouts, colluders, grid_bits, radius, seconds
 ) -> None:
     example = changed(
-        noise=Noise(scale=scale),
+        noise=DiscreteGaussianNoise(scale=scale),
         mu=mu,
         dropouts=dropouts,
         colluders=colluders,
@@ -386,7 +379,8 @@ def test_a_spec_for_a_hundred_thousand_clients_is_made_and_checked() -> None:
         job=JOB.digest,
         number=0,
         query=MOMENTS,
-        mu=0.5,
+        mechanism="discrete_gaussian",
+        cost=Cost.gaussian(0.5),
         population=BitMap(range(100_000)),
         dropouts=10_000,
         colluders=10_000,

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.attestations import AbandonmentReason
-from shoal_protocol.mechanisms import noise_tail
 from shoal_protocol.sums import FALSE_ALARM, IMPOSSIBLE, is_possible
 from tests.protocol import examples
 
@@ -22,14 +21,9 @@ def limits(cohort_size: int) -> np.ndarray:
         [
             cohort_size * SPEC.query.largest_value
             + math.ceil(
-                noise_tail(
-                    noise_scale=scale,
-                    clients=cohort_size,
-                    dimension=SPEC.dimension,
-                    failure=FALSE_ALARM,
-                )
+                part.tail(clients=cohort_size, dimension=SPEC.dimension, failure=FALSE_ALARM)
             )
-            for coordinates, scale in SPEC.noise_scales()
+            for coordinates, part in SPEC.noise_blocks()
             for _ in range(coordinates)
         ],
         np.int64,

@@ -180,7 +180,7 @@ def _check_noise(
         noise = federation.noise[site]
         if client in contributions and isinstance(noise, FixedNoise):
             added = (contributions[client] - record).tolist()
-            for coordinates, _ in spec.noise_scales():
+            for coordinates, _ in spec.noise_blocks():
                 block, added = tuple(added[:coordinates]), added[coordinates:]
                 drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"

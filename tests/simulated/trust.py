@@ -38,6 +38,7 @@ HOLDER_POLICY = Policy(
 )
 CONSORTIUM_POLICY = ConsortiumPolicy(
     minimum_cohort=8,
+    minimum_colluders=2,
     maximum_epsilon=4.0,
     delta=1e-6,
     mechanisms=("discrete_gaussian",),

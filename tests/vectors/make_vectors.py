@@ -19,9 +19,9 @@ from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.envelope import Header, frame, seal
 from shoal_protocol.jobs import Join
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
+from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.prime_field import MODULUS
 from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import Noise
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
 from shoal_protocol.threshold import ThresholdSharing
@@ -420,7 +420,9 @@ def spec_cases() -> Iterator[Case]:
     yield "a spec is accepted", "accept_spec", announced()
     yield "an expired spec", "accept_spec", announced(now="2026-03-01T12:01:00.000Z")
     for name, changes in {
-        "too little noise for its price": {"noise": Noise(scale=SPEC.noise.scale / 2)},
+        "too little noise for its price": {
+            "noise": DiscreteGaussianNoise(scale=SPEC.noise.scale / 2)
+        },
         "a price that is not the noise's": {"mu": SPEC.mu / 2},
         "a floor below the policy's": {"dropouts": 5, "minimum_cohort": 7},
         "a floor that dropouts contradict": {"minimum_cohort": 9},

@@ -1,6 +1,5 @@
 """What a job may be, which round comes next and what is reported: pure; no peer, no storage."""
 
-import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import compose, fits_budget
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Result
 from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import decode_uint64
@@ -73,8 +72,9 @@ class Released:
         )
 
     def _noise_sd(self) -> NDArray[np.float64]:
-        coordinates, scales = zip(*self.spec.noise_scales(), strict=True)
-        return np.repeat(math.sqrt(self.result.cohort_size) * np.array(scales), coordinates)
+        coordinates, parts = zip(*self.spec.noise_blocks(), strict=True)
+        variances = [part.variance(clients=self.result.cohort_size) for part in parts]
+        return np.repeat(np.sqrt(variances), coordinates)
 
 
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
@@ -126,12 +126,13 @@ def next_spec(
     *,
     number: int,
     wanted: RequestedRound,
-    spent: Sequence[float],
+    spent: Sequence[Cost],
     now: datetime,
 ) -> RoundSpec:
-    """Return the job's next round; `spent` holds mu of those before it.
+    """Return the job's next round; `spent` holds what those before it cost.
 
-    Shares of the job's mu^2 make the rounds compose to the job's price and not more.
+    Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
+    not more.
 
     Raises:
         ValueError: the round cannot be made, or would exceed the job's price.
@@ -142,7 +143,8 @@ def next_spec(
         job=request.digest,
         number=number,
         query=wanted.query,
-        mu=math.sqrt(wanted.share) * request.privacy.mu,
+        mechanism=request.privacy.mechanism,
+        cost=request.privacy.cap.part(wanted.share),
         population=population,
         dropouts=request.privacy.dropouts,
         colluders=request.privacy.colluders,
@@ -151,7 +153,7 @@ def next_spec(
         give_up_at=deadline + timedelta(seconds=request.grace_seconds),
         sharing=request.sharing,
     )
-    if not fits_budget(spent_mu=compose([*spent, spec.mu]), budget_mu=request.privacy.mu):
+    if not request.privacy.cap.allows(compose([*spent, spec.cost])):
         raise ValueError("the rounds would cost more than the job's epsilon and delta")
     return spec
 
@@ -176,7 +178,7 @@ def report(
     posterior: Posterior,
 ) -> PosteriorReport:
     """Return the report of a job that is done, with what its rounds really cost."""
-    mu = compose(each.spec.mu for each in released)
+    spent = compose(each.spec.cost for each in released)
     delta = request.privacy.delta
     return PosteriorReport(
         manifest=request.manifest,
@@ -188,7 +190,11 @@ def report(
         sharing=request.sharing,
         compute_nodes=tuple(len(each.spec.compute_nodes) for each in released),
         partial_sums=tuple(len(each.result.partial_sums) for each in released),
-        privacy=PrivacySpent(epsilon=gaussian_epsilon(mu=mu, delta=delta), delta=delta, mu=mu),
+        privacy=PrivacySpent(
+            epsilon=gaussian_epsilon(mu=spent.mu, delta=delta) if delta else spent.epsilon,
+            delta=delta,
+            mu=spent.mu,
+        ),
         posterior=posterior,
     )
 

@@ -34,7 +34,8 @@ class ReleasedSum:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedRound:
-    """The query a learner wants next, and the share of the job's mu^2 that it may cost.
+    """The query a learner wants next, and the share of the job's budget that it may cost:
+    of mu^2 with Gaussian noise, of epsilon with Laplace noise.
 
     The shares of a job's rounds sum to 1.
     """

@@ -5,6 +5,7 @@ a round is on file, and charged, before anybody hears of it.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +13,6 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_hosting.logs import describe_exception
-from shoal_protocol.accounting import compose
 from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import Signed, decode, sign
@@ -145,10 +145,10 @@ class Runner:
             population,
             number=len(released),
             wanted=wanted,
-            spent=[each.spec.mu for each in released],
+            spent=[each.spec.cost for each in released],
             now=own.clock(),
         )
-        cumulative = compose([own.accounts.largest_charge(population), spec.mu])
+        cumulative = math.hypot(own.accounts.largest_charge(population), spec.mu)
         delta = consortium.manifest.policy.delta
         entry = LedgerEntry(
             round=spec.digest,

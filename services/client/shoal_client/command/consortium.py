@@ -14,6 +14,7 @@ from shoal_client.command.policy import (
     MaximumEpsilon,
     MaximumRoundSeconds,
     MinimumCohort,
+    MinimumColluders,
     MinimumThreshold,
     policy,
 )
@@ -61,6 +62,7 @@ def create(
     name: Annotated[str, typer.Option(help="Name of the consortium.")],
     card: Annotated[list[Path], typer.Option(help="A party's card; repeatable.")],
     minimum_cohort: MinimumCohort,
+    minimum_colluders: MinimumColluders,
     maximum_epsilon: MaximumEpsilon,
     delta: Delta,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
@@ -81,6 +83,7 @@ def create(
     key = SigningKey(secrets.token_bytes(32))
     allowed = policy(
         minimum_cohort=minimum_cohort,
+        minimum_colluders=minimum_colluders,
         maximum_epsilon=maximum_epsilon,
         delta=delta,
         maximum_round_seconds=maximum_round_seconds,
@@ -120,7 +123,8 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     rules = manifest.policy
     enrolled = len(consortium.roster.enrolled())
     say(
-        f"Policy: cohorts of at least {rules.minimum_cohort:,} clients; at most epsilon "
+        f"Policy: cohorts of at least {rules.minimum_cohort:,} clients, of whom at least "
+        f"{rules.minimum_colluders:,} may collude; at most epsilon "
         f"{rules.maximum_epsilon:g} at delta {rules.delta:g} for each client over all jobs; "
         f"rounds of at most {rules.maximum_round_seconds:,} s."
     )

@@ -9,6 +9,14 @@ from shoal_protocol.documents import describe
 from shoal_protocol.manifest import Policy
 
 MinimumCohort = Annotated[int, typer.Option(min=2, help="Smallest cohort that may be summed.")]
+MinimumColluders = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How many clients of a cohort must at least be able to collude, without the price "
+        "rising, in every job.",
+    ),
+]
 MaximumEpsilon = Annotated[
     float, typer.Option(help="Largest epsilon of one client over all jobs together.")
 ]
@@ -30,6 +38,7 @@ MinimumThreshold = Annotated[
 def policy(
     *,
     minimum_cohort: int,
+    minimum_colluders: int,
     maximum_epsilon: float,
     delta: float,
     maximum_round_seconds: int,
@@ -43,6 +52,7 @@ def policy(
     try:
         return Policy(
             minimum_cohort=minimum_cohort,
+            minimum_colluders=minimum_colluders,
             maximum_epsilon=maximum_epsilon,
             delta=delta,
             mechanisms=("discrete_gaussian",),

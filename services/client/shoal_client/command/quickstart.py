@@ -13,6 +13,7 @@ from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
     MaximumRoundSeconds,
+    MinimumColluders,
     MinimumThreshold,
     policy,
 )
@@ -46,6 +47,7 @@ def quickstart(
     minimum_cohort: Annotated[
         int, typer.Option(min=2, help="Smallest cohort that may be summed.")
     ] = 20,
+    minimum_colluders: MinimumColluders = 1,
     maximum_epsilon: MaximumEpsilon = 10.0,
     delta: Delta = 1e-5,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
@@ -69,6 +71,7 @@ def quickstart(
             extra_hosts=san or [],
             policy=policy(
                 minimum_cohort=minimum_cohort,
+                minimum_colluders=minimum_colluders,
                 maximum_epsilon=maximum_epsilon,
                 delta=delta,
                 maximum_round_seconds=maximum_round_seconds,
