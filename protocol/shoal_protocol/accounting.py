@@ -14,9 +14,13 @@ counts, and Gaussian noise never fits.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal_protocol.curves import (
+    gaussian_epsilon,
     gaussian_mu,
     pure_mu,
     require_at_least_zero,
@@ -30,6 +34,8 @@ from shoal_protocol.mechanisms import (
     effective_noise_clients,
 )
 from shoal_protocol.queries import Mechanism
+
+Amount = float | NDArray[np.float64]
 
 _BUDGET_SLACK: Final = 1e-12
 
@@ -55,6 +61,12 @@ class Cost:
     def pure(cls, epsilon: float) -> Self:
         """Return the cost of whatever is `epsilon`-private with delta = 0."""
         return cls(mu=pure_mu(epsilon=epsilon), epsilon=epsilon)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return an epsilon at which this costs at most `delta`; infinite if there is none."""
+        if delta == 0.0:
+            return self.epsilon
+        return min(self.epsilon, gaussian_epsilon(mu=self.mu, delta=delta))
 
     @property
     def stated_epsilon(self) -> float | None:
@@ -108,13 +120,18 @@ class Cap:
         return 0.0 if self.is_pure else gaussian_mu(epsilon=self.epsilon, delta=self.delta)
 
     def allows(self, cost: Cost) -> bool:
-        """Tell whether one client may lose this much, forgiving floating-point error.
+        """Tell whether one client may lose this much, as `holds` does."""
+        return bool(self.holds(cost.mu**2, cost.epsilon))
 
-        Ask this, not `<=`: shares of a budget add up to it only up to the last bit. 1e-12 is
-        forgiven, which the margins of `shoal_protocol.curves` cover.
+    def holds(self, mu_squared: Amount, epsilon: Amount) -> Any:
+        """Tell of composed sums, each a number or an array, whether they keep to the cap.
+
+        Ask this, not `<=`: shares of a budget add up to it only up to the last bit. 1e-12 of mu
+        and epsilon is forgiven, which the margins of `shoal_protocol.curves` cover.
         """
         slack = 1.0 + _BUDGET_SLACK
-        return cost.mu <= self.mu * slack or cost.epsilon <= self.epsilon * slack
+        by_mu = np.less_equal(mu_squared, (self.mu * slack) ** 2)
+        return by_mu | np.less_equal(epsilon, self.epsilon * slack)
 
     def part(self, share: float) -> Cost:
         """Return the cost that takes this share of it: of mu^2, or of epsilon if it is pure.

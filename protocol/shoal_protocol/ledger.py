@@ -7,6 +7,7 @@ every release carries an entry of every Compute node whose partial sum it rests 
 """
 
 import base64
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
@@ -14,6 +15,7 @@ from typing import Final, Literal, NamedTuple, Self
 from pydantic import Field
 from pyroaring import BitMap
 
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Model
 from shoal_protocol.encoding import (
     Digest,
@@ -62,6 +64,11 @@ class LedgerEntry(Model):
     def digest(self) -> str:
         """Return the SHA-256 digest that the next entry names, in hex."""
         return sha256("ledger-entry", canonical_json(self.model_dump(mode="json")))
+
+    @property
+    def cost(self) -> Cost:
+        """Return what each of the clients was charged."""
+        return Cost(mu=self.mu, epsilon=math.inf if self.epsilon is None else self.epsilon)
 
     @property
     def head(self) -> Head:

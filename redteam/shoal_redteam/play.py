@@ -230,7 +230,7 @@ def honest_spec(
             number=0,
             query=query_of(stage),
             mechanism=policy.mechanisms[0],
-            cost=policy.cap.part(price),
+            cost=policy.cap.part(price**2),
             population=BitMap(stage.crew if clients is None else clients),
             dropouts=dropouts,
             colluders=policy.minimum_colluders,

@@ -16,6 +16,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.shared_manifests import SharedManifests
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
+from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import NotReady, UnknownRound
 from shoal_protocol.rounds import RoundSpec, check_spec
@@ -77,21 +78,21 @@ class Announcements:
         if signed.body.manifest != self._book.current.digest:
             await self._storage.run(self._manifests.exchange)  # another replica may know it
         loop = asyncio.get_running_loop()
-        maximum_mu = await loop.run_in_executor(self._executor, self._judge, signed)
-        new = await self._storage.run(self._add, signed, maximum_mu)
+        cap = await loop.run_in_executor(self._executor, self._judge, signed)
+        new = await self._storage.run(self._add, signed, cap)
         return await self._rounds.find(signed.digest), new
 
-    def _add(self, db: Connection, signed: Signed[RoundSpec], maximum_mu: float) -> bool:
+    def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:
         """Charge and store a round, or neither; False if it is on file already."""
         hold_charges(db)  # before the round, as everybody who needs both
         number = store.add_round(db, signed)
         if number is None:
             return False
-        self._ledger.charge(db, number, signed.body, maximum_mu=maximum_mu, at=self._clock())
+        self._ledger.charge(db, number, signed.body, cap=cap, at=self._clock())
         return True
 
-    def _judge(self, signed: Signed[RoundSpec]) -> float:
+    def _judge(self, signed: Signed[RoundSpec]) -> Cap:
         consortium = self._book.in_force(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._clock())
-        return consortium.manifest.policy.maximum_mu
+        return consortium.manifest.policy.cap

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from shoal_compute.budget import Budget
 from shoal_compute.charges import charge, charges_after, hold_charges
-from shoal_protocol.errors import LedgerBroken, MalformedDocument
+from shoal_protocol.accounting import Cap
+from shoal_protocol.balances import Balances
+from shoal_protocol.errors import BudgetExceeded, LedgerBroken, MalformedDocument
 from shoal_protocol.ledger import Chain, Head
 from shoal_protocol.rounds import RoundSpec
 
@@ -22,7 +23,7 @@ class Ledger:
         """Begin before the first entry of the ledger of the node `name`."""
         self._name = name
         self._chain = Chain()
-        self._budget = Budget()
+        self._balances = Balances()
 
     def follow(self, db: Connection) -> Head:
         """Verify and count the entries that are new here; nobody can add one until `db` is done.
@@ -38,19 +39,24 @@ class Ledger:
                 self._chain.follow(charged.entry)
             except MalformedDocument as error:
                 raise LedgerBroken(str(error)) from error
-            self._budget.count(charged)
+            if charged.entry.kind == "charge":
+                self._balances.add(charged.population, charged.entry.cost)
+            else:
+                self._balances.take_back(charged.population, charged.entry.cost)
         if head != self._chain.head:
             raise LedgerBroken("the ledger does not end where it did: entries were removed")
         return head
 
     def charge(
-        self, db: Connection, round_number: int, spec: RoundSpec, *, maximum_mu: float, at: datetime
+        self, db: Connection, round_number: int, spec: RoundSpec, *, cap: Cap, at: datetime
     ) -> None:
-        """Charge a round, unless a client would be charged beyond `maximum_mu`.
+        """Charge a round, unless a client would be charged beyond `cap`.
 
         Raises:
             BudgetExceeded, LedgerBroken
         """
         head = self.follow(db)
-        self._budget.check(spec.clients(), mu=spec.mu, maximum_mu=maximum_mu)
+        population = spec.clients()
+        if self._balances.count_affording(population, spec.cost, cap) < len(population):
+            raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
         charge(db, round_number, spec, ledger=self._name, after=head, at=at)
