@@ -4,7 +4,7 @@ PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
 
-.PHONY: demo test check lock bench images clean
+.PHONY: demo test check lock bench audit images clean
 
 demo: .venv/ready
 	.venv/bin/python -m demo
@@ -19,6 +19,10 @@ check: .venv/ready
 
 bench: .venv/ready
 	.venv/bin/python -m bench
+
+# Attacks the code with the distinguishing game: what privacy costs at least, some minutes.
+audit: .venv/ready
+	.venv/bin/python -m audit
 
 images:
 	docker compose build

@@ -1,0 +1,82 @@
+"""`make audit`: plays the distinguishing game against the code and says what privacy costs.
+
+    python -m audit [--quick] [--output build/audit.json]
+
+Exit status 1 if an honest round costs more than it claims, if the audit proves less than half of
+an honest round's claim (then it would see nothing), or if a planted fault is not caught.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from audit import scenarios
+from audit.report import problems, summary, table
+from audit.running import Outcome, processes, run
+from audit.scenarios import Scenario
+
+FAILURE = 1e-6  # of each adversary's bounds in each scenario
+
+
+def plan(*, quick: bool) -> list[Scenario]:
+    """Return what is played."""
+    many, some, few = (100_000, 40_000, 40_000) if quick else (1_000_000, 300_000, 100_000)
+    return [
+        scenarios.honest(1.0, many),
+        scenarios.honest(3.0, some),
+        scenarios.honest_matrix(3.0, some),
+        scenarios.noise_divided_by_root_two(1.0, few),
+        scenarios.classical_sigma(31.6, few),
+        scenarios.missing_noise(1.0, few),
+        scenarios.fresh_noise_on_retry(1.0, few),
+        scenarios.sensitivity_of_values(1.0, few),
+    ]
+
+
+def play_all(planned: list[Scenario], console: Console) -> list[Outcome]:
+    """Play scenarios one after another, and show how far it is."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    outcomes = []
+    with processes() as pool, Progress(*columns, console=console) as progress:
+        for scenario in planned:
+            task = progress.add_task(scenario.name, total=2 * scenario.runs)
+            outcomes.append(
+                run(
+                    scenario,
+                    pool,
+                    failure=FAILURE,
+                    advance=lambda runs, task=task: progress.advance(task, runs),  # type: ignore[misc]
+                )
+            )
+    return outcomes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the audit; return the process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m audit", description="measure privacy")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the runs")
+    parser.add_argument("--output", type=Path, default=Path("build/audit.json"))
+    options = parser.parse_args(arguments)
+    outcomes = play_all(plan(quick=options.quick), Console(stderr=True))
+    print(f"Lower bounds on epsilon, each too high with a probability of {FAILURE:.0e} at most:\n")
+    print(table(outcomes))
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(summary(outcomes, failure=FAILURE), indent=2) + "\n")
+    print(f"\nwritten: {options.output}")
+    found = problems(outcomes)
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

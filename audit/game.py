@@ -1,0 +1,184 @@
+"""The distinguishing game, many runs at once, played with the code of all parties.
+
+A run is a round: clients encode their records and draw noise (`shoal_client`), split the answer
+(`shoal_protocol`), Compute nodes add shares (`shoal_compute`), and the total is put together from
+their sums. Runs lie one behind the other in long vectors, for which that code is the same as for
+short ones; nothing of it is written again here. One client's records differ between the worlds.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from nacl.utils import random as random_bytes
+
+from audit.claims import Claim
+from audit.neighbours import Floats, worst_neighbours
+from shoal_client.contribution import draw_noise
+from shoal_client.noise import NoiseSampler, discrete_gaussian
+from shoal_compute.executors import Threads
+from shoal_compute.summing import add_shares
+from shoal_protocol.encoding import Int64Vector, Uint64Vector
+from shoal_protocol.queries import NoiseDesign
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.sharing import Share
+
+VICTIM: Final = 0
+"""The client whose records differ; the colluders are the next ones, the absent the last ones."""
+
+_NOT_REACHED: Final = 1e-9
+
+
+class Adversary(StrEnum):
+    """Who guesses; all know the records of everybody else, and both candidates of the victim."""
+
+    PUBLIC = "public"
+    """Sees the total, as do the trainer and the aggregator: their partial sums say no more."""
+
+    COALITION = "coalition"
+    """M - 1 Compute nodes and C clients: sees their shares, the total, and what they sent."""
+
+    WORST_CASE = "worst case"
+    """The coalition, told the victim's own noise too: the claim counts on N - D - C - 1 noises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """A round to be played: the spec as the clients follow it, and the price that was claimed.
+
+    A client has the sampler of `samplers`, or the real one. With `sends` above 1 everybody's
+    answers are made that many times, and the adversaries see all totals.
+    """
+
+    spec: RoundSpec
+    claim: Claim
+    samplers: Mapping[int, NoiseSampler] = field(default_factory=dict)
+    sends: int = 1
+
+    @property
+    def colluders(self) -> range:
+        """Return the clients in league with the adversary."""
+        return range(1, 1 + self.spec.colluders)
+
+    @property
+    def cohort(self) -> range:
+        """Return the clients whose answers are summed: as few as may be."""
+        return range(self.spec.minimum_cohort)
+
+    def sampler(self, client: int) -> NoiseSampler:
+        """Return what a client draws its noise with."""
+        return self.samplers.get(client, discrete_gaussian)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of one round in all its runs: totals and parts of them, shape (runs, d)."""
+
+    total: Int64Vector
+    of_colluders: Int64Vector  # what they sent, noise included
+    noise_of_victim: Int64Vector
+
+
+def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:
+    """Return each adversary's statistic, shape (runs,), with `world`'s records (0 or 1).
+
+    Likelihood ratios are increasing in it (Gaussian noise, or a difference in one coordinate).
+
+    Raises:
+        ValueError: the neighbours do not attain the declared sensitivity.
+    """
+    statistic = _Statistic.of(game)
+    record = game.spec.query.encode(_others(game))
+    strangers, friends = len(game.cohort) - 1, len(game.colluders)
+    found: dict[Adversary, list[Floats]] = {adversary: [] for adversary in Adversary}
+    for _ in range(game.sends):
+        played = _round(game, world, runs)
+        innocent = played.total - played.of_colluders - (strangers - friends) * record
+        found[Adversary.PUBLIC].append(statistic(played.total - strangers * record))
+        found[Adversary.COALITION].append(statistic(innocent))
+        found[Adversary.WORST_CASE].append(statistic(innocent - played.noise_of_victim))
+    return {adversary: np.mean(each, axis=0) for adversary, each in found.items()}
+
+
+def _round(game: Game, world: int, runs: int) -> Played:
+    spec, nodes = game.spec, range(len(game.spec.compute_nodes))
+    shares: dict[int, list[Share]] = {}
+    noises: dict[int, Int64Vector] = {}
+    for client in game.cohort:
+        records = worst_neighbours(spec.query)[world] if client == VICTIM else _others(game)
+        noises[client] = draw_noise(spec, runs, game.sampler(client))
+        shares[client] = spec.sharing.split(
+            spec.sharing.encode((spec.query.encode(records) + noises[client]).ravel()),
+            client=client,
+            nodes=len(nodes),
+            random_bytes=random_bytes,
+        )
+
+    def total(clients: range) -> Int64Vector:
+        sums = {
+            node: node_sum(spec, [shares[client][node] for client in clients], runs)
+            for node in nodes
+        }
+        combined = spec.sharing.combine(sums, nodes=len(nodes))
+        if combined is None or combined.wrong:
+            raise ValueError("the partial sums contradict each other")
+        return spec.sharing.decode(combined.total).reshape(runs, spec.dimension)
+
+    return Played(total(game.cohort), total(game.colluders), noises[VICTIM])
+
+
+def node_sum(spec: RoundSpec, shares: list[Share], runs: int) -> Uint64Vector:
+    """Return what a Compute node adds up, shape (runs * d,)."""
+    threads = Threads()
+    try:
+        return asyncio.run(
+            add_shares(
+                shares, dimension=runs * spec.dimension, scheme=spec.sharing, summing=threads
+            )
+        )
+    finally:
+        threads.close()
+
+
+def _others(game: Game) -> Floats:
+    """Return the records of everybody but the victim; they do not matter, being known."""
+    return worst_neighbours(game.spec.query)[1]
+
+
+@dataclass(frozen=True)
+class _Statistic:
+    """Projects what is left of a total on the difference of the two worlds."""
+
+    first: Int64Vector
+    weights: Floats
+
+    @classmethod
+    def of(cls, game: Game) -> "_Statistic":
+        query = game.spec.query
+        design = game.spec.design
+        first, second = (query.encode(records) for records in worst_neighbours(query))
+        relative = _relative_scales(design)
+        difference = (second - first) / relative
+        if game.claim.delta:
+            attained = float(np.linalg.norm(difference))
+        else:
+            attained = float(np.sum(np.abs(difference)))
+            if np.count_nonzero(difference) > 1:
+                raise ValueError("with Laplace noise the worlds must differ in one coordinate")
+        if attained < design.sensitivity * (1.0 - _NOT_REACHED):
+            raise ValueError("the neighbours do not attain the declared sensitivity")
+        return cls(first, difference / relative / attained * game.claim.distance / attained)
+
+    def __call__(self, left: Int64Vector) -> Floats:
+        statistic: Floats = (left - self.first) @ self.weights
+        return statistic
+
+
+def _relative_scales(design: NoiseDesign) -> Floats:
+    return np.repeat(
+        [block.relative_scale for block in design.blocks],
+        [block.coordinates for block in design.blocks],
+    )

@@ -1,0 +1,37 @@
+"""The worst replacement of one client's records for each query; it knows no noise and no party."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries import Query, SecondMoments
+
+Floats = NDArray[np.float64]
+
+
+def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
+    """Return two clients' records, each of shape (records_per_client, m), as far apart as can be.
+
+    They are corners of the box or orthogonal rows of the ball: docs/mathematics.md, section 2,
+    says where each bound is reached. A constant intercept cannot be replaced, so with one the
+    bound is not reached.
+    """
+    columns = len(query.columns)
+    one, other = np.zeros(columns), np.zeros(columns)
+    if query.squared_norm_limit is not None:
+        length = math.isqrt(query.squared_norm_limit) / query.grid
+        one[0] = length
+        other[1:2] = length
+    elif isinstance(query, SecondMoments) or columns == 1:
+        one[:] = 1.0
+    else:
+        one[:], other[:] = 1.0, 1.0
+        other[: columns // 2] = -1.0
+    return _records(query, one), _records(query, other)
+
+
+def _records(query: Query, unit: Floats) -> Floats:
+    centres = np.array([column.centre for column in query.columns])
+    scales = np.array([column.scale for column in query.columns])
+    return np.tile(centres + scales * unit, (query.records_per_client, 1))

@@ -1,0 +1,89 @@
+"""Plays scenarios in several processes and counts guesses; it judges nothing."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Final
+
+import numpy as np
+
+from audit.bounds import Counts
+from audit.claims import Measured
+from audit.game import Adversary, Game, play
+from audit.scenarios import Scenario
+
+_LARGEST_CHUNK: Final = 10_000  # runs; about a second of work
+_WORLDS: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A scenario, and what each adversary proved in it."""
+
+    scenario: Scenario
+    measured: dict[Adversary, Measured]
+
+    @property
+    def worst(self) -> Measured:
+        """Return what the strongest adversary proved, the one the claim is made for."""
+        return self.measured[Adversary.WORST_CASE]
+
+
+@contextmanager
+def processes() -> Iterator[Executor]:
+    """Start a process for each processor."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def run(
+    scenario: Scenario, pool: Executor, *, failure: float, advance: Callable[[int], None]
+) -> Outcome:
+    """Play a scenario; `advance` is told of runs that were played, 2 `scenario.runs` in all.
+
+    Each adversary's bounds are wrong with probability `failure` at most.
+    """
+    claim = scenario.game.claim
+    thresholds = claim.thresholds(trials=scenario.runs, failure=failure)
+    counts = {adversary: np.zeros((_WORLDS, len(thresholds)), np.int64) for adversary in Adversary}
+    work = {
+        pool.submit(guesses, scenario.game, world, runs, thresholds): (world, runs)
+        for runs in _chunks(scenario.runs)
+        for world in range(_WORLDS)
+    }
+    for done in as_completed(work):
+        world, runs = work[done]
+        for adversary, found in done.result().items():
+            counts[adversary][world] += found
+        advance(runs)
+    return Outcome(
+        scenario=scenario,
+        measured={
+            adversary: claim.measured(
+                [
+                    Counts(trials=scenario.runs, hits=int(hits), alarms=int(alarms))
+                    for alarms, hits in found.T
+                ],
+                failure=failure,
+            )
+            for adversary, found in counts.items()
+        },
+    )
+
+
+def guesses(
+    game: Game, world: int, runs: int, thresholds: tuple[float, ...]
+) -> dict[Adversary, list[int]]:
+    """Return in how many runs each adversary's statistic exceeds each threshold."""
+    return {
+        adversary: [int(np.count_nonzero(statistic > threshold)) for threshold in thresholds]
+        for adversary, statistic in play(game, world, runs).items()
+    }
+
+
+def _chunks(runs: int) -> Iterator[int]:
+    for start in range(0, runs, _LARGEST_CHUNK):
+        yield min(_LARGEST_CHUNK, runs - start)

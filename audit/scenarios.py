@@ -1,0 +1,244 @@
+"""Which rounds are played and what each claims: honest ones, and ones with a planted fault.
+
+A fault is one thing altered in what the real code is given, after the claim was made: a spec, a
+sampler, or how often clients answer. What it truly costs is worked out here for comparison.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+from nacl.utils import random as random_bytes
+from pyroaring import BitMap
+
+from audit.claims import Claim
+from audit.game import Adversary, Game
+from shoal_client import quickstart
+from shoal_client.noise import discrete_gaussian
+from shoal_protocol.accounting import Cap, Cost
+from shoal_protocol.curves import gaussian_epsilon
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.manifest import Consortium, Policy
+from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_protocol.threshold import ThresholdSharing
+
+NODES: Final = 3
+LARGEST_POPULATION: Final = 8
+DELTA: Final = 1e-5
+_SEEDS_DELTA: Final = 1e-4
+_OPENED_AT: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+THRESHOLD_OF_DATA: Final = 7.5
+"""c, where the authors of the algorithm cut their standardised data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A round to be played `runs` times in each world, and the `fault` in it: mu grows so much."""
+
+    name: str
+    game: Game
+    runs: int
+    fault: float = 1.0
+
+    @property
+    def is_faulty(self) -> bool:
+        """Tell whether a fault was planted."""
+        return self.fault != 1.0
+
+    def true_epsilon(self, adversary: Adversary) -> float | None:
+        """Return what the round costs against `adversary`, worked out; None if it is not known."""
+        claim, cohort = self.game.claim, len(self.game.cohort)
+        clients = cohort - self.game.spec.colluders
+        noises = {Adversary.PUBLIC: cohort, Adversary.COALITION: clients}.get(adversary)
+        if noises is None:
+            factor = self.fault
+        elif self.is_faulty or not claim.delta:
+            return None
+        else:
+            factor = math.sqrt((clients - 1) / noises)
+        return (
+            gaussian_epsilon(mu=factor * claim.mu, delta=claim.delta)
+            if claim.delta
+            else claim.epsilon
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Makes specs as a trainer does, for one consortium."""
+
+    consortium: Consortium
+
+    @classmethod
+    @cache
+    def under(cls, *, delta: float) -> "Rounds":
+        """Return those of a consortium whose policy allows what the scenarios need."""
+        plan = quickstart.Plan(
+            consortium="audit",
+            compute_nodes=NODES,
+            clients={"site": LARGEST_POPULATION},
+            url_template="https://{name}.example:{port}",
+            first_port=8440,
+            extra_hosts=[],
+            policy=Policy(
+                minimum_cohort=2,
+                minimum_colluders=1,
+                maximum_epsilon=100.0,
+                delta=delta,
+                mechanisms=("discrete_gaussian",),
+                queries=("second_moments", "second_moment_matrix"),
+                maximum_round_seconds=3600,
+                minimum_threshold=2,
+            ),
+            valid_days=1,
+        )
+        with TemporaryDirectory() as directory:
+            return cls(
+                consortium=quickstart.make(
+                    Path(directory), plan, now=_OPENED_AT, random_bytes=random_bytes
+                )
+            )
+
+    def spec(
+        self,
+        query: Query,
+        *,
+        cost: Cost,
+        mechanism: Mechanism = "discrete_gaussian",
+        population: int,
+        dropouts: int,
+        colluders: int,
+        sharing: Sharing = ADDITIVE,
+    ) -> RoundSpec:
+        """Return the spec of a round of the first `population` clients."""
+        return make_spec(
+            manifest=self.consortium,
+            job="0" * 64,
+            number=0,
+            query=query,
+            mechanism=mechanism,
+            cost=cost,
+            population=BitMap(range(population)),
+            dropouts=dropouts,
+            colluders=colluders,
+            opened_at=_OPENED_AT,
+            deadline=_OPENED_AT + timedelta(seconds=60),
+            give_up_at=_OPENED_AT + timedelta(seconds=120),
+            sharing=sharing,
+        )
+
+
+def one_square(scale: float = 1.0) -> SecondMoments:
+    """Return the query for one column's squares: of one coordinate, so a run takes least time."""
+    column = Column(name="x", centre=0.0, scale=scale)
+    return SecondMoments(
+        columns=(column,), intercept=0.0, radius=None, grid_bits=12, records_per_client=1
+    )
+
+
+def matrix_in_a_ball() -> SecondMomentMatrix:
+    """Return the query for a matrix of two columns, with less noise off the diagonal."""
+    columns = tuple(Column(name=name, centre=0.0, scale=1.0) for name in "xy")
+    return SecondMomentMatrix(
+        columns=columns, intercept=0.0, radius=0.5, grid_bits=12, records_per_client=1
+    )
+
+
+def honest(epsilon: float, runs: int) -> Scenario:
+    """Return a round with Gaussian noise: one of four clients missing, one of them colluding."""
+    return Scenario(name=f"Gaussian, ε = {epsilon:g}", game=_gaussian(epsilon), runs=runs)
+
+
+def honest_matrix(epsilon: float, runs: int) -> Scenario:
+    """Return a round with noise of two scales, and threshold sharing."""
+    game = _gaussian(epsilon, query=matrix_in_a_ball(), sharing=ThresholdSharing(threshold=2))
+    return Scenario(name=f"Gaussian, ε = {epsilon:g}, matrix, t = 2", game=game, runs=runs)
+
+
+def _gaussian(
+    epsilon: float,
+    *,
+    delta: float = DELTA,
+    query: Query | None = None,
+    population: int = 4,
+    sharing: Sharing = ADDITIVE,
+) -> Game:
+    spec = Rounds.under(delta=delta).spec(
+        one_square() if query is None else query,
+        cost=Cap(epsilon=epsilon, delta=delta).whole,
+        population=population,
+        dropouts=1,
+        colluders=1,
+        sharing=sharing,
+    )
+    return Game(spec=spec, claim=Claim(epsilon=epsilon, delta=delta, mu=spec.mu))
+
+
+@dataclass(frozen=True)
+class Weakened:
+    """A sampler that draws with its scale multiplied by `factor`."""
+
+    factor: float
+
+    def __call__(self, scale: float, count: int) -> Int64Vector:
+        """Draw as `discrete_gaussian` does, with another scale."""
+        return discrete_gaussian(scale * self.factor, count)
+
+
+def no_noise(scale: float, count: int) -> Int64Vector:
+    """Return zeros."""
+    return np.zeros(count, np.int64)
+
+
+def noise_divided_by_root_two(epsilon: float, runs: int) -> Scenario:
+    """Plant a sampler that takes a variance for a standard deviation's square twice over."""
+    game = _gaussian(epsilon)
+    weak = dict.fromkeys(game.cohort, Weakened(math.sqrt(0.5)))
+    return _faulty("noise divided by √2", replace(game, samplers=weak), math.sqrt(2.0), runs)
+
+
+def classical_sigma(epsilon: float, runs: int) -> Scenario:
+    """Plant the scale of the classical formula, sigma = sqrt(2 ln(1.25 / delta)) / epsilon."""
+    game = _gaussian(epsilon, delta=_SEEDS_DELTA)
+    mu = epsilon / math.sqrt(2.0 * math.log(1.25 / _SEEDS_DELTA))
+    factor = mu / game.claim.mu
+    return _faulty("σ by the classical formula", _rescaled(game, 1.0 / factor), factor, runs)
+
+
+def missing_noise(epsilon: float, runs: int) -> Scenario:
+    """Plant a client more than the round tolerates that adds no noise."""
+    game = _gaussian(epsilon, population=5)
+    present = len(game.cohort) - game.spec.colluders - 1
+    silent = {game.cohort[-1]: no_noise}
+    factor = math.sqrt(present / (present - 1))
+    return _faulty("a client's noise missing", replace(game, samplers=silent), factor, runs)
+
+
+def fresh_noise_on_retry(epsilon: float, runs: int, sends: int = 5) -> Scenario:
+    """Plant clients that draw anew for each of several sends, all of which are summed."""
+    game = replace(_gaussian(epsilon), sends=sends)
+    return _faulty(f"fresh noise in {sends} sends", game, math.sqrt(sends), runs)
+
+
+def sensitivity_of_values(epsilon: float, runs: int) -> Scenario:
+    """Plant the sensitivity of values within +-c, where squares are summed: c instead of c^2."""
+    game = _gaussian(epsilon, query=one_square(THRESHOLD_OF_DATA))
+    weak = _rescaled(game, 1.0 / THRESHOLD_OF_DATA)
+    return _faulty("sensitivity c for c²", weak, THRESHOLD_OF_DATA, runs)
+
+
+def _rescaled(game: Game, factor: float) -> Game:
+    noise = game.spec.noise.model_copy(update={"scale": game.spec.noise.scale * factor})
+    return replace(game, spec=game.spec.model_copy(update={"noise": noise}))
+
+
+def _faulty(what: str, game: Game, fault: float, runs: int) -> Scenario:
+    return Scenario(name=f"{what}, ε = {game.claim.epsilon:g}", game=game, runs=runs, fault=fault)

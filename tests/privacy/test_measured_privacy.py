@@ -1,0 +1,119 @@
+"""The audit on the real code: honest rounds stay below their claim, planted faults go above it.
+
+Noise comes from the operating system's generator, so each run differs. In an honest round each
+adversary's bounds go above the claim with probability 1e-6 at most; how often they fail to show
+what they must is stated at each test (`test_bounds.py` simulates it).
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+import pytest
+
+from audit import scenarios
+from audit.game import Adversary
+from audit.report import problems
+from audit.running import Outcome, processes, run
+from audit.scenarios import Scenario
+from shoal_protocol.errors import RefusedSpec
+from shoal_protocol.rounds import check_spec
+
+FAILURE = 1e-6
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    with processes() as started:
+        yield started
+
+
+def played(scenario: Scenario, pool: Executor) -> Outcome:
+    return run(scenario, pool, failure=FAILURE, advance=lambda runs: None)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        scenarios.honest(1.0, 40_000),
+        scenarios.honest(3.0, 20_000),
+        scenarios.honest_matrix(3.0, 20_000),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_an_honest_round_costs_what_it_claims_to_every_adversary(
+    scenario: Scenario, pool: Executor
+) -> None:
+    # The Gaussian's bound shows less than half of the claim with a probability below 1e-6.
+    outcome = played(scenario, pool)
+    for measured in outcome.measured.values():
+        assert not measured.refutes_the_claim
+    assert outcome.worst.epsilon > scenario.game.claim.epsilon / 2.0
+    known = [outcome.measured[each].implied_epsilon for each in Adversary]
+    assert known == sorted(known), "who knows more learns more"
+    assert problems([outcome]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario",
+    [scenarios.honest(1.0, 600_000), scenarios.honest(3.0, 200_000)],
+    ids=lambda scenario: scenario.name,
+)
+def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
+    scenario: Scenario, pool: Executor
+) -> None:
+    # The bound that holds for any mechanism shows less than half with a probability below 1e-4.
+    worst = played(scenario, pool).worst
+    assert scenario.game.claim.epsilon / 2.0 < worst.bounds.epsilon < scenario.game.claim.epsilon
+
+
+# Each fault goes unseen with a probability below 1e-4, most with far less.
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        scenarios.noise_divided_by_root_two(1.0, 40_000),
+        scenarios.classical_sigma(31.6, 20_000),
+        scenarios.missing_noise(1.0, 40_000),
+        scenarios.fresh_noise_on_retry(1.0, 10_000),
+        scenarios.sensitivity_of_values(1.0, 10_000),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_a_planted_fault_is_caught(scenario: Scenario, pool: Executor) -> None:
+    outcome = played(scenario, pool)
+    true = scenario.true_epsilon(Adversary.WORST_CASE)
+    assert outcome.worst.refutes_the_claim
+    assert true is not None
+    assert scenario.game.claim.epsilon < outcome.worst.epsilon < true
+    assert problems([outcome]) == []
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [scenarios.classical_sigma(31.6, 1), scenarios.sensitivity_of_values(1.0, 1)],
+    ids=lambda scenario: scenario.name,
+)
+def test_a_spec_with_too_little_noise_is_refused_before_anybody_draws(scenario: Scenario) -> None:
+    spec = scenario.game.spec
+    consortium = scenarios.Rounds.under(delta=scenario.game.claim.delta).consortium
+    with pytest.raises(RefusedSpec, match="cost"):
+        check_spec(spec, consortium, now=spec.opened_at)
+
+
+def test_an_audit_that_finds_an_honest_round_too_dear_or_a_fault_unseen_says_so(
+    pool: Executor,
+) -> None:
+    wrong = scenarios.noise_divided_by_root_two(1.0, 40_000)
+    taken_for_honest = played(
+        Scenario(name="taken for honest", game=wrong.game, runs=wrong.runs), pool
+    )
+    assert any("costs more than it claims" in problem for problem in problems([taken_for_honest]))
+    blind = played(scenarios.honest(1.0, 100), pool)
+    assert problems([blind]) == [
+        f"{blind.scenario.name}: the audit proves less than half of the claim, so it is blind"
+    ]
+    unseen = Outcome(
+        scenario=Scenario(name="unseen", game=wrong.game, runs=100, fault=2.0),
+        measured=blind.measured,
+    )
+    assert problems([unseen]) == ["unseen: the fault was not caught"]
