@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_compute import announcing
 from shoal_hosting.storage import StorageThread
+from shoal_protocol.accounting import Cap
 from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import LARGEST_SET, encode_clients
@@ -183,7 +184,7 @@ def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
         nonlocal broken
         if broken:
             raise StorageUnavailable
-        if len(arguments) == 2 and isinstance(arguments[1], float):
+        if len(arguments) == 2 and isinstance(arguments[1], Cap):
             broken = True
             if after_commit:
                 await whole(storage, transaction, *arguments)
