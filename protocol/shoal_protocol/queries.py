@@ -119,6 +119,11 @@ class _Moments(BaseModel):
         return limit if limit < self.width * self.grid**2 else None
 
     @property
+    def constant(self) -> int:
+        """k, what the intercept's coordinate is before the ball shrinks the row; 0 without one."""
+        return int(self.intercept * self.grid)
+
+    @property
     def largest_value(self) -> int:
         """Largest magnitude that a coordinate of `encode` can have."""
         square = self.grid**2
@@ -158,15 +163,22 @@ class SecondMoments(_Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere.
 
-        Per record: L2 min(sqrt(p) B^2, sqrt(2) R^2 B^2), L1 min(p B^2, 2 R^2 B^2).
+        In the box each column's sum moves by up to r B^2, and the intercept's by (r - 1) k^2, by
+        r k^2 if there is a ball to shrink it; in the ball L2 sqrt(2) r R^2 B^2, L1 2 r R^2 B^2.
         """
         gaussian = mechanism == "discrete_gaussian"
-        per_record = (math.sqrt(self.width) if gaussian else self.width) * self.grid**2
-        if self.squared_norm_limit is not None:
+        limit, records = self.squared_norm_limit, self.records_per_client
+        column = float(self.grid**2 * records)
+        rest = float(self.constant**2 * (records - (limit is None)))
+        if gaussian:
+            sensitivity = math.hypot(math.sqrt(len(self.columns)) * column, rest)
+        else:
+            sensitivity = len(self.columns) * column + rest
+        if limit is not None:
             both = math.sqrt(2.0) if gaussian else 2.0
-            per_record = min(per_record, both * self.squared_norm_limit)
+            sensitivity = min(sensitivity, both * limit * records)
         return NoiseDesign(
-            sensitivity=_rounded_up(per_record * self.records_per_client),
+            sensitivity=_rounded_up(sensitivity),
             blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
         )
 
@@ -199,24 +211,34 @@ class SecondMomentMatrix(_Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """In a box the same noise everywhere; in a ball less off the diagonal.
 
-        Per record: in the box L2 p B^2 and L1 p (p + 1) / 2 B^2; in the ball L2 sqrt(2) R^2 B^2
-        and L1 sqrt(p (p + 1)) R^2 B^2, where L1 keeps to the box if that takes less noise. With
-        p = 1 they are B^2 and R^2 B^2.
+        Per record and with q columns: in the box L2 q B^2 + k^2 and L1 q (q + 1) / 2 B^2 + q k B
+        + k^2, of which one of the records has k^2 q / (2 (q + 1)) only; in the ball L2
+        sqrt(2) R^2 B^2 and L1 sqrt(p (p + 1)) R^2 B^2, or as in a box if that takes less noise.
+        With p = 1 they are B^2 and R^2 B^2.
         """
         gaussian = mechanism == "discrete_gaussian"
         if self.width == 1:
             return self._design(self.largest_value, off_diagonal=1.0)
-        pairs = self.width if gaussian else self.dimension
-        box = self._design(pairs * self.grid**2 * self.records_per_client, off_diagonal=1.0)
+        box = self._design(self._box_sensitivity(gaussian=gaussian), off_diagonal=1.0)
         if self.squared_norm_limit is None:
             return box
-        frobenius = math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client
+        norm = math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client
+        norm *= 1.0 if gaussian else math.sqrt(self.dimension)
+        ball = self._design(_rounded_up(norm), off_diagonal=OFF_DIAGONAL_SCALE)
         if gaussian:
-            return self._design(_rounded_up(frobenius), off_diagonal=OFF_DIAGONAL_SCALE)
-        ball = self._design(
-            _rounded_up(frobenius * math.sqrt(self.dimension)), off_diagonal=OFF_DIAGONAL_SCALE
-        )
+            return ball
         return min(box, ball, key=lambda design: design.total_variance)
+
+    def _box_sensitivity(self, *, gaussian: bool) -> float:
+        records, columns, constant = self.records_per_client, len(self.columns), self.constant
+        if gaussian:
+            return float(records * (columns * self.grid**2 + constant**2))
+        varying = columns * (columns + 1) // 2 * self.grid**2 + columns * self.grid * constant
+        # A ball may shrink the constant in all rows; without one it differs by records left out.
+        changes = float(records)
+        if self.squared_norm_limit is None:
+            changes -= (columns + 2) / (2 * (columns + 1))
+        return _rounded_up(records * varying + changes * constant**2)
 
     def _design(self, sensitivity: float, *, off_diagonal: float) -> NoiseDesign:
         blocks = (

@@ -1,0 +1,362 @@
+"""Every query's declared sensitivity: searched for, reached where it can be, never exceeded.
+
+Distances are of contributions as they leave `encode`, in integers, after cutting, shrinking and
+rounding. Whether a bound is exceeded is decided with fractions.
+"""
+
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal_client.negative_binomial import laplace_shares
+from shoal_client.noise import discrete_gaussian
+from shoal_protocol.queries import (
+    Column,
+    NoiseDesign,
+    Query,
+    SecondMomentMatrix,
+    SecondMoments,
+)
+from tests.privacy.sensitivity_search import (
+    EXTREME_FLOATS,
+    exceeds,
+    in_data_units,
+    largest_gap_of_squares,
+    largest_spread,
+    search,
+)
+from tests.simulated.chance import fixed_bytes
+
+GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
+GRID = 2**10
+
+
+def make(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, records=1):
+    return kind(
+        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
+        intercept=intercept,
+        radius=radius,
+        grid_bits=grid_bits,
+        records_per_client=records,
+    )
+
+
+def case(query, mechanism, supremum, closeness=1e-9, *, starts=12):
+    """A search that must come within a relative `closeness` of `supremum`, in units of B^2.
+
+    In boxes the supremum is on the lattice, and reached. In balls rows end between lattice points:
+    of order 1 / B is lost.
+    """
+    label = (
+        f"{query.name} {query.width} {query.radius} {query.intercept} {query.records_per_client}"
+    )
+    return pytest.param(query, mechanism, supremum, closeness, starts, id=f"{label} {mechanism}")
+
+
+def squares_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
+    """Each column's sum is anything up to r; the constant's changes with the number of records."""
+    rest = intercept**2 * (records - 1)
+    if mechanism == GAUSSIAN:
+        supremum = math.hypot(math.sqrt(columns) * records, rest)
+    else:
+        supremum = columns * records + rest
+    query = make(SecondMoments, columns, intercept=intercept, records=records)
+    return case(query, mechanism, supremum)
+
+
+def squares_in_a_ball(columns, radius, mechanism, *, records=1):
+    order = 2 if mechanism == GAUSSIAN else 1
+    supremum = records * largest_gap_of_squares(columns, radius**2, order)
+    query = make(SecondMoments, columns, radius=radius, records=records)
+    return case(query, mechanism, supremum, 0.01)
+
+
+def matrix_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
+    """L2: half the signs flipped. L1: ones against zeros, or against -k/(q + 1) with a constant.
+
+    `intercept` is 0 or 1. With several records and a constant, ones against fewer records.
+    """
+    width = columns + (intercept > 0.0)
+    query = make(SecondMomentMatrix, columns, intercept=intercept, records=records)
+    if mechanism == GAUSSIAN:
+        flipped = 2.0 * math.sqrt(width**2 // 4) if width > 1 else 1.0
+        return case(query, mechanism, flipped * records)
+    if not intercept:
+        return case(query, mechanism, records * width * (width + 1) / 2)
+    exchanged = columns * (columns + 1) / 2 + columns + columns / (2 * (columns + 1))
+    left_out = width * (width + 1) / 2
+    return case(query, mechanism, exchanged + (records - 1) * left_out, 1e-5)
+
+
+def matrix_in_a_ball(columns, radius, mechanism, *, intercept=0.0, records=1):
+    """L2: orthogonal rows. L1: the largest spread, of which docs/mathematics.md has more.
+
+    A small constant, which no row can make larger, keeps the L1 supremum out of reach: four fifths
+    of it are asked for.
+    """
+    width = columns + (intercept > 0.0)
+    if width == 1:
+        supremum = 1.0
+    else:
+        supremum = math.sqrt(2.0) if mechanism == GAUSSIAN else largest_spread(width)
+    query = make(SecondMomentMatrix, columns, radius=radius, intercept=intercept, records=records)
+    closeness = 0.2 if intercept and mechanism == LAPLACE else 0.01
+    return case(query, mechanism, supremum * radius**2 * records, closeness, starts=20)
+
+
+SEARCHES = {
+    SecondMoments: [
+        *(
+            squares_in_a_box(columns, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, intercept, records in [
+                (1, 0, 1),
+                (4, 0, 1),
+                (3, 1, 1),
+                (3, 0.5, 3),
+                (2, 0, 2),
+            ]
+        ),
+        *(
+            squares_in_a_ball(columns, radius, mechanism, records=records)
+            for mechanism in MECHANISMS
+            for columns, radius, records in [(4, 0.9, 1), (4, 1.4, 1), (3, 1.2, 2), (9, 0.5, 2)]
+        ),
+    ],
+    SecondMomentMatrix: [
+        *(
+            matrix_in_a_box(columns, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, intercept, records in [
+                *[(1, 0, 1), (2, 0, 1), (4, 0, 1), (5, 0, 1), (2, 0, 3)],
+                *[(1, 1, 1), (3, 1, 1), (4, 1, 1), (2, 1, 3)],
+            ]
+        ),
+        *(
+            matrix_in_a_ball(columns, radius, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, radius, intercept, records in [
+                *[(1, 0.7, 0, 1), (2, 0.9, 0, 1), (3, 0.9, 0, 1), (4, 0.9, 0, 1), (2, 0.6, 0, 3)],
+                *[(4, 1.2, 0, 1), (3, 0.9, 0.125, 1), (2, 0.9, 0.125, 2)],
+            ]
+        ),
+    ],
+}
+CASES = [each for cases in SEARCHES.values() for each in cases]
+
+
+def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
+    catalogue = get_args(get_args(Query)[0])
+    assert set(SEARCHES) == set(catalogue)
+    for kind, cases in SEARCHES.items():
+        searched = {
+            (
+                query.squared_norm_limit is None,
+                query.intercept > 0.0,
+                query.records_per_client > 1,
+                mechanism,
+            )
+            for query, mechanism, *_ in (each.values for each in cases)
+        }
+        assert {each[0] for each in searched} == {True, False}
+        assert {each[3] for each in searched} == set(MECHANISMS)
+        assert {each[1:3] for each in searched} >= {(False, False), (True, False), (False, True)}
+        assert all(type(each.values[0]) is kind for each in cases)
+
+
+@pytest.mark.parametrize(("query", "mechanism", "supremum", "closeness", "starts"), CASES)
+def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_rounding(
+    query, mechanism, supremum, closeness, starts
+):
+    found = search(query, mechanism, starts=starts, seed=1)
+    assert not found.exceeds
+    reached = found.distance * query.design(mechanism).sensitivity / query.grid**2
+    assert reached >= supremum * (1.0 - closeness)
+    assert reached <= supremum * (1.0 + 1e-9)
+
+
+queries = st.builds(
+    make,
+    st.sampled_from(list(SEARCHES)),
+    st.integers(1, 6),
+    radius=st.none() | st.floats(0.2, 4.0),
+    intercept=st.sampled_from([0.0, 0.3, 1.0]),
+    grid_bits=st.integers(4, 15),
+    records=st.integers(1, 3),
+)
+
+
+@settings(max_examples=60)
+@given(query=queries, mechanism=st.sampled_from(MECHANISMS), seed=st.integers(0, 2**32 - 1))
+def test_pitfall_15_no_query_of_any_shape_is_exceeded(query, mechanism, seed):
+    assert not search(query, mechanism, starts=2, seed=seed).exceeds
+
+
+@given(
+    query=queries,
+    mechanism=st.sampled_from(MECHANISMS),
+    numbers=st.lists(
+        st.sampled_from(EXTREME_FLOATS) | st.floats(allow_nan=False, allow_infinity=False),
+        min_size=36,
+        max_size=36,
+    ),
+)
+def test_pitfall_15_extreme_floats_do_not_exceed_the_sensitivity(query, mechanism, numbers):
+    shape = (2, query.records_per_client, len(query.columns))
+    one, other = np.resize(np.array(numbers), shape)
+    assert not exceeds(query, mechanism, one, other)
+
+
+@pytest.mark.parametrize(
+    ("centre", "scale"), [(1.7e308, 5e-324), (-1.7e308, 1.7e308), (0.1, 0.3), (-1e-300, 1e-308)]
+)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_15_columns_with_extreme_bounds_do_not_exceed_the_sensitivity(
+    kind, mechanism, centre, scale
+):
+    columns = tuple(Column(name=f"c{j}", centre=centre, scale=scale) for j in range(3))
+    query = make(kind, 3, radius=1.1, records=2).model_copy(update={"columns": columns})
+    assert not search(query, mechanism, starts=10, seed=3).exceeds
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_15_what_is_not_a_finite_number_is_refused(kind, bad):
+    query = make(kind, 3, radius=1.0, intercept=0.5, records=2)
+    with pytest.raises(ValueError, match="not a finite number"):
+        query.encode(np.array([[0.0, 0.0, 0.0], [0.0, bad, 0.0]]))
+
+
+def normalised_bound_not_squared(design, query):
+    """Sensitivity c where c^2 is due: the bound of a value, not of its square."""
+    return math.sqrt(design.sensitivity)
+
+
+def half(design, query):
+    """Adding or leaving out a client in a ball, where replacing is due."""
+    return design.sensitivity / 2.0
+
+
+def one_rounding_step_less(design, query):
+    """A bound for the rows before rounding, if rounding could add nothing."""
+    return design.sensitivity * (1.0 - 2.0 / query.grid)
+
+
+def one_record_less(design, query):
+    return design.sensitivity * (query.records_per_client - 1) / query.records_per_client
+
+
+def the_other_norm(design, query):
+    """L2 declared where the mechanism needs L1."""
+    return design.sensitivity / math.sqrt(query.dimension)
+
+
+FAULTS = [
+    *((half, make(kind, 4, records=2)) for kind in SEARCHES),
+    *((normalised_bound_not_squared, make(kind, 4)) for kind in SEARCHES),
+    *((normalised_bound_not_squared, make(kind, 4, radius=0.9)) for kind in SEARCHES),
+    *((one_rounding_step_less, make(kind, 4)) for kind in SEARCHES),
+    *((one_record_less, make(kind, 2, records=3)) for kind in SEARCHES),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("fault", "query"), FAULTS)
+def test_a_planted_sensitivity_that_is_too_small_is_caught(fault, query, mechanism):
+    assert search(faulty(query, fault), mechanism, starts=12, seed=1).exceeds
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_planted_l2_bound_for_the_laplace_mechanism_is_caught(kind):
+    assert search(faulty(make(kind, 4), the_other_norm), LAPLACE, starts=12, seed=1).exceeds
+
+
+def test_a_planted_row_outside_its_ball_is_caught():
+    # Rounding to the nearest instead of towards zero lets rows grow.
+    class Nearest(SecondMoments):
+        def rows(self, records):
+            norms = np.maximum(np.linalg.norm(records, axis=1, keepdims=True), 1e-300)
+            shrunk = records * np.minimum(1.0, self.radius / norms)
+            return np.rint(shrunk * self.grid).astype(np.int64)
+
+    query = make(Nearest, 4, radius=0.9, grid_bits=5)
+    assert search(query, GAUSSIAN, starts=12, seed=1).exceeds
+    assert not search(
+        make(SecondMoments, 4, radius=0.9, grid_bits=5), GAUSSIAN, starts=12, seed=1
+    ).exceeds
+
+
+def faulty(query, fault):
+    """Return `query` as it would be if it declared what `fault` makes of its sensitivity."""
+
+    class Faulty(type(query)):
+        def design(self, mechanism):
+            design = super().design(mechanism)
+            return NoiseDesign(sensitivity=fault(design, self), blocks=design.blocks)
+
+    return Faulty.model_validate(query.model_dump())
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_17_rounding_does_not_push_the_sums_one_way(kind):
+    # Uniform records: the mean of 200 000 rounding errors within 5 standard errors of zero,
+    # false alarm below 1e-5 for the four columns together.
+    generator = np.random.default_rng(3)
+    query = make(kind, 4, grid_bits=8, records=1)
+    records = generator.uniform(-1.0, 1.0, (200_000, 4))
+    rows = query.model_copy(update={"records_per_client": len(records)}).rows(records)
+    errors = rows - records * query.grid
+    standard_error = errors.std(axis=0) / math.sqrt(len(records))
+    assert np.all(np.abs(errors.mean(axis=0)) < 5.0 * standard_error)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+@pytest.mark.parametrize("radius", [None, math.nextafter(2.0, 0.0), 1.7, 0.6])
+def test_pitfall_17_rounding_never_makes_a_row_longer(kind, radius):
+    generator = np.random.default_rng(4)
+    query = make(kind, 4, radius=radius, grid_bits=6, records=1000)
+    records = generator.uniform(-1.0, 1.0, (1000, 4))
+    records[:50] = generator.choice([-1.0, 1.0], (50, 4))
+    rows = query.rows(records)
+    exact = (
+        records
+        if radius is None
+        else records * np.minimum(1.0, radius / np.linalg.norm(records, axis=1, keepdims=True))
+    )
+    assert np.all(np.abs(rows) <= np.abs(exact) * query.grid * (1.0 + 1e-15))
+
+
+def gaussian_noise(count):
+    return discrete_gaussian(4.0, count)
+
+
+def laplace_noise(count):
+    return laplace_shares(scale=4.0, parties=1, count=count, random_bytes=fixed_bytes("support"))
+
+
+@pytest.mark.parametrize("noise", [gaussian_noise, laplace_noise])
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, noise):
+    # Integers plus integers: each output near either is seen from both, odd ones and even ones.
+    # The rarest of the 17 values, 12 away at scale 4, has probability .0011: one of them is missed
+    # in 20 000 draws with probability below 1e-8.
+    query = make(kind, 1, grid_bits=4)
+    one, other = (int(query.encode(np.array([[x]]))[0]) for x in (0.1875, 0.25))
+    seen = [set((value + noise(20_000)).tolist()) for value in (one, other)]
+    middle = (one + other) // 2
+    outputs = set(range(middle - 8, middle + 9))
+    assert one != other and outputs <= seen[0] and outputs <= seen[1]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_pitfall_2_what_is_added_to_noise_is_an_integer_whatever_the_floats_were(kind, mechanism):
+    query = make(kind, 3, radius=1.1, intercept=0.3)
+    found = search(query, mechanism, starts=12, seed=2)
+    for records in (found.one, found.other, in_data_units(query, np.full((1, 3), 0.1))):
+        assert query.encode(records).dtype == np.int64
