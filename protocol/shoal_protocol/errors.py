@@ -10,7 +10,7 @@
     ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind, WrongResidue
     ├── ConflictingShare, ConflictingDocument, WrongCohort, WrongCharge
     ├── TooLate, WrongPhase, RoundAbandoned
-    ├── RefusedSpec, RefusedJob, RefusedResult, BudgetExceeded
+    ├── RefusedSpec, RefusedJob, RefusedResult, RefusedCertificate, BudgetExceeded
     ├── StorageUnavailable, NotReady  try again later
     └── LedgerBroken                  a service's own ledger was tampered with
 
@@ -245,6 +245,13 @@ class RefusedResult(ProtocolError):
     title = "The round's result is refused"
     status = 422
     remedy = "Mend what the detail names, and submit a new job."
+
+
+class RefusedCertificate(ProtocolError):
+    code = "refused-certificate"
+    title = "The release certificate does not hold"
+    status = 422
+    remedy = "Do not rely on it; ask the consortium's trainer for the job's certificate again."
 
 
 class BudgetExceeded(ProtocolError):

@@ -1,12 +1,15 @@
 """Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import Cap, Cost, fits_budget
+from shoal_protocol.accounting import Cap, Cost, compose, fits_budget
+from shoal_protocol.attestations import Result
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec
@@ -186,3 +189,32 @@ class PosteriorReport(BoundDocument):
                 "per round"
             )
         return self
+
+    @classmethod
+    def of(
+        cls,
+        request: JobRequest,
+        released: Sequence[tuple[RoundSpec, Result]],
+        *,
+        population_size: int,
+        posterior: Posterior,
+    ) -> Self:
+        """Return the report of a job that is done, with what its rounds really cost."""
+        spent, delta = compose(spec.cost for spec, _ in released), request.privacy.delta
+        return cls(
+            manifest=request.manifest,
+            job=request.digest,
+            rounds=tuple(spec.digest for spec, _ in released),
+            results=tuple(result.digest for _, result in released),
+            population_size=population_size,
+            cohort_sizes=tuple(result.cohort_size for _, result in released),
+            sharing=request.sharing,
+            compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
+            partial_sums=tuple(len(result.partial_sums) for _, result in released),
+            privacy=PrivacySpent(
+                epsilon=gaussian_epsilon(mu=spent.mu, delta=delta) if delta else spent.epsilon,
+                delta=delta,
+                mu=spent.mu,
+            ),
+            posterior=posterior,
+        )

@@ -23,10 +23,11 @@ from shoal_protocol.attestations import (
     Vote,
     cohort_digest,
 )
+from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Document, Role, Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.envelope import Header, seal
-from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand, PrivacySpent
+from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.manifest import (
@@ -310,6 +311,26 @@ def named(name: str, body: Document) -> Signed[Any]:
     return sign(body, name, key)
 
 
+REPORT = PosteriorReport.of(
+    JOB, [(SPEC, RESULT)], population_size=len(POPULATION), posterior=POSTERIOR
+)
+CERTIFICATE = ReleaseCertificate.of(
+    named("analyst", JOB),
+    [
+        CertifiedRound(
+            spec=named("trainer", SPEC),
+            result=named("aggregator", RESULT),
+            partial_sums=tuple(
+                named(f"compute-{node}", partial_sum(node)) for node in range(NODES)
+            ),
+            charge=charge(SPEC, "trainer"),
+        )
+    ],
+    named("trainer", REPORT),
+    version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
+)
+
+
 DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
     for signed in (
@@ -338,21 +359,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 **_BOUND,
             ),
         ),
-        named(
-            "trainer",
-            PosteriorReport(
-                manifest=CONSORTIUM.digest,
-                job=JOB.digest,
-                rounds=(SPEC.digest,),
-                results=(RESULT.digest,),
-                population_size=12,
-                cohort_sizes=(11,),
-                sharing=SHARING,
-                compute_nodes=(3,),
-                partial_sums=(3,),
-                privacy=PrivacySpent(epsilon=1.0, delta=1e-6, mu=0.25),
-                posterior=POSTERIOR,
-            ),
-        ),
+        named("trainer", REPORT),
+        named("trainer", CERTIFICATE),
     )
 }

@@ -41,6 +41,7 @@ MAY_SIGN = {
     "job_request": {"analyst"},
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
+    "release_certificate": {"trainer"},
     "holdings": {"compute-0", "compute-1", "compute-2"},
     "vote": {"compute-0", "compute-1", "compute-2"},
     "partial_sum": {"compute-0", "compute-1", "compute-2"},

@@ -10,7 +10,16 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol import additive, attestations, held, jobs, manifest, rounds, threshold
+from shoal_protocol import (
+    additive,
+    attestations,
+    certificates,
+    held,
+    jobs,
+    manifest,
+    rounds,
+    threshold,
+)
 from shoal_protocol.documents import Document, decode, sign
 from shoal_protocol.encoding import (
     canonical_json,
@@ -34,6 +43,7 @@ KINDS: Mapping[str, type[Document]] = {
         jobs.JobRequest,
         jobs.Join,
         jobs.PosteriorReport,
+        certificates.ReleaseCertificate,
         rounds.RoundSpec,
         attestations.Holdings,
         attestations.Vote,

@@ -11,14 +11,13 @@ from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Result
-from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import decode_uint64
 from shoal_protocol.errors import (
     BudgetExceeded,
     ProtocolError,
     RefusedJob,
 )
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent, check_job
+from shoal_protocol.jobs import JobRequest, PosteriorReport, check_job
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.ring import from_ring
@@ -178,23 +177,10 @@ def report(
     posterior: Posterior,
 ) -> PosteriorReport:
     """Return the report of a job that is done, with what its rounds really cost."""
-    spent = compose(each.spec.cost for each in released)
-    delta = request.privacy.delta
-    return PosteriorReport(
-        manifest=request.manifest,
-        job=request.digest,
-        rounds=tuple(each.spec.digest for each in released),
-        results=tuple(each.result.digest for each in released),
+    return PosteriorReport.of(
+        request,
+        [(each.spec, each.result) for each in released],
         population_size=population_size,
-        cohort_sizes=tuple(each.result.cohort_size for each in released),
-        sharing=request.sharing,
-        compute_nodes=tuple(len(each.spec.compute_nodes) for each in released),
-        partial_sums=tuple(len(each.result.partial_sums) for each in released),
-        privacy=PrivacySpent(
-            epsilon=gaussian_epsilon(mu=spent.mu, delta=delta) if delta else spent.epsilon,
-            delta=delta,
-            mu=spent.mu,
-        ),
         posterior=posterior,
     )
 

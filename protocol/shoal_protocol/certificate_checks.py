@@ -1,0 +1,199 @@
+"""Checks a release certificate offline, by the manifest alone; it asks nobody and reads no clock.
+
+What is not in the signed documents cannot be checked: that the clients exist, that their records
+are true, and that the posterior was computed well from the sums, which costs no privacy.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shoal_protocol.accounting import compose
+from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.errors import (
+    MalformedDocument,
+    ProtocolError,
+    RefusedCertificate,
+    UnknownManifest,
+    WrongManifest,
+)
+from shoal_protocol.jobs import PosteriorReport, check_job, check_round_of_job
+from shoal_protocol.ledger import check_charge, contradictions
+from shoal_protocol.manifest import Analyst, Manifest, Parties, ServiceParty
+from shoal_protocol.outcomes import check_partial_sums, check_result
+from shoal_protocol.rounds import check_terms
+
+_TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A certificate that holds under a manifest: `parties` are those of its newest version."""
+
+    certificate: ReleaseCertificate
+    parties: Parties
+    versions: Mapping[str, Parties]  # all that are in the certificate, by digest
+
+    def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
+        """Return who signed a document in the certificate."""
+        return self.versions[signed.body.manifest].party(signed.signer)
+
+
+def verify_certificate(encoded: bytes, manifest: bytes) -> Verified:
+    """Check everything in a certificate that can be checked offline.
+
+    `encoded` and `manifest` are files, byte for byte. Whether `manifest` is the right one is for
+    the reader to say, who compares its digest with one from another source.
+
+    Raises:
+        RefusedCertificate: the detail names the part that is wrong, and why.
+    """
+    with _about("the manifest"):
+        pinned = decode(manifest, Manifest)
+    with _about("the certificate"):
+        signed = decode(encoded, ReleaseCertificate)
+    certificate = signed.body
+    versions = _versions(pinned, certificate)
+    parties = versions[pinned.digest]
+    with _about("the certificate"):
+        parties.verify(signed)
+    _check_request(certificate, versions)
+    for number in range(len(certificate.rounds)):
+        _check_round(certificate, number, versions)
+    _check_ledgers(certificate.rounds)
+    _check_report(certificate, versions)
+    return Verified(certificate, parties, versions)
+
+
+@contextmanager
+def _about(part: str) -> Iterator[None]:
+    """Name the part of the certificate in which something is wrong."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise RefusedCertificate(f"{part}: {error}") from error
+
+
+def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
+    """Return the manifest versions, oldest first, by digest; the last is the one that was given."""
+    if certificate.manifest != pinned.digest:
+        raise RefusedCertificate(
+            "the certificate is bound to another manifest, or to another version of it"
+        )
+    chain: list[Parties] = []
+    for signed in (*certificate.earlier_manifests, pinned):
+        with _about(f"version {signed.body.sequence} of the manifest"):
+            before = chain[-1] if chain else None
+            if before is not None and not before.precedes(signed.body):
+                raise WrongManifest("it does not follow the version before it")
+            authority = signed.body.authority if before is None else before.manifest.authority
+            chain.append(Parties.of(signed, authority=authority))
+    bound = [certificate.request.body, *(each.spec.body for each in certificate.rounds)]
+    if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, chain[-1].digest):
+        raise RefusedCertificate("its manifest versions are not those of its documents")
+    return {parties.digest: parties for parties in chain}
+
+
+def _version(versions: Mapping[str, Parties], digest: str) -> Parties:
+    try:
+        return versions[digest]
+    except KeyError:
+        raise UnknownManifest("it is bound to a manifest that the certificate lacks") from None
+
+
+def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    request = certificate.request
+    with _about("the job request"):
+        parties = _version(versions, request.body.manifest)
+        parties.verify(request)
+        check_job(request.body, parties.manifest)
+        if request.digest != certificate.job:
+            raise MalformedDocument("it is another job's than the certificate's")
+
+
+def _check_round(
+    certificate: ReleaseCertificate, number: int, versions: Mapping[str, Parties]
+) -> None:
+    certified = certificate.rounds[number]
+    spec, earlier = certified.spec.body, certificate.rounds[:number]
+    with _about(f"the spec of round {number}"):
+        parties = _version(versions, spec.manifest)
+        parties.verify(certified.spec)
+        check_terms(spec, parties.manifest)
+        check_round_of_job(
+            spec,
+            certificate.request.body,
+            number=number,
+            spent_mu=compose(each.spec.body.cost for each in earlier).mu,
+        )
+    with _about(f"the result of round {number}"):
+        check_result(certified.result, spec, parties)
+    with _about(f"the partial sums of round {number}"):
+        check_partial_sums(certified.partial_sums, certified.result.body, spec, parties)
+    with _about(f"the trainer's ledger entry of round {number}"):
+        check_charge(certified.charge, spec, node=parties.manifest.trainer.name)
+
+
+def _check_ledgers(rounds: Sequence[CertifiedRound]) -> None:
+    """Refuse ledger entries that cannot all be of chains in which the rounds follow one another."""
+    last: dict[str, int] = {}
+    for number, certified in enumerate(rounds):
+        for entry in certified.ledger_entries:
+            if entry.number <= last.get(entry.ledger, 0):
+                raise RefusedCertificate(
+                    f"{entry.ledger}'s ledger entry of round {number} is not after that of the "
+                    "round before"
+                )
+            last[entry.ledger] = entry.number
+    entries = [entry for each in rounds for entry in each.ledger_entries]
+    for contradiction in contradictions(entries):
+        raise RefusedCertificate(f"ledgers: {contradiction}")
+
+
+def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    """Refuse a report that is not of exactly these rounds, or states another price for them."""
+    request, signed = certificate.request.body, certificate.report
+    released = [(each.spec.body, each.result.body) for each in certificate.rounds]
+    with _about("the report"):
+        parties = _version(versions, signed.body.manifest)
+        parties.verify(signed)
+        report, task = signed.body, request.task
+        expected = PosteriorReport.of(
+            request,
+            released,
+            population_size=report.population_size,
+            posterior=report.posterior,
+        )
+        if report.model_copy(update={"privacy": expected.privacy}) != expected:
+            raise MalformedDocument("it is not of these rounds, results and partial sums")
+        if not alike(report.privacy.model_dump(), expected.privacy.model_dump()):
+            raise MalformedDocument("the price that it states is not what the rounds cost")
+        if tuple(spec.query.name for spec, _ in released) != task.query_names():
+            raise MalformedDocument("the rounds are not all those of the job's task, in order")
+        if (
+            not released[0][0].population_size
+            <= report.population_size
+            <= request.maximum_population
+        ):
+            raise MalformedDocument("its population is not that of the rounds")
+        posterior = report.posterior
+        named = tuple(bounds.name for bounds in task.features)
+        if (posterior.features, posterior.target) != (named, task.target.name):
+            raise MalformedDocument("its posterior is not of the job's task")
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are the same, numbers with a point to a relative 1e-9.
+
+    The mathematical functions of two machines may differ in their last bits.
+    """
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return type(one) is type(other) and bool(one == other)

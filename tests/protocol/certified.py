@@ -1,0 +1,206 @@
+"""Made-up jobs with everything that is signed of them; each part can be made a lie before signing.
+
+What comes after a lie is made from it, and signed by the right party: so only the check that is
+meant for the lie can find it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from shoal_protocol.attestations import PartialSum, PartialSumReference, Result, cohort_digest
+from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.encoding import encode_uint64
+from shoal_protocol.jobs import JobRequest, PosteriorReport
+from shoal_protocol.ledger import EMPTY, Head, LedgerEntry
+from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.ring import to_ring
+from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.threshold import ThresholdSharing
+from tests.protocol import examples
+
+Lie = Callable[[Any], Any]
+"""Takes what is about to be signed in the place that it is planted at, and returns another."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a certificate is made. `lies` are planted by place, such as "sum 0 compute-1"."""
+
+    consortia: Sequence[Consortium] = (examples.CONSORTIUM,)  # of request, then of each round
+    job: JobRequest = examples.JOB
+    queries: Sequence[Any] = (examples.MOMENTS, examples.MATRIX)
+    cohorts: Sequence[BitMap] = (examples.COHORT, examples.COHORT)
+    between: Sequence[Consortium] = ()  # versions that no document is bound to
+    nodes: Sequence[int] | None = None  # whose sums the results rest on; None: all
+    lies: Mapping[str, Lie] = field(default_factory=dict)
+    _heads: dict[str, Head] = field(default_factory=dict, init=False, compare=False)
+
+    def of_round(self, number: int) -> Consortium:
+        return self.consortia[min(number, len(self.consortia) - 1)]
+
+    @property
+    def manifest(self) -> bytes:
+        """Return the manifest.json by which the certificate is to be checked."""
+        return self.of_round(len(self.queries) - 1).signed_manifest.encode()
+
+    def said(self, place: str, body: Any) -> Any:
+        return self.lies.get(place, lambda honest: honest)(body)
+
+    def signed(self, place: str, name: str, body: Any) -> Signed[Any]:
+        return examples.named(name, self.said(place, body))
+
+    def make(self) -> Signed[ReleaseCertificate]:
+        """Return the certificate."""
+        self._heads.clear()
+        request = self.signed("request", "analyst", self.job)
+        rounds = [self._round(number, request) for number in range(len(self.queries))]
+        report = self.signed("report", "trainer", _report(request, rounds))
+        versions = {each.digest: each for each in (*self.consortia, *self.between)}
+        body = ReleaseCertificate.of(
+            request, self.said("rounds", rounds), report, version=versions.__getitem__
+        )
+        return self.signed("certificate", "trainer", body)
+
+    def encode(self) -> bytes:
+        """Return the certificate's file."""
+        return self.make().encode()
+
+    def _round(self, number: int, request: Signed[JobRequest]) -> CertifiedRound:
+        spec = self.signed(f"spec {number}", "trainer", self._spec(number, request))
+        cohort = {
+            "cohort": cohort_digest(spec.digest, examples.held(self.cohorts[number])),
+            "cohort_size": len(self.cohorts[number]),
+        }
+        total = self.said(f"total {number}", made_up_total(spec.body))
+        sums = self._sums(number, spec.body, total, cohort)
+        result = Result(
+            manifest=spec.body.manifest,
+            round=spec.digest,
+            values=encode_uint64(to_ring(total)),
+            partial_sums=tuple(
+                PartialSumReference(node=each.body.node, digest=each.digest) for each in sums
+            ),
+            **cohort,
+        )
+        return CertifiedRound(
+            spec=spec,
+            result=self.signed(f"result {number}", "aggregator", result),
+            partial_sums=self.said(f"sums {number}", tuple(sums)),
+            charge=self._charge(f"charge {number}", spec.body, "trainer"),
+        )
+
+    def _spec(self, number: int, request: Signed[JobRequest]) -> RoundSpec:
+        body = request.body
+        shares = (1.0,) if len(self.queries) == 1 else (0.2, 0.8)
+        opened_at = examples.OPENED_AT + timedelta(minutes=5 * number)
+        deadline = opened_at + timedelta(seconds=body.round_seconds)
+        return make_spec(
+            manifest=self.of_round(number),
+            job=request.digest,
+            number=number,
+            query=self.queries[number],
+            mechanism=body.privacy.mechanism,
+            cost=body.privacy.cap.part(shares[number]),
+            population=self.said("population", examples.POPULATION),
+            dropouts=body.privacy.dropouts,
+            colluders=body.privacy.colluders,
+            opened_at=opened_at,
+            deadline=deadline,
+            give_up_at=deadline + timedelta(seconds=body.grace_seconds),
+            sharing=body.sharing,
+        )
+
+    def _sums(
+        self, number: int, spec: RoundSpec, total: np.ndarray, cohort: Mapping[str, Any]
+    ) -> list[Signed[PartialSum]]:
+        count = len(spec.compute_nodes)
+        shares = spec.sharing.split(
+            spec.sharing.encode(total),
+            client=number,
+            nodes=count,
+            random_bytes=examples.random_bytes(f"blinding of round {number}"),
+        )
+        sums = []
+        for node in range(count) if self.nodes is None else self.nodes:
+            name = spec.compute_nodes[node]
+            body = PartialSum(
+                manifest=spec.manifest,
+                round=spec.digest,
+                node=name,
+                values=encode_uint64(spec.sharing.add([shares[node]], spec.dimension)),
+                charge=self._charge(f"charge {number} {name}", spec, name),
+                **cohort,
+            )
+            sums.append(self.signed(f"sum {number} {name}", name, body))
+        return sums
+
+    def _charge(self, place: str, spec: RoundSpec, ledger: str) -> LedgerEntry:
+        after = self._heads.get(ledger, EMPTY)
+        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=spec.opened_at)
+        entry = self.said(place, entry)
+        self._heads[ledger] = entry.head
+        return entry
+
+
+def _report(request: Signed[JobRequest], rounds: Sequence[CertifiedRound]) -> PosteriorReport:
+    return PosteriorReport.of(
+        request.body,
+        [(each.spec.body, each.result.body) for each in rounds],
+        population_size=len(examples.POPULATION),
+        posterior=examples.POSTERIOR,
+    )
+
+
+def made_up_total(spec: RoundSpec) -> np.ndarray:
+    """Return a sum that a round may well have, shape (d,)."""
+    return np.arange(spec.dimension, dtype=np.int64) * 1000 - 77
+
+
+def changed(**fields: Any) -> Lie:
+    """Return the lie that is the truth but for these fields."""
+    return lambda body: body.model_copy(update=fields)
+
+
+def successor(before: Consortium, **changes: Any) -> Consortium:
+    """Return the next manifest version, with `changes`."""
+    links = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
+    body = Manifest.model_validate(before.manifest.model_dump() | links | changes)
+    signed = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    return before.successor(signed.encode(), before.roster.encode())
+
+
+def of_threshold(*, threshold: int = 2, **changes: Any) -> Making:
+    """Return a job of one round, of which `threshold` nodes' sums are enough."""
+    sharing = ThresholdSharing(threshold=threshold)
+    return Making(
+        consortia=(examples.THRESHOLD_CONSORTIUM,),
+        job=examples.THRESHOLD_JOB.model_copy(update={"task": PLAIN_TASK, "sharing": sharing}),
+        queries=(examples.MATRIX,),
+        **changes,
+    )
+
+
+PLAIN_TASK = examples.TASK.model_copy(update={"projection": False})
+TWO_ROUNDS = Making()
+ONE_ROUND = Making(
+    job=examples.JOB.model_copy(update={"task": PLAIN_TASK}), queries=(examples.MATRIX,)
+)
+CHANGED = successor(
+    examples.CONSORTIUM, policy=examples.POLICY.model_copy(update={"minimum_cohort": 9})
+)
+MAKINGS = {
+    "one round": ONE_ROUND,
+    "two rounds": TWO_ROUNDS,
+    "threshold, all sums": of_threshold(),
+    "threshold, two of three sums": of_threshold(nodes=(0, 2)),
+    "manifest changed between the rounds": Making(consortia=(examples.CONSORTIUM, CHANGED)),
+    "manifest changed twice": Making(
+        consortia=(examples.CONSORTIUM, successor(CHANGED)), between=(CHANGED,)
+    ),
+}

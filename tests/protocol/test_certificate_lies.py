@@ -1,0 +1,351 @@
+"""Lies that their own author signed: each is found in a certificate, and said in its own words."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.encoding import decode_uint64, encode_clients, encode_uint64
+from shoal_protocol.errors import RefusedCertificate, WrongCharge
+from shoal_protocol.sums import IMPOSSIBLE
+from tests.protocol import examples
+from tests.protocol.certified import (
+    CHANGED,
+    MAKINGS,
+    TWO_ROUNDS,
+    Lie,
+    Making,
+    changed,
+    of_threshold,
+)
+
+OTHER_JOB = replace(
+    TWO_ROUNDS, job=examples.JOB.model_copy(update={"nonce": examples.seed("other")[:16].hex()})
+)
+NOTHING = "0" * 64
+
+
+CHARGE = WrongCharge.title
+UNDER_CHANGED = examples.JOB.model_copy(update={"manifest": CHANGED.digest})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lie, where it is told and what is said of it."""
+
+    lies: Mapping[str, Lie]
+    said: str
+    making: Making = TWO_ROUNDS
+
+
+def inside(part: str, **fields: Any) -> Lie:
+    """Return the lie about `fields` of what is in the field `part`."""
+
+    def lie(body: Any) -> Any:
+        return body.model_copy(update={part: getattr(body, part).model_copy(update=fields)})
+
+    return lie
+
+
+def times(factor: float, name: str) -> Lie:
+    """Return the lie that multiplies the number in the field `name`."""
+    return lambda body: body.model_copy(update={name: getattr(body, name) * factor})
+
+
+def without(index: int) -> Lie:
+    """Return the lie that leaves one of several out."""
+    return lambda several: tuple(each for place, each in enumerate(several) if place != index)
+
+
+def in_place(index: int, part: Callable[[ReleaseCertificate], Any]) -> Lie:
+    """Return the lie that puts something of another job's certificate in the place of one."""
+
+    def lie(several: Any) -> Any:
+        swapped = list(several)
+        swapped[index] = part(OTHER_JOB.make().body)
+        return tuple(swapped)
+
+    return lie
+
+
+def off_by_one(body: Any) -> Any:
+    """Return the document with a vector that is off by one in its first coordinate."""
+    values = decode_uint64(body.values)
+    values[0] += np.uint64(1)
+    return body.model_copy(update={"values": encode_uint64(values)})
+
+
+def halved(spec: Any) -> Any:
+    return spec.model_copy(
+        update={"noise": spec.noise.model_copy(update={"scale": spec.noise.scale / 2})}
+    )
+
+
+LIES = {
+    # told by the analyst
+    "the analyst asks more than the policy allows": Case(
+        {"request": inside("privacy", epsilon=4.5)}, "the job request: epsilon 4.5"
+    ),
+    "the analyst is content with fewer than the policy": Case(
+        {"request": changed(minimum_population=9)},
+        "the job request: minimum_population less dropouts must be at least 8",
+    ),
+    "the request is in the name of another analyst": Case(
+        {"request": changed(analyst="trainer")},
+        "the job request: the document speaks for another party",
+    ),
+    # told by the trainer, of a round
+    "a spec is another job's": Case(
+        {"spec 1": changed(job=NOTHING)},
+        "the spec of round 1: the spec is for another job or round",
+    ),
+    "a round is left out, and its number too": Case(
+        {"spec 1": changed(number=2)},
+        "the spec of round 1: the spec is for another job or round",
+    ),
+    "a spec says that it costs less": Case(
+        {"spec 0": times(0.5, "mu")}, "the spec of round 0: mu is not what"
+    ),
+    "a spec has half the noise that its price needs": Case(
+        {"spec 0": halved}, "the spec of round 0: mu is not what"
+    ),
+    "a spec is content with a smaller cohort": Case(
+        {"spec 0": changed(minimum_cohort=8)},
+        "the spec of round 0: minimum_cohort must be population_size less dropouts",
+    ),
+    "a spec asks a query of another dimension": Case(
+        {"spec 0": changed(query=examples.MATRIX)}, "the spec of round 0: dimension is not"
+    ),
+    "a spec leaves a Compute node out": Case(
+        {"spec 0": lambda spec: changed(compute_nodes=spec.compute_nodes[:2])(spec)},
+        "the spec of round 0: compute_nodes must be the manifest's",
+    ),
+    "a spec miscounts its population": Case(
+        {"spec 0": changed(population=encode_clients(BitMap(range(11))))},
+        "the spec of round 0: population_size is not",
+    ),
+    "a spec's population is larger than the job allows": Case(
+        {
+            "request": changed(maximum_population=12, minimum_population=12),
+            "population": lambda clients: BitMap(range(13)),
+        },
+        "the spec of round 0: the population is smaller or larger than the job allows",
+    ),
+    "a later round is under an earlier manifest": Case(
+        {},
+        "the spec of round 0: it is bound to a manifest that the certificate lacks",
+        replace(TWO_ROUNDS, consortia=(CHANGED, examples.CONSORTIUM)),
+    ),
+    # told by the Compute nodes
+    "a partial sum is off by one": Case(
+        {"sum 0 compute-1": off_by_one},
+        "the partial sums of round 0: the result is not the total",
+    ),
+    "a partial sum is over a smaller cohort than the result": Case(
+        {"sum 0 compute-1": changed(cohort_size=10)},
+        "the partial sums of round 0: a partial sum is over another cohort",
+    ),
+    "a partial sum is over another cohort of the same size": Case(
+        {"sum 0 compute-1": changed(cohort=NOTHING)},
+        "the partial sums of round 0: a partial sum is over another cohort",
+    ),
+    "a partial sum is of another round": Case(
+        {"sum 1 compute-1": changed(round=NOTHING)},
+        "the partial sums of round 1: The message belongs to another round",
+    ),
+    "one of threshold sums too many is off by one": Case(
+        {"sum 0 compute-1": off_by_one},
+        "the partial sums of round 0: the Compute nodes' partial sums contradict each other",
+        of_threshold(),
+    ),
+    "a node charged less than the round costs": Case(
+        {"charge 0 compute-1": times(0.5, "mu")}, "the partial sums of round 0: " + CHARGE
+    ),
+    "a node charged another round": Case(
+        {"charge 0 compute-1": changed(round=NOTHING)}, "the partial sums of round 0: " + CHARGE
+    ),
+    "a node charged other clients": Case(
+        {"charge 0 compute-1": changed(population=NOTHING)},
+        "the partial sums of round 0: " + CHARGE,
+    ),
+    "a node gave back what it had charged": Case(
+        {"charge 0 compute-1": changed(kind="return")}, "the partial sums of round 0: " + CHARGE
+    ),
+    "a node shows the entry of another node": Case(
+        {"charge 0 compute-1": changed(ledger="compute-0")},
+        "the partial sums of round 0: " + CHARGE,
+    ),
+    "a node's ledger was set back between the rounds": Case(
+        {"charge 1 compute-1": changed(number=1, previous=NOTHING)},
+        "compute-1's ledger entry of round 1 is not after that of the round before",
+    ),
+    "a node's ledger is not one chain": Case(
+        {"charge 1 compute-1": changed(previous="5" * 64)},
+        "ledgers: compute-1: entry 2 does not name the one before it",
+    ),
+    # told by the aggregator
+    "a result is of other sums": Case(
+        {"result 0": off_by_one}, "the partial sums of round 0: the result is not the total"
+    ),
+    "a result that no clients could give": Case(
+        {"total 0": lambda total: total + 2**60}, "the result of round 0: " + IMPOSSIBLE
+    ),
+    "a result is over fewer clients than must be": Case(
+        {},
+        "the result of round 0: the cohort is smaller than minimum_cohort",
+        replace(TWO_ROUNDS, cohorts=(BitMap(range(9)), examples.COHORT)),
+    ),
+    "a result claims more clients than its sums": Case(
+        {"result 0": changed(cohort_size=12)},
+        "the partial sums of round 0: a partial sum is over another cohort",
+    ),
+    "a result rests on the sums of two of three nodes": Case(
+        {},
+        "the result of round 0: a result rests on the partial sums of 3 Compute nodes",
+        replace(TWO_ROUNDS, nodes=(0, 1)),
+    ),
+    "a threshold result rests on too few sums": Case(
+        {},
+        "the result of round 0: a result rests on the partial sums of 3 Compute nodes",
+        of_threshold(threshold=3, nodes=(0, 1)),
+    ),
+    "a result names another partial sum": Case(
+        {
+            "result 0": lambda result: changed(
+                partial_sums=(
+                    result.partial_sums[0].model_copy(update={"digest": NOTHING}),
+                    *result.partial_sums[1:],
+                )
+            )(result)
+        },
+        "the partial sums of round 0: the result names other partial sums",
+    ),
+    "a result is of another round": Case(
+        {"result 1": changed(round=NOTHING)},
+        "the result of round 1: The message belongs to another round",
+    ),
+    # told by the trainer, at the end
+    "a partial sum is missing": Case(
+        {"sums 0": without(1)}, "the partial sums of round 0: the partial sums shown are not those"
+    ),
+    "partial sums are out of order": Case(
+        {"sums 0": lambda sums: sums[::-1]},
+        "the partial sums of round 0: the partial sums shown are not those",
+    ),
+    "a partial sum of another job is in place of one": Case(
+        {"sums 0": in_place(1, lambda other: other.rounds[0].partial_sums[1])},
+        "the partial sums of round 0: The message belongs to another round",
+    ),
+    "a round of another job is in place of one": Case(
+        {"rounds": in_place(0, lambda other: other.rounds[0])},
+        "the spec of round 0: the spec is for another job or round",
+    ),
+    "the last round is left out": Case(
+        {"rounds": without(1)}, "the report: it is not of these rounds"
+    ),
+    "the first round is left out": Case(
+        {"rounds": without(0)}, "the spec of round 0: the spec is for another job or round"
+    ),
+    "the trainer's own ledger charges less": Case(
+        {"charge 0": times(0.5, "mu")}, "the trainer's ledger entry of round 0: " + CHARGE
+    ),
+    "the trainer's own ledger charges another round": Case(
+        {"charge 0": changed(round=NOTHING)}, "the trainer's ledger entry of round 0: " + CHARGE
+    ),
+    "the trainer's own ledger is not one chain": Case(
+        {"charge 1": changed(previous="5" * 64)},
+        "ledgers: trainer: entry 2 does not name the one before it",
+    ),
+    "the trainer's own ledger runs backwards": Case(
+        {"charge 1": changed(number=1, previous=NOTHING)},
+        "trainer's ledger entry of round 1 is not after that of the round before",
+    ),
+    "the report states a lower epsilon": Case(
+        {"report": inside("privacy", epsilon=0.5)},
+        "the report: the price that it states is not what the rounds cost",
+    ),
+    "the report states a lower delta": Case(
+        {"report": inside("privacy", delta=1e-9)},
+        "the report: the price that it states is not what the rounds cost",
+    ),
+    "the report states a lower mu": Case(
+        {"report": inside("privacy", mu=0.01)},
+        "the report: the price that it states is not what the rounds cost",
+    ),
+    "the report names other results": Case(
+        {"report": changed(results=(NOTHING, NOTHING))}, "the report: it is not of these rounds"
+    ),
+    "the report claims larger cohorts": Case(
+        {"report": changed(cohort_sizes=(12, 12))}, "the report: it is not of these rounds"
+    ),
+    "the report claims more Compute nodes": Case(
+        {"report": changed(compute_nodes=(5, 5))}, "the report: it is not of these rounds"
+    ),
+    "the report claims a larger population": Case(
+        {"report": changed(population_size=21)}, "the report: its population is not that"
+    ),
+    "the report claims a smaller population": Case(
+        {"report": changed(population_size=11)}, "the report: its population is not that"
+    ),
+    "the posterior is of another target": Case(
+        {"report": inside("posterior", target="age")}, "the report: its posterior is not of"
+    ),
+    "the posterior is of other features": Case(
+        {"report": inside("posterior", names=("intercept", "height"))},
+        "the report: its posterior is not of",
+    ),
+    "the rounds are in the wrong order": Case(
+        {},
+        "the report: the rounds are not all those of the job's task",
+        replace(TWO_ROUNDS, queries=(examples.MATRIX, examples.MOMENTS)),
+    ),
+    "a round that the task asks for is missing": Case(
+        {},
+        "the report: the rounds are not all those of the job's task",
+        replace(TWO_ROUNDS, queries=(examples.MOMENTS,)),
+    ),
+    "the certificate is in another job's name": Case(
+        {"certificate": changed(job=NOTHING)}, "the job request: it is another job's"
+    ),
+    "another job's request is in place of its own": Case(
+        {"certificate": lambda body: changed(request=OTHER_JOB.make().body.request)(body)},
+        "the job request: it is another job's",
+    ),
+    "another job's report is in place of its own": Case(
+        {"certificate": lambda body: changed(report=OTHER_JOB.make().body.report)(body)},
+        "the report: it is not of these rounds",
+    ),
+    "a manifest version is left out": Case(
+        {"certificate": changed(earlier_manifests=())},
+        "its manifest versions are not those of its documents",
+        MAKINGS["manifest changed between the rounds"],
+    ),
+    "a manifest version in between is left out": Case(
+        {"certificate": lambda body: changed(earlier_manifests=body.earlier_manifests[:1])(body)},
+        "version 3 of the manifest: it does not follow the version before it",
+        MAKINGS["manifest changed twice"],
+    ),
+    "a manifest version that nothing needs is put in": Case(
+        {"certificate": changed(earlier_manifests=(examples.CONSORTIUM.signed_manifest,))},
+        "its manifest versions are not those of its documents",
+        replace(TWO_ROUNDS, consortia=(CHANGED,), job=UNDER_CHANGED),
+    ),
+}
+
+
+def told(case: Case) -> tuple[bytes, bytes]:
+    making = replace(case.making, lies=case.lies)
+    return making.encode(), making.manifest
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_that_its_author_signed_is_found(name: str) -> None:
+    encoded, manifest = told(LIES[name])
+    with pytest.raises(RefusedCertificate) as refused:
+        verify_certificate(encoded, manifest)
+    assert str(refused.value).startswith(LIES[name].said)
