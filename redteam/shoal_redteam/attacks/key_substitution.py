@@ -1,0 +1,194 @@
+"""Keys and policies that are not the consortium's: what the aggregator would put in their place."""
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+from nacl.public import PrivateKey
+
+from shoal_client.certificates import TlsIdentity, self_signed
+from shoal_client.peer import Answer
+from shoal_hosting.connections import pinned_client
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.errors import (
+    BadSignature,
+    ProtocolError,
+    WrongManifest,
+    WrongSigner,
+)
+from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.manifest_bundle import bundle
+from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import Finding, refused, refused_codes, seen
+from shoal_redteam.play import honest_spec
+from shoal_redteam.stage import Stage
+
+_AUTHORITY = "a version must follow by the signature of the pinned authority"
+
+
+def next_manifest(stage: Stage, **changes: object) -> Manifest:
+    """Return the manifest that would follow the one in force, with changes."""
+    current = stage.consortium.manifest
+    following = {"sequence": current.sequence + 1, "previous": stage.consortium.digest}
+    return current.model_copy(update=following | changes)
+
+
+def with_own_boxes(stage: Stage) -> Manifest:
+    """Return a manifest in which every node's box key is one that the aggregator knows."""
+    nodes = tuple(
+        node.model_copy(
+            update={"box_key": bytes(PrivateKey(stage.random_bytes(32)).public_key).hex()}
+        )
+        for node in stage.consortium.manifest.compute_nodes
+    )
+    return next_manifest(stage, compute_nodes=nodes)
+
+
+class KeySubstitution(Attack):
+    """The aggregator puts keys of its own in the place of the Compute nodes'."""
+
+    name = "key-substitution"
+    liar = "the aggregator"
+    tries = "a manifest with its own box keys, authority or policy; a certificate of its own"
+    stopped_by = "bad-signature, wrong-signer, wrong-manifest; certificates pinned byte for byte"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Offer forged manifests to every service and to a data holder, then its own server."""
+        own, theirs = stage.key(stage.aggregator), with_own_boxes(stage)
+        usurped = theirs.model_copy(update={"authority": bytes(own.verify_key).hex()})
+        first = usurped.model_copy(update={"sequence": 1, "previous": None})
+        forgeries = {
+            "its own box keys, signed with its key in the authority's name": (
+                sign(theirs, AUTHORITY_NAME, own),
+                BadSignature.code,
+                _AUTHORITY,
+            ),
+            "its own box keys, signed in its own name": (
+                sign(theirs, stage.aggregator, own),
+                WrongSigner.code,
+                "only the authority signs manifests",
+            ),
+            "itself as the authority": (
+                sign(usurped, AUTHORITY_NAME, own),
+                BadSignature.code,
+                _AUTHORITY,
+            ),
+            "a consortium of its own from the first version on": (
+                sign(first, AUTHORITY_NAME, own),
+                WrongManifest.code,
+                "versions follow one another from the one that was pinned",
+            ),
+        }
+        for tried, (signed, code, check) in forgeries.items():
+            answers = await offer(stage, signed)
+            yield refused(f"{tried}, to every service", answers, by={code}, check=check)
+            taken = accepted_by_a_data_holder(stage, signed)
+            yield refused_codes(
+                f"{tried}, to a data holder", {"a data holder": taken}, by={code}, check=check
+            )
+        digests = await manifests_in_force(stage)
+        yield seen(
+            "the manifest in force at every service afterwards",
+            stopped=set(digests.values()) == {stage.consortium.digest},
+            answered=f"{len(digests)} services: the authority's, as before",
+            check="none of the forgeries was taken",
+        )
+        spec = honest_spec(stage)
+        yield await announced(
+            stage,
+            "a round bound to the forged manifest",
+            spec,
+            {"manifest": theirs.digest},
+            by=WrongManifest,
+            check="a round is bound to the manifest in force",
+        )
+        await is_honest(stage, spec)
+        yield await self._own_server(stage)
+
+    async def _own_server(self, stage: Stage) -> Finding:
+        party = stage.party(stage.nodes[0])
+        forged = self_signed(party.name, ["127.0.0.1"], now=stage.clock(), valid_days=3650)
+        async with impostor(forged) as (port, heard):
+            url = f"https://127.0.0.1:{port}"
+            told = await connect(party.certificate, url)
+            silent = not heard
+            fooled = await connect(forged.certificate_pem, url)  # that it could have answered
+        return seen(
+            f"a server of its own in the place of {party.name}, with a certificate of its own",
+            stopped=told == "SSLCertVerificationError" and silent and fooled == "answered",
+            answered=f"the connection ends in {told}; not a byte of a request was sent",
+            check="a connection trusts the certificate in the manifest, byte for byte",
+        )
+
+
+async def offer(stage: Stage, signed: Signed[Manifest]) -> dict[str, Answer]:
+    """Hand a manifest with the roster in force to every service."""
+    content = bundle(Consortium(signed, stage.consortium.roster))
+    return await stage.tell(stage.services, "/v1/manifest", content, method="PUT")
+
+
+async def manifests_in_force(stage: Stage) -> dict[str, str]:
+    """Return the digest of the manifest that each service shows."""
+    digests = {}
+    for name in stage.services:
+        shown = (await stage.ask(name, "/v1/manifest")).json()
+        digests[name] = Manifest.model_validate(shown["manifest"]["body"]).digest
+    return digests
+
+
+def accepted_by_a_data_holder(stage: Stage, signed: Signed[Manifest]) -> str:
+    """Return the code with which a data holder refuses a manifest, "" if it takes it."""
+    with tempfile.TemporaryDirectory() as directory:
+        book = ManifestBook(stage.consortium, Path(directory))
+        try:
+            book.accept(signed.encode(), stage.consortium.roster.encode())
+        except ProtocolError as error:
+            return error.code
+        return ""
+
+
+async def connect(certificate: str, url: str) -> str:
+    """Ask a server whose certificate is to be this one; return what came of it."""
+    async with pinned_client(certificate, base_url=url) as client:
+        try:
+            await client.get("/healthz")
+        except httpx.ConnectError as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, ssl.SSLError):
+                cause = cause.__cause__ or cause.__context__
+            return type(cause or error).__name__
+    return "answered"
+
+
+@asynccontextmanager
+async def impostor(identity: TlsIdentity) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Serve HTTPS on this machine; yield the port, and a list of what was ever sent to it."""
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if request := await reader.read(65_536):
+            heard.append(request)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = Path(directory) / "crt", Path(directory) / "key"
+        paths[0].write_text(identity.certificate_pem)
+        paths[1].write_bytes(identity.private_key_pem)
+        context.load_cert_chain(*paths)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1], heard
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+ATTACKS = (KeySubstitution,)

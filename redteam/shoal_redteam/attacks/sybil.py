@@ -1,0 +1,238 @@
+"""Clients that are none, or more than one: in a round, in a population, on the roster, in a job."""
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final
+
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_client.peer import CREATED, OK, Answer
+from shoal_protocol.documents import Role, Signed, sign
+from shoal_protocol.encoding import canonical_json, domain, encode_clients
+from shoal_protocol.envelope import parse
+from shoal_protocol.errors import (
+    BadSignature,
+    MalformedDocument,
+    NotInPopulation,
+    RefusedSpec,
+    UnknownClient,
+)
+from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
+from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.roster import Roster
+from shoal_protocol.schemes import ADDITIVE
+from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.key_substitution import next_manifest
+from shoal_redteam.attacks.transplant import transplanted
+from shoal_redteam.findings import CannotAttack, Finding, refused, seen
+from shoal_redteam.play import begin, honest_spec
+from shoal_redteam.stage import DROPOUTS, Stage
+
+_ROSTER_HEADER: Final = 16  # bytes before the keys
+_JOIN_SECONDS: Final = 20.0
+
+
+class Sybil(Attack):
+    """Somebody takes part as a client that nobody enrolled, or as two."""
+
+    name = "sybil"
+    liar = "anybody with keys of his own; the trainer"
+    tries = "answers and joins of clients that are not enrolled, forged rosters and populations"
+    stopped_by = (
+        "unknown-client, not-in-population, bad-signature, refused-spec, malformed-document"
+    )
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Try to get in by the round, by the population and by the roster."""
+        play, node = await begin(stage), stage.nodes[0]
+        member, outsider = play.clients[0], stage.outsiders[0]
+        beyond = len(stage.consortium.roster)
+        stranger = SigningKey(stage.random_bytes(32))
+        envelope = play.contribution(member).envelopes[0]
+        header = parse(envelope).header
+        uploads = {
+            "an answer of a client beyond the roster": (beyond, stranger, UnknownClient.code),
+            "an answer of an enrolled client that is not in the population": (
+                outsider,
+                stage.keys.clients[outsider],
+                NotInPopulation.code,
+            ),
+            "one client's key under another client's index": (
+                play.clients[1],
+                stage.keys.clients[member],
+                BadSignature.code,
+            ),
+            "a stranger's key under a client's index": (member, stranger, BadSignature.code),
+        }
+        for tried, (client, key, code) in uploads.items():
+            forgery = transplanted(envelope, replace(header, client=client), key)
+            answers = {node: await play.upload(0, forgery)}
+            check = "the roster and the population decide who may answer, and with which key"
+            yield refused(tried, answers, by={code}, check=check)
+        await play.answer(play.clients)
+        yield seen(
+            "the total of that round",
+            stopped=await play.released_exactly(play.clients),
+            answered=f"{stage.aggregator}: the sum of the population's answers",
+            check="nobody else's share was stored",
+        )
+        spec = honest_spec(stage)
+        crowd = BitMap([*play.clients, beyond])
+        yield await announced(
+            stage,
+            "a population with a client that nobody enrolled",
+            spec,
+            {
+                "population": encode_clients(crowd),
+                "population_size": len(crowd),
+                "minimum_cohort": len(crowd) - spec.dropouts,
+            },
+            by=RefusedSpec,
+            check="the population must be on the roster",
+        )
+        yield await announced(
+            stage,
+            "a population that counts a client twice",
+            spec,
+            {
+                "population_size": spec.population_size + 1,
+                "minimum_cohort": spec.minimum_cohort + 1,
+            },
+            by=RefusedSpec,
+            check="a population is a set, and its size is counted",
+        )
+        await is_honest(stage, spec)
+        async for finding in self._rosters(stage, stranger):
+            yield finding
+
+    async def _rosters(self, stage: Stage, stranger: SigningKey) -> AsyncIterator[Finding]:
+        roster = stage.consortium.roster
+        longer = Roster(roster.encode()[_ROSTER_HEADER:] + bytes(stranger.verify_key))
+        named = RosterReference(digest=longer.digest, clients=len(longer))
+        await hand_over(stage, stage.consortium.signed_manifest, longer.encode())
+        shown = [
+            (await stage.ask(name, "/v1/manifest")).json()["roster"] for name in stage.services
+        ]
+        yield seen(
+            "a roster with a Sybil on it, beside the manifest in force",
+            stopped=set(shown) == {base64.b64encode(roster.encode()).decode()},
+            answered=f"{len(shown)} services: the roster is what it was",
+            check="the manifest names its roster by digest",
+        )
+        forgery = next_manifest(stage, roster=named)
+        yield refused(
+            "a next manifest that names this roster, signed by the trainer as the authority",
+            await hand_over(
+                stage, sign(forgery, AUTHORITY_NAME, stage.key(stage.trainer)), longer.encode()
+            ),
+            by={BadSignature.code},
+            check="a version must follow by the signature of the pinned authority",
+        )
+        own_key = bytes(stage.keys.clients[stage.crew[0]].verify_key)
+        twice = longer.encode()[: -len(own_key)] + own_key
+        digest = hashlib.sha256(domain("roster") + twice).hexdigest()
+        doubled = next_manifest(stage, roster=named.model_copy(update={"digest": digest}))
+        yield refused(
+            "one key under two indices, on a roster that the authority itself signed",
+            await hand_over(stage, sign(doubled, AUTHORITY_NAME, stage.keys.authority), twice),
+            by={MalformedDocument.code},
+            check="no two clients of a roster share a key",
+        )
+
+
+class SybilJoin(Attack):
+    """Somebody joins a job as a client that nobody enrolled, or as two."""
+
+    name = "sybil-join"
+    liar = "anybody with keys of his own"
+    tries = "joins of clients that are not enrolled, under another's index, and one join twice"
+    stopped_by = "unknown-client, bad-signature, wrong-job; a client is counted once"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Join a job of which nothing comes, for too few join."""
+        request = job_request(stage)
+        submitted = await stage.send(stage.trainer, "/v1/jobs", request.encode())
+        if submitted.is_refusal:
+            raise CannotAttack(f"the trainer refuses an honest job: {submitted.reason}")
+        other = job_request(stage)
+        await stage.send(stage.trainer, "/v1/jobs", other.encode())
+        path, keys = f"/v1/jobs/{request.digest}/joins", stage.keys.clients
+        member, neighbour = stage.crew[:2]
+        stranger = SigningKey(stage.random_bytes(32))
+        joins = {
+            "a join of a client beyond the roster": (
+                request,
+                len(stage.consortium.roster),
+                stranger,
+                UnknownClient.code,
+            ),
+            "one client's key under another client's index": (
+                request,
+                neighbour,
+                keys[member],
+                BadSignature.code,
+            ),
+            "a stranger's key under a client's index": (
+                request,
+                neighbour,
+                stranger,
+                BadSignature.code,
+            ),
+            "a join of another job": (other, neighbour, keys[neighbour], "wrong-job"),
+        }
+        for tried, (job, client, key, code) in joins.items():
+            body = Join(manifest=stage.consortium.digest, job=job.digest, client=client)
+            content = sign(body, Role.CLIENT.value, key).encode()
+            answers = {stage.trainer: await stage.send(stage.trainer, path, content)}
+            check = "the roster's key of the client in the join must have signed it"
+            yield refused(tried, answers, by={code}, check=check)
+        body = Join(manifest=stage.consortium.digest, job=request.digest, client=member)
+        content = sign(body, Role.CLIENT.value, keys[member]).encode()
+        statuses = [(await stage.send(stage.trainer, path, content)).status for _ in range(3)]
+        joined = (await stage.ask(stage.trainer, f"/v1/jobs/{request.digest}")).json()["joined"]
+        yield seen(
+            "one join three times",
+            stopped=statuses == [CREATED, OK, OK] and joined == 1,
+            answered=f"{stage.trainer}: {joined} client has joined",
+            check="a client is counted once",
+        )
+
+
+def job_request(stage: Stage) -> Signed[JobRequest]:
+    """Return a job that the trainer takes, and that soon fails for too few join."""
+    bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
+    policy = stage.consortium.manifest.policy
+    body = JobRequest(
+        manifest=stage.consortium.digest,
+        nonce=stage.random_bytes(16).hex(),
+        analyst=stage.analyst,
+        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], projection=False),
+        privacy=PrivacyDemand(
+            epsilon=policy.maximum_epsilon / 10,
+            delta=policy.delta,
+            dropouts=DROPOUTS,
+            colluders=0,
+        ),
+        sharing=ADDITIVE,
+        minimum_population=len(stage.crew),
+        maximum_population=len(stage.crew),
+        join_deadline=stage.after(_JOIN_SECONDS),
+        round_seconds=1,
+        grace_seconds=1,
+    )
+    return stage.sign(body, stage.analyst)
+
+
+async def hand_over(stage: Stage, manifest: Signed[Manifest], roster: bytes) -> dict[str, Answer]:
+    """Hand a manifest and a roster to every service, whether they belong together or not."""
+    encoded = base64.b64encode(roster).decode()
+    body = canonical_json({"manifest": manifest.to_json(), "roster": encoded})
+    return await stage.tell(stage.services, "/v1/manifest", body, method="PUT")
+
+
+ATTACKS = (Sybil, SybilJoin)
