@@ -9,7 +9,6 @@ from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,
     PartialSum,
-    cohort_digest,
 )
 from shoal_protocol.documents import Document, Signed
 from shoal_protocol.encoding import (
@@ -77,7 +76,7 @@ def claimed_sum(play: Play, node: str, cohort: Collection[int], values: Uint64Ve
         manifest=play.spec.manifest,
         round=play.signed.digest,
         node=node,
-        cohort=cohort_digest(play.signed.digest, cohort),
+        cohort=play.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
     )

@@ -14,10 +14,10 @@ from pyroaring import BitMap
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.noise import discrete_gaussian
 from shoal_client.peer import GONE, OK, Answer
-from shoal_protocol.attestations import Abandonment, PartialSum, Result, cohort_digest
+from shoal_protocol.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
 from shoal_protocol.documents import RoundDocument, Signed, decode, from_json
 from shoal_protocol.encoding import Int64Vector, decode_uint64
-from shoal_protocol.envelope import frame
+from shoal_protocol.envelope import ANSWER_BYTES, frame, parse
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import from_ring
@@ -39,6 +39,11 @@ class Contribution:
 
     vector: Int64Vector = field(repr=False)
     envelopes: list[bytes] = field(repr=False)
+
+    @property
+    def answer(self) -> bytes:
+        """Return the answer id that all its envelopes bear."""
+        return parse(self.envelopes[0]).header.answer
 
 
 @dataclass
@@ -169,10 +174,18 @@ class Play:
         body = released.body
         if not isinstance(body, Result) or body.cohort_size != len(cohort):
             return False
-        if body.cohort != cohort_digest(self.signed.digest, BitMap(cohort)):
+        if body.cohort != self.cohort_digest(cohort):
             return False
         total = from_ring(decode_uint64(body.values))
         return bool((total == sum(self.sent[client].vector for client in cohort)).all())
+
+    def cohort_digest(self, clients: Iterable[int]) -> str:
+        """Return the digest of a cohort of clients, with the answers that they sent, if any."""
+        answers = [
+            (client, self.sent[client].answer if client in self.sent else bytes(ANSWER_BYTES))
+            for client in sorted(clients)
+        ]
+        return cohort_digest(self.signed.digest, Held.of(answers))
 
     async def released_exactly(self, clients: Iterable[int]) -> bool:
         """Wait for the round's end, and tell whether exactly these clients' sum was released."""

@@ -4,9 +4,11 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog
 
+from shoal_protocol.manifest import ServiceParty
 from shoal_redteam.stage import Stage
 from tests.simulated.chance import fixed_bytes
 from tests.simulated.lives import Life
@@ -17,6 +19,24 @@ from tests.simulation import Federation
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return make_trust(tmp_path_factory.mktemp("trust"))
+
+
+class KnownHosts(httpx.AsyncBaseTransport):
+    """The wire; a host that is none of the services' does not answer, as an agent that is down."""
+
+    def __init__(self, trust: Trust, wire: httpx.AsyncBaseTransport) -> None:
+        self._hosts = {each.url for each in services_of(trust)}
+        self._wire = wire
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if f"{request.url.scheme}://{request.url.netloc.decode()}" not in self._hosts:
+            raise httpx.ConnectError("nobody listens")
+        return await self._wire.handle_async_request(request)
+
+
+def services_of(trust: Trust) -> list[ServiceParty]:
+    manifest = trust.consortium.manifest
+    return [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
 
 
 @pytest.fixture
@@ -33,7 +53,7 @@ async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
             clock=federation.clock.of("red team"),
             pause=pause,
             random_bytes=fixed_bytes("red team"),
-            transport=federation.wire.of(Life("red team")),
+            transport=KnownHosts(trust, federation.wire.of(Life("red team"))),
         )
         yield stage
         await stage.close()

@@ -14,7 +14,6 @@ from shoal_protocol.attestations import (
     Held,
     Holdings,
     Vote,
-    cohort_digest,
 )
 from shoal_protocol.errors import ConflictingDocument
 from shoal_redteam.attack import Attack
@@ -131,7 +130,7 @@ def vote_for(play: Play, node: str, cohort: Sequence[int]) -> Vote:
         round=play.signed.digest,
         node=node,
         holders=play.spec.compute_nodes,
-        cohort=cohort_digest(play.signed.digest, cohort),
+        cohort=play.cohort_digest(cohort),
         cohort_size=len(cohort),
     )
 

@@ -1,0 +1,185 @@
+"""Documents that should not be read at all: other versions, loose encodings, bodies too large."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+from shoal_protocol.documents import sign
+from shoal_protocol.errors import (
+    BadSignature,
+    MalformedDocument,
+    MalformedEnvelope,
+    UnsupportedVersion,
+    WrongManifest,
+)
+from shoal_protocol.manifest import AUTHORITY_NAME
+from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.key_substitution import manifests_in_force, next_manifest, offer
+from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.play import begin, honest_spec
+from shoal_redteam.stage import BYTES, Stage
+
+_TOO_LARGE: Final = "body-too-large"
+_MIB: Final = 1 << 20
+
+
+class Downgrade(Attack):
+    """Somebody wants an older or a weaker agreement than the one in force."""
+
+    name = "downgrade"
+    liar = "the trainer, or anybody who relays manifests"
+    tries = "a weaker policy, a manifest out of turn, another protocol version, an old binding"
+    stopped_by = "bad-signature, wrong-manifest, unsupported-version, malformed-document"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Offer weaker manifests to every service, and documents of other versions."""
+        current, key = stage.consortium.manifest, stage.key(stage.trainer)
+        weaker = current.policy.model_copy(update={"minimum_cohort": 2, "maximum_epsilon": 100.0})
+        relaxed = next_manifest(stage, policy=weaker)
+        yield refused(
+            "a next manifest with a weaker policy, signed by the trainer as the authority",
+            await offer(stage, sign(relaxed, AUTHORITY_NAME, key)),
+            by={BadSignature.code},
+            check="a version must follow by the signature of the pinned authority",
+        )
+        # even the authority cannot put a version beside the chain
+        rival = current.model_copy(update={"policy": weaker})
+        skipping = relaxed.model_copy(update={"sequence": current.sequence + 2})
+        for tried, manifest in {
+            "a rival of the version in force, signed by the authority": rival,
+            "a version that leaves one out, signed by the authority": skipping,
+        }.items():
+            yield refused(
+                tried,
+                await offer(stage, sign(manifest, AUTHORITY_NAME, stage.keys.authority)),
+                by={WrongManifest.code},
+                check="versions follow one another without gaps",
+            )
+        digests = await manifests_in_force(stage)
+        yield seen(
+            "the manifest in force at every service afterwards",
+            stopped=set(digests.values()) == {stage.consortium.digest},
+            answered=f"{len(digests)} services: as before",
+            check="none of them was taken",
+        )
+        spec = honest_spec(stage)
+        for version in (0, 2):
+            yield await announced(
+                stage,
+                f"a round of protocol version {version}",
+                spec,
+                {"version": version},
+                by=UnsupportedVersion,
+                check="the version is part of what is signed, and read first",
+            )
+        yield await announced(
+            stage,
+            "a round bound to a manifest that is not in force",
+            spec,
+            {"manifest": rival.digest},
+            by=WrongManifest,
+            check="a round is bound to the manifest in force",
+        )
+        yield await announced(
+            stage,
+            "a round with a field that this version does not know",
+            spec,
+            {"noise_is_optional": True},
+            by=MalformedDocument,
+            check="unknown fields are refused: one dropped unseen is a downgrade",
+        )
+        await is_honest(stage, spec)
+
+
+class LooseEncoding(Attack):
+    """One signed document in many encodings, so that two readers read two things."""
+
+    name = "non-canonical"
+    liar = "the trainer"
+    tries = "white space, doubled members, other numbers, escapes and byte order marks"
+    stopped_by = "malformed-document: one document has one encoding"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Announce one genuine spec in other bytes than its own."""
+        spec = honest_spec(stage)
+        signed = stage.sign(spec, stage.trainer)
+        encoded = signed.encode()
+        name = b'"compute_nodes"'
+        loosened: dict[str, bytes] = {
+            "white space": json.dumps(signed.to_json(), sort_keys=True).encode(),
+            "members in another order": json.dumps(
+                dict(reversed(signed.to_json().items())), separators=(",", ":")
+            ).encode(),
+            "a member twice": encoded.replace(b'"dropouts":', b'"dropouts":0,"dropouts":', 1),
+            "an integer as a float": encoded.replace(b'"number":0', b'"number":0.0', 1),
+            "minus zero": encoded.replace(b'"number":0', b'"number":-0', 1),
+            "NaN": encoded.replace(b'"number":0', b'"number":NaN', 1),
+            "a needless escape": encoded.replace(name, b'"\\u0063ompute_nodes"', 1),
+            "a byte order mark": b"\xef\xbb\xbf" + encoded,
+            "UTF-16": encoded.decode().encode("utf-16"),
+            "a line end behind it": encoded + b"\n",
+            "nesting without end": b"[" * 100_000,
+        }
+        names = (*stage.nodes, stage.aggregator)
+        for tried, content in loosened.items():
+            answers = await stage.tell(names, "/v1/rounds", content)
+            check = "what is read is encoded again and compared"
+            yield refused(tried, answers, by={MalformedDocument.code}, check=check)
+        await is_honest(stage, spec)
+
+
+class OversizedBody(Attack):
+    """Anybody fills a service's memory."""
+
+    name = "oversized"
+    liar = "anybody"
+    tries = "bodies beyond what a path takes, and a bulk body of too many envelopes"
+    stopped_by = "body-too-large, malformed-envelope; every service still answers"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Send too much to each service, and see whether it is still there."""
+        play = await begin(stage)
+        node, aggregator, trainer = stage.nodes[0], stage.aggregator, stage.trainer
+        bodies = {
+            "a round spec of 2 MiB and more": (node, "/v1/rounds", 2 * _MIB),
+            "an envelope of 8 MiB and more": (node, f"{play.path}/shares", 9 * _MIB),
+            "a gossip message of 4 MiB and more": (node, "/v1/gossip", 4 * _MIB),
+            "a round spec of 2 MiB and more, to the aggregator": (
+                aggregator,
+                "/v1/rounds",
+                2 * _MIB,
+            ),
+            "a partial sum of 10 MiB and more": (
+                aggregator,
+                f"{play.path}/partial-sums",
+                12 * _MIB,
+            ),
+            "a job request of 1 MiB and more": (trainer, "/v1/jobs", _MIB),
+        }
+        for tried, (name, path, size) in bodies.items():
+            answer = await stage.send(name, path, bytes(size + 1), BYTES)
+            yield seen(
+                tried,
+                stopped=answer.code == _TOO_LARGE,  # any other answer: it was read to the end
+                answered=f"{name}: {answer.code}",
+                check="each path has a bound, which is checked before the body is read",
+            )
+        many = (0).to_bytes(4, "little") * 10_001
+        yield refused(
+            "10,001 envelopes in one body",
+            {node: await stage.send(node, f"{play.path}/shares/bulk", many, BYTES)},
+            by={MalformedEnvelope.code},
+            check="the number of envelopes in a body is bounded",
+        )
+        await play.answer(play.clients)
+        ready = {name: (await stage.ask(name, "/readyz")).status for name in stage.services}
+        yield seen(
+            "whether the services still work, and the round goes on",
+            stopped=set(ready.values()) == {200} and await play.released_exactly(play.clients),
+            answered=f"{len(ready)} services: ready; the round is released",
+            check="nothing of it was kept in memory",
+        )
+
+
+ATTACKS = (Downgrade, LooseEncoding, OversizedBody)

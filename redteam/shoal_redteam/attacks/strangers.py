@@ -1,0 +1,178 @@
+"""Doing what only another party may do: with no key, a stranger's key, or the wrong party's."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx
+import numpy as np
+from nacl.signing import SigningKey
+
+from shoal_client.peer import Answer
+from shoal_hosting.connections import pinned_client
+from shoal_protocol.attestations import Abandonment, AbandonmentReason
+from shoal_protocol.documents import Document, Signed, sign
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import BadSignature, MalformedDocument, UnknownSigner, WrongSigner
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.equivocation import vote_for
+from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.forging import claimed_sum, tell_node
+from shoal_redteam.play import SHORT_SECONDS, Play, begin, honest_spec
+from shoal_redteam.stage import Stage
+
+_OWNERS_ONLY = "owner-only"
+_CHECK = "the party in charge, by the manifest, must have signed"
+
+
+class Unauthenticated(Attack):
+    """Somebody says what only another party may say, or asks what nobody may know."""
+
+    name = "unauthenticated"
+    liar = "anybody, and parties that are not in charge"
+    tries = "documents signed by strangers, by the wrong party or by nobody; early partial sums"
+    stopped_by = "unknown-signer, wrong-signer, bad-signature, malformed-document"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Try each message in the names of those who may not send it."""
+        stranger = SigningKey(stage.random_bytes(32))
+        takers = (*stage.nodes, stage.aggregator)
+        async for finding in self._signed_by_others(
+            stage, "a round", honest_spec(stage), stage.trainer, stranger, takers, "/v1/rounds"
+        ):
+            yield finding
+        request = job_request(stage).body
+        async for finding in self._signed_by_others(
+            stage, "a job", request, stage.analyst, stranger, (stage.trainer,), "/v1/jobs"
+        ):
+            yield finding
+        play = await begin(stage, seconds=SHORT_SECONDS)
+        *present, _ = play.clients
+        await play.answer(present)
+        node, values = stage.nodes[0], np.zeros(play.spec.dimension, np.uint64)
+        async for finding in self._signed_by_others(
+            stage,
+            "a partial sum",
+            claimed_sum(play, node, present, values),
+            node,
+            stranger,
+            (stage.aggregator,),
+            f"{play.path}/partial-sums",
+        ):
+            yield finding
+        body = Abandonment(
+            manifest=play.spec.manifest,
+            round=play.signed.digest,
+            party=node,
+            reason=AbandonmentReason(code="misconduct"),
+        )
+        async for finding in self._signed_by_others(
+            stage,
+            "an abandonment",
+            body,
+            node,
+            stranger,
+            (stage.aggregator,),
+            f"{play.path}/abandonments",
+        ):
+            yield finding
+        yield await self._gossip_of_strangers(play, stranger)
+        yield await self._early_sums(play)
+        yield seen(
+            "the total of the round in which it was tried",
+            stopped=await play.released_exactly(present),
+            answered=f"{stage.aggregator}: the sum of the answers",
+            check="nothing of what was forged counted",
+        )
+        if agents := await self._agents(stage):
+            yield agents
+
+    async def _signed_by_others(
+        self,
+        stage: Stage,
+        what: str,
+        body: Document,
+        due: str,
+        stranger: SigningKey,
+        takers: tuple[str, ...],
+        path: str,
+    ) -> AsyncIterator[Finding]:
+        """Send `body` as signed by everybody but `due`; each message has one such fault."""
+        wrong = stage.analyst if due != stage.analyst else stage.aggregator
+        forgeries: Mapping[str, tuple[Signed[Any], str]] = {
+            "signed by a stranger": (sign(body, "stranger", stranger), UnknownSigner.code),
+            f"signed by {wrong}": (stage.sign(body, wrong), WrongSigner.code),
+            f"in the name of {due}, with a stranger's signature": (
+                sign(body, due, stranger),
+                BadSignature.code,
+            ),
+        }
+        for how, (signed, code) in forgeries.items():
+            answers = await stage.tell(takers, path, signed.encode())
+            yield refused(f"{what} {how}", answers, by={code}, check=_CHECK)
+        unsigned = canonical_json(body.model_dump(mode="json"))
+        yield refused(
+            f"{what} without a signature",
+            await stage.tell(takers, path, unsigned),
+            by={MalformedDocument.code},
+            check="a document is signed, or it is none",
+        )
+
+    async def _gossip_of_strangers(self, play: Play, stranger: SigningKey) -> Finding:
+        stage, (witness, victim) = play.stage, play.stage.nodes[:2]
+        vote = vote_for(play, victim, play.clients[:-1])
+        forgeries = [
+            sign(vote, "stranger", stranger),
+            sign(vote, victim, stranger),
+            stage.sign(vote, stage.aggregator),
+            stage.sign(vote, stage.trainer),
+        ]
+        for forgery in forgeries:
+            await tell_node(stage, witness, forgery)
+        shown = await play.documents(witness)
+        return seen(
+            "votes gossiped by strangers and by parties that do not vote",
+            stopped=not any(each.to_json() in shown for each in forgeries),
+            answered=f"{witness}: none of the {len(forgeries)} is kept",
+            check=_CHECK,
+        )
+
+    async def _early_sums(self, play: Play) -> Finding:
+        stage = play.stage
+        early = await play.partial_sums()
+        kinds = {
+            each["body"]["kind"] for name in stage.nodes for each in await play.documents(name)
+        }
+        return seen(
+            "partial sums before the result, from the nodes and from the aggregator",
+            stopped=not early and "partial_sum" not in kinds,
+            answered="none is shown",
+            check="a node gives its sum to the aggregator alone, and that shows it with the result",
+        )
+
+    async def _agents(self, stage: Stage) -> Finding | None:
+        """Ask each site's agent that is up for its ledger, without its owner's token."""
+        answers: dict[str, Answer] = {}
+        for home in sorted((stage.directory / "clients").iterdir()):
+            certificate, url = (home / "tls.crt").read_text(), (home / "url").read_text().strip()
+            async with pinned_client(
+                certificate, base_url=url, transport=stage.transport
+            ) as client:
+                for how, token in {"no token": "", "a wrong token": "Bearer 00"}.items():
+                    try:
+                        response = await client.get("/v1/ledger", headers={"Authorization": token})
+                    except httpx.HTTPError:
+                        break  # it is not up
+                    answer = Answer(response.status_code, response.content)
+                    answers[f"{home.name} with {how}"] = answer
+        if not answers:
+            return None
+        return refused(
+            "an agent's ledger, without its owner's token",
+            answers,
+            by={_OWNERS_ONLY},
+            check="the owner's token opens the ledger",
+        )
+
+
+ATTACKS = (Unauthenticated,)
