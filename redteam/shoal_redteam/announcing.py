@@ -1,10 +1,10 @@
 """Specs with a lie in them, announced to everybody, and the same without it for comparison."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from shoal_protocol.accounting import price
 from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import ProtocolError
 from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.findings import Finding, refused
 from shoal_redteam.forging import call_off, changed, forged
@@ -18,7 +18,7 @@ async def announced(
     spec: RoundSpec,
     lie: Mapping[str, Any],
     *,
-    by: type[ProtocolError],
+    by: Collection[str],
     check: str,
 ) -> Finding:
     """Announce `spec` with a lie in it, signed by the trainer, to all that take rounds.
@@ -29,7 +29,20 @@ async def announced(
     document = canonical_json(forged(spec.kind, body, stage.trainer, stage.key(stage.trainer)))
     names = (*stage.nodes, stage.aggregator)
     answers = await stage.tell(names, "/v1/rounds", document)
-    return refused(tried, answers, by={by.code}, check=check)
+    return refused(tried, answers, by=by, check=check)
+
+
+def priced(spec: RoundSpec, **changes: Any) -> dict[str, Any]:
+    """Return changes to a spec with the price that they have: so that it is no lie too."""
+    lie = spec.model_copy(update=changes)
+    cost = price(
+        lie.noise,
+        sensitivity=lie.design.sensitivity,
+        population=lie.population_size,
+        dropouts=lie.dropouts,
+        colluders=lie.colluders,
+    )
+    return changes | {"mu": cost.mu, "epsilon": cost.stated_epsilon}
 
 
 async def is_honest(stage: Stage, spec: RoundSpec) -> None:

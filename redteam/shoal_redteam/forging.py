@@ -18,6 +18,7 @@ from shoal_protocol.encoding import (
     encode_uint64,
     format_time,
 )
+from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_redteam.play import Play
 from shoal_redteam.stage import Stage
 
@@ -79,4 +80,5 @@ def claimed_sum(play: Play, node: str, cohort: Collection[int], values: Uint64Ve
         cohort=play.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
+        charge=LedgerEntry.charge(play.spec, ledger=node, after=EMPTY, at=play.spec.opened_at),
     )

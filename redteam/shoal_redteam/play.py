@@ -14,19 +14,20 @@ from pyroaring import BitMap
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.noise import discrete_gaussian
 from shoal_client.peer import GONE, OK, Answer
+from shoal_protocol.accounting import Cost
 from shoal_protocol.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
 from shoal_protocol.documents import RoundDocument, Signed, decode, from_json
 from shoal_protocol.encoding import Int64Vector, decode_uint64
 from shoal_protocol.envelope import ANSWER_BYTES, frame, parse
 from shoal_protocol.errors import ProtocolError
-from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import BYTES, DROPOUTS, Stage
 
-PRICE: Final = 1 / 40  # of the cap, in mu: a round takes 1/1600 of a client's budget
+PRICE: Final = 1 / 1600  # of a client's budget, for each round
 OPEN_SECONDS: Final = 30.0  # for answers; a round in which all have answered ends at once
 SHORT_SECONDS: Final = 4.0  # of a round whose deadline is awaited
 GRACE_SECONDS: Final = 20.0
@@ -219,6 +220,20 @@ def query_of(stage: Stage) -> Query:
     raise CannotAttack("the policy allows no query that the red team knows")
 
 
+def mechanism_of(stage: Stage) -> Mechanism:
+    """Return a mechanism that the policy allows."""
+    allowed = stage.consortium.manifest.policy.mechanisms
+    return "discrete_gaussian" if "discrete_gaussian" in allowed else allowed[0]
+
+
+def cost_of(stage: Stage, share: float) -> Cost:
+    """Return what a round costs that takes this share of a client's whole budget."""
+    cap = stage.consortium.manifest.policy.cap
+    if mechanism_of(stage) == "discrete_laplace":
+        return Cost.pure(share * cap.epsilon)
+    return cap.part(share)
+
+
 def honest_spec(
     stage: Stage,
     *,
@@ -229,7 +244,7 @@ def honest_spec(
     dropouts: int = DROPOUTS,
     sharing: Sharing = ADDITIVE,
 ) -> RoundSpec:
-    """Return a spec that the policy allows, over `clients` or the crew; `price` is of the cap.
+    """Return a spec that the policy allows, over `clients` or the crew, for `price` of a budget.
 
     Raises:
         CannotAttack: the policy allows none.
@@ -242,8 +257,8 @@ def honest_spec(
             job=stage.random_bytes(32).hex(),
             number=0,
             query=query_of(stage),
-            mechanism=policy.mechanisms[0],
-            cost=policy.cap.part(price**2),
+            mechanism=mechanism_of(stage),
+            cost=cost_of(stage, price),
             population=BitMap(stage.crew if clients is None else clients),
             dropouts=dropouts,
             colluders=policy.minimum_colluders,

@@ -144,7 +144,9 @@ class Stage:
         Raises:
             CannotAttack: there are too few clients.
         """
-        size = self.consortium.manifest.policy.minimum_cohort + DROPOUTS
+        policy = self.consortium.manifest.policy
+        # without the dropouts, the colluders and one more, two are left to add noise
+        size = max(policy.minimum_cohort, policy.minimum_colluders + 3) + DROPOUTS
         able = self._able()
         if len(able) < size + SPARE:
             raise CannotAttack(

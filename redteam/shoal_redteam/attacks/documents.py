@@ -70,7 +70,7 @@ class Downgrade(Attack):
                 f"a round of protocol version {version}",
                 spec,
                 {"version": version},
-                by=UnsupportedVersion,
+                by={UnsupportedVersion.code},
                 check="the version is part of what is signed, and read first",
             )
         yield await announced(
@@ -78,7 +78,7 @@ class Downgrade(Attack):
             "a round bound to a manifest that is not in force",
             spec,
             {"manifest": rival.digest},
-            by=WrongManifest,
+            by={WrongManifest.code},
             check="a round is bound to the manifest in force",
         )
         yield await announced(
@@ -86,7 +86,7 @@ class Downgrade(Attack):
             "a round with a field that this version does not know",
             spec,
             {"noise_is_optional": True},
-            by=MalformedDocument,
+            by={MalformedDocument.code},
             check="unknown fields are refused: one dropped unseen is a downgrade",
         )
         await is_honest(stage, spec)

@@ -105,7 +105,7 @@ class KeySubstitution(Attack):
             "a round bound to the forged manifest",
             spec,
             {"manifest": theirs.digest},
-            by=WrongManifest,
+            by={WrongManifest.code},
             check="a round is bound to the manifest in force",
         )
         await is_honest(stage, spec)

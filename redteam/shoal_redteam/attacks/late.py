@@ -59,7 +59,7 @@ class LateCollection(Attack):
             "a new spec whose deadline has passed",
             spec,
             {name: old[name] for name in passed},
-            by=RefusedSpec,
+            by={RefusedSpec.code},
             check="every service has a clock of its own",
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal_protocol.attestations import Abandonment
 from shoal_protocol.errors import RefusedSpec, WrongCohort
-from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum
@@ -25,13 +25,13 @@ class SmallCohort(Attack):
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Ask for a small cohort, let too few answer, then claim one."""
         spec, least = honest_spec(stage), stage.consortium.manifest.policy.minimum_cohort
-        few = spec.population_size - least + 1
+        few = spec.population_size - (least - 1)
         yield await announced(
             stage,
             "a round of which so many may be missing that too few are left",
             spec,
-            {"dropouts": few, "minimum_cohort": least - 1},
-            by=RefusedSpec,
+            priced(spec, dropouts=few, minimum_cohort=least - 1),
+            by={RefusedSpec.code},
             check="the policy's minimum_cohort",
         )
         yield await announced(
@@ -39,16 +39,16 @@ class SmallCohort(Attack):
             "a minimum_cohort below what the noise counts on",
             spec,
             {"minimum_cohort": 2},
-            by=RefusedSpec,
+            by={RefusedSpec.code},
             check="minimum_cohort is the population less the dropouts that were priced",
         )
         yield await announced(
             stage,
-            "more dropouts than leave anybody to add noise",
+            "so many dropouts and colluders that nobody is left to add noise",
             spec,
-            {"dropouts": spec.population_size - 2, "minimum_cohort": 2},
-            by=RefusedSpec,
-            check="the policy's minimum_cohort",
+            {"colluders": spec.minimum_cohort},
+            by={RefusedSpec.code},
+            check="Theorem 1 counts who adds noise for certain",
         )
         await is_honest(stage, spec)
 

@@ -25,7 +25,7 @@ from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE
-from shoal_redteam.announcing import announced, is_honest
+from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
 from shoal_redteam.attacks.transplant import transplanted
@@ -87,23 +87,25 @@ class Sybil(Attack):
             stage,
             "a population with a client that nobody enrolled",
             spec,
-            {
-                "population": encode_clients(crowd),
-                "population_size": len(crowd),
-                "minimum_cohort": len(crowd) - spec.dropouts,
-            },
-            by=RefusedSpec,
+            priced(
+                spec,
+                population=encode_clients(crowd),
+                population_size=len(crowd),
+                minimum_cohort=len(crowd) - spec.dropouts,
+            ),
+            by={RefusedSpec.code},
             check="the population must be on the roster",
         )
         yield await announced(
             stage,
             "a population that counts a client twice",
             spec,
-            {
-                "population_size": spec.population_size + 1,
-                "minimum_cohort": spec.minimum_cohort + 1,
-            },
-            by=RefusedSpec,
+            priced(
+                spec,
+                population_size=spec.population_size + 1,
+                minimum_cohort=spec.minimum_cohort + 1,
+            ),
+            by={RefusedSpec.code},
             check="a population is a set, and its size is counted",
         )
         await is_honest(stage, spec)
@@ -216,7 +218,7 @@ def job_request(stage: Stage) -> Signed[JobRequest]:
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,
             dropouts=DROPOUTS,
-            colluders=0,
+            colluders=policy.minimum_colluders,
         ),
         sharing=ADDITIVE,
         minimum_population=len(stage.crew),
