@@ -10,15 +10,8 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from shoal_compute import store
-from shoal_compute.charges import (
-    charge,
-    charge_of,
-    charges_after,
-    give_back,
-    hold_charges,
-)
 from shoal_compute.leading import release_lease, take_lease
-from shoal_compute.schema import VERSION, documents, lease, metadata, shares
+from shoal_compute.schema import VERSION, documents, lease, ledger, metadata, shares
 from shoal_compute.shares import (
     AcceptedShare,
     Outcome,
@@ -66,14 +59,16 @@ async def storage(database_url: str) -> Iterator[StorageThread]:
 
 
 def add(db: Connection, spec: Signed) -> None:
-    head = hold_charges(db)
-    number = store.add_round(db, spec)
-    assert number is not None
-    charge(db, number, spec.body, ledger="compute-0", after=head, at=OPENED_AT)
+    charge(db, spec)
+    assert store.add_round(db, spec) is not None
+
+
+def charge(db: Connection, spec: Signed) -> None:
+    ledger.charge(db, spec.body, ledger="compute-0", after=ledger.hold(db), at=OPENED_AT)
 
 
 def entries(db: Connection, after: int = 0) -> list[LedgerEntry]:
-    return [charged.entry for charged in charges_after(db, after)]
+    return [charged.entry for charged in ledger.after(db, after)]
 
 
 def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedShare:
@@ -334,17 +329,15 @@ def test_only_new_charges_are_read(storage: StorageThread) -> None:
 
 
 def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
-    def again(db: Connection) -> None:
-        charge(db, 1, SPEC.body, ledger="compute-0", after=hold_charges(db), at=OPENED_AT)
-
     with pytest.raises(IntegrityError):
-        storage.run_here(again)
-    storage.run_here(give_back, ROUND, at=OPENED_AT)
-    for once_more in (again, lambda db: give_back(db, ROUND, at=OPENED_AT)):
-        with pytest.raises(IntegrityError):
-            storage.run_here(once_more)
+        storage.run_here(charge, SPEC)
+    storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
+    with pytest.raises(IntegrityError):
+        storage.run_here(charge, SPEC)
+    with pytest.raises(IntegrityError):
+        storage.run_here(ledger.give_back, ROUND, at=OPENED_AT)
     assert [each.kind for each in storage.run_here(entries)] == ["charge", "return"]
-    assert storage.run_here(charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
+    assert storage.run_here(ledger.charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
 
 
 def test_charges_that_are_added_at_once_take_places_without_gaps(
@@ -364,7 +357,7 @@ def test_charges_that_are_added_at_once_take_places_without_gaps(
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(rival, [specs[start::4] for start in range(4)]))
     chain = verify_chain(storage.run_here(entries))
-    assert chain.head == storage.run_here(hold_charges)
+    assert chain.head == storage.run_here(ledger.hold)
     assert chain.head.number == 13
 
 

@@ -106,7 +106,7 @@ def read_rounds(study: Study) -> list[Round]:
         ProtocolError: a document does not verify.
     """
     entries = study.ask("trainer", "/v1/ledger").json()["entries"]
-    return [_read_round(study, entry["round"]) for entry in entries]
+    return [_read_round(study, entry["round"]) for entry in entries if entry["kind"] == "charge"]
 
 
 def _read_round(study: Study, round_id: str) -> Round:

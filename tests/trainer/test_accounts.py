@@ -30,17 +30,6 @@ def test_what_is_set_aside_and_not_spent_comes_back(
     assert not accounts.affords(client, mu=room, budget_mu=budget_mu)
 
 
-@given(rounds=st.lists(st.tuples(CLIENTS, COSTS), max_size=12), population=CLIENTS)
-def test_the_largest_charge_is_that_of_the_client_who_took_part_most(
-    rounds: list[tuple[BitMap, float]], population: BitMap
-) -> None:
-    accounts = Accounts()
-    for clients, cost in rounds:
-        accounts.charge(clients, cost)
-    each = [sum(cost for clients, cost in rounds if client in clients) for client in population]
-    assert math.isclose(accounts.largest_charge(population), math.sqrt(max(each)), abs_tol=1e-12)
-
-
 @given(
     jobs=st.lists(st.tuples(CLIENTS, COSTS), max_size=12),
     asked=CLIENTS,

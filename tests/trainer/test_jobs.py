@@ -121,7 +121,7 @@ async def test_a_round_is_on_the_ledger_when_it_is_announced(
     (entry,) = (await ledger(trainer))["entries"]
     (spec,) = federation.rounds["compute-0"].values()
     assert (entry["job"], entry["round"], entry["mu"]) == (JOB.digest, spec.digest, spec.mu)
-    assert entry["population_size"] == 14
+    assert entry["clients"] == 14
     assert entry["cumulative_epsilon"] == gaussian_epsilon(mu=spec.mu, delta=entry["delta"])
     federation.decided = True
     await trainer.step()
@@ -170,6 +170,10 @@ async def test_a_refusal_fails_the_job_and_is_passed_on(
     shown = await state(trainer)
     assert shown["phase"] == "failed"
     assert shown["reason"] == "compute-1 refused the round: budget-exceeded (for a reason)"
+    # clients were never told of the round, so it can cost none of them anything
+    assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
+    accounts, cap = trainer.resources.accounts, CONSORTIUM.manifest.policy.maximum_mu
+    assert accounts.affords(3, mu=cap, budget_mu=cap)
     assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
     code, body = await get(trainer, f"/v1/jobs/{JOB.digest}/result")
     assert code == "job-failed"
@@ -201,6 +205,7 @@ async def test_a_node_that_stays_away_fails_the_job_while_clients_could_not_uplo
     federation.down = set()
     await trainer.step()
     assert (await state(trainer))["reason"] == "round 0 was not accepted in time by compute-1"
+    assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
 
 
 async def test_a_node_that_lacks_the_manifest_is_handed_it(

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, exc
+from sqlalchemy import Connection, Engine, exc
 
 from shoal_hosting.storage import check_schema, open_engine
 from shoal_protocol.errors import UnknownJob, WrongPhase
+from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_trainer import schema, store
-from shoal_trainer.store import LedgerEntry
+from shoal_trainer.ledger import Ledger
 from tests.protocol import examples
 
 JOB = examples.JOB.digest
@@ -20,16 +21,17 @@ JOINS = [
     for client in range(3)
 ]
 REPORT = examples.DOCUMENTS["posterior_report"]
-ENTRY = LedgerEntry(
-    round=SPEC.digest,
-    job=JOB,
-    number=0,
-    population_size=12,
-    mu=0.25,
-    cumulative_mu=0.25,
-    cumulative_epsilon=1.0,
-    delta=1e-6,
-)
+NOW = examples.OPENED_AT
+
+
+def add_round(db: Connection) -> None:
+    store.add_round(db, SPEC, Ledger("trainer"), at=NOW)
+
+
+def kinds(db: Connection) -> list[str]:
+    entries = [charged.entry for charged in schema.ledger.after(db, 0)]
+    assert verify_chain(entries).head == schema.ledger.hold(db)
+    return [each.kind for each in entries]
 
 
 @pytest.fixture
@@ -74,27 +76,28 @@ def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
         with pytest.raises(WrongPhase):
             store.fix_population(db, JOB, examples.SPEC.population)
         with pytest.raises(WrongPhase):
-            store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that")
+            store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that", at=NOW)
         store.finish_job(db, REPORT)
         with pytest.raises(WrongPhase):
-            store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that")
+            store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that", at=NOW)
         assert store.find_job(db, JOB).reason is None
         assert store.open_jobs(db) == []
 
 
 def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
     with engine.begin() as db:
-        store.add_round(db, SPEC, ENTRY)
+        add_round(db)
     with pytest.raises(exc.IntegrityError), engine.begin() as db:
-        store.add_round(db, SPEC, ENTRY)
+        add_round(db)
     with engine.begin() as db:
-        assert store.ledger_entries(db) == [ENTRY]
+        assert schema.ledger.charge_of(db, SPEC.digest) == examples.charge(SPEC.body, "trainer")
+        assert kinds(db) == ["charge"]
         assert [each.phase for each in store.find_rounds(db, JOB)] == [Phase.ANNOUNCED]
 
 
 def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
     with engine.begin() as db:
-        store.add_round(db, SPEC, ENTRY)
+        add_round(db)
         assert store.find_spec(db, JOB, 0)[1] is None
         store.open_round(db, SPEC.digest)
         assert store.find_spec(db, JOB, 0)[1] == SPEC.encode()
@@ -105,8 +108,32 @@ def test_commitments_tell_what_is_allowed_and_what_was_spent(engine: Engine) -> 
     with engine.begin() as db:
         (before,) = store.commitments(db)
         store.fix_population(db, JOB, examples.SPEC.population)
-        store.add_round(db, SPEC, ENTRY)
+        add_round(db)
         (after,) = store.commitments(db)
     assert (before.spent, before.population) == (0.0, None)
-    assert (after.spent, after.population) == (0.25**2, examples.SPEC.population)
+    assert (after.spent, after.population) == (SPEC.body.mu**2, examples.SPEC.population)
     assert before.allowed == after.allowed == examples.JOB.privacy.mu**2
+
+
+def fail_with_round(db: Connection) -> None:
+    event = JobEvent.ROUND_ABANDONED
+    store.fail_job(db, JOB, event, "refused", at=NOW, abandoned_round=SPEC.digest)
+
+
+def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
+        add_round(db)
+        fail_with_round(db)
+        assert kinds(db) == ["charge", "return"]
+        (held,) = store.commitments(db)
+        assert held.spent == 0.0
+
+
+def test_a_round_that_clients_may_have_answered_stays_charged(engine: Engine) -> None:
+    with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
+        add_round(db)
+        store.open_round(db, SPEC.digest)
+        fail_with_round(db)
+        assert kinds(db) == ["charge"]

@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from shoal_compute import store
-from shoal_compute.charges import hold_charges
 from shoal_compute.ledger import Ledger
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.schema import ledger as tables
 from shoal_compute.shared_manifests import SharedManifests
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
@@ -84,11 +84,10 @@ class Announcements:
 
     def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:
         """Charge and store a round, or neither; False if it is on file already."""
-        hold_charges(db)  # before the round, as everybody who needs both
-        number = store.add_round(db, signed)
-        if number is None:
+        tables.hold(db)  # before the round, as everybody who announces
+        if store.add_round(db, signed) is None:
             return False
-        self._ledger.charge(db, number, signed.body, cap=cap, at=self._clock())
+        self._ledger.charge(db, signed.body, cap=cap, at=self._clock())
         return True
 
     def _judge(self, signed: Signed[RoundSpec]) -> Cap:

@@ -29,6 +29,7 @@ from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
+from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
@@ -108,9 +109,7 @@ def assemble(
             rounds, storage, book, manifests, clock, announcing, ledger=ledger
         )
     except LedgerBroken as error:
-        raise StartupRefused(
-            f"{error}; restore the database from where its ledger is whole"
-        ) from None
+        raise StartupRefused(f"{error}; {RESTORE}") from None
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(storage) if engine.dialect.name == "postgresql" else None
     tallies = Tallies(adders)

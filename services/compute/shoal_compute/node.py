@@ -12,7 +12,6 @@ from nacl.signing import SigningKey
 from sqlalchemy import Engine
 
 from shoal_compute import attesting, shares, store
-from shoal_compute.charges import charge_of
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
@@ -22,6 +21,7 @@ from shoal_compute.peers import Peers
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.schema import ledger
 from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
@@ -192,7 +192,7 @@ class Node:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
-            charge = await self._storage.run(charge_of, known.id)
+            charge = await self._storage.run(ledger.charge_of, known.id)
             signed = attesting.attest_sum(known, cohort, total, charge, self._key)
             await self._storage.run(store.agree, known.id, signed)
         except LostRace:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.append_only import only_grows
+from shoal_hosting.ledger import LedgerTables
 
 VERSION: Final = 2
 
@@ -37,35 +37,9 @@ rounds = Table(
     Column("erased", Boolean, nullable=False),  # no share's payload is left
 )
 
-# The node's ledger: what each round may cost each client of its population, as hash-chained
-# entries. A round that was abandoned before it held a share has a second one, which gives its
-# charge back.
-charges = Table(
-    "charges",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),  # its place, without gaps
-    Column("ledger", String(63), nullable=False),  # this node's name
-    Column("previous", String(64), nullable=False),
-    Column("kind", String(8), nullable=False),  # charge or return
-    Column("round", ForeignKey(rounds.c.number), nullable=False),
-    Column("job", String(64), nullable=False),
-    Column("population", LargeBinary, nullable=False),  # Roaring bitmap
-    Column("mu", Double, nullable=False),
-    Column("epsilon", Double),  # NULL is infinite
-    Column("at", String(24), nullable=False),
-    Column("digest", String(64), nullable=False),  # of all of the above
-    UniqueConstraint("round", "kind"),
-)
-only_grows(charges)
-
-# One row: the last charge's number and digest. Who adds one locks it first.
-charge_head = Table(
-    "charge_head",
-    metadata,
-    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
-    Column("last", Integer, nullable=False),
-    Column("digest", String(64), nullable=False),
-)
+# What each round may cost each client of its population. A round that was abandoned before it held
+# a share is given back.
+ledger = LedgerTables(metadata)
 
 shares = Table(
     "shares",

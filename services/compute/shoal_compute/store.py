@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from pyroaring import BitMap
 from sqlalchemy import Connection, Row, func, select, update
 
-from shoal_compute.charges import give_back
-from shoal_compute.schema import documents, rounds
+from shoal_compute.schema import documents, ledger, rounds
 from shoal_compute.shares import MOST_VALUES, held_answers, insert_ignoring
 from shoal_protocol.attestations import Abandonment, Held, Holdings, PartialSum, Vote
 from shoal_protocol.documents import Signed, decode
@@ -274,4 +273,4 @@ def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> N
     encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
     spec = decode(encoded, RoundSpec).body
     if old is Phase.ANNOUNCED and spec.threshold == len(spec.compute_nodes):
-        give_back(db, round_id, at=at)
+        ledger.give_back(db, round_id, at=at)

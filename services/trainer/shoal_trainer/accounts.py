@@ -1,4 +1,4 @@
-"""What each client has been charged and is committed to; arrays of squared mu, nothing durable.
+"""What each client is committed to; arrays of squared mu, nothing durable.
 
 Replacement adjacency throughout; releases on the same client compose by adding mu^2.
 """
@@ -11,14 +11,13 @@ from shoal_protocol.accounting import fits_budget
 
 
 class Accounts:
-    """Charged: rounds announced so far. Committed: those, and the rest of what open jobs may cost.
+    """Committed: rounds announced so far, and the rest of what open jobs may cost.
 
     A join is refused on what is committed, so a job that has begun never runs out of budget.
     """
 
     def __init__(self) -> None:
         """Begin with nothing spent."""
-        self._charged = np.zeros(0)
         self._committed = np.zeros(0)
 
     def commit(self, clients: BitMap, squared_mu: float) -> None:
@@ -30,16 +29,6 @@ class Accounts:
         """Give back what was set aside and not spent."""
         committed = self._committed[_indices(clients)] - squared_mu
         self._committed[_indices(clients)] = np.maximum(committed, 0.0)
-
-    def charge(self, clients: BitMap, squared_mu: float) -> None:
-        """Charge a round; that it was set aside before stays."""
-        self._charged = _grown(self._charged, clients)
-        self._charged[_indices(clients)] += squared_mu
-
-    def largest_charge(self, clients: BitMap) -> float:
-        """Return mu of the client among `clients` who was charged most."""
-        charged = _grown(self._charged, clients)[_indices(clients)]
-        return float(np.sqrt(charged.max(initial=0.0)))
 
     def affords(self, client: int, *, mu: float, budget_mu: float) -> bool:
         """Tell whether a further `mu` keeps `client` within `budget_mu`."""

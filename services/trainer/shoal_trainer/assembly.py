@@ -11,11 +11,12 @@ import structlog
 from fastapi import FastAPI
 from prometheus_client import Counter
 
+from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
-from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.errors import LedgerBroken, StorageUnavailable
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
 from shoal_trainer.enrolment import Enrolment
@@ -78,7 +79,8 @@ def assemble(
     asks once and nothing runs between steps.
 
     Raises:
-        StartupRefused: the party is not the manifest's trainer, or the database is not ours.
+        StartupRefused: the party is not the manifest's trainer, or the database is not ours, or
+            its ledger is broken.
         StorageUnavailable: the database does not answer.
     """
     check_party(party, book.current)
@@ -97,7 +99,10 @@ def assemble(
     ends = Counter(
         "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
     )
-    enrolment = Enrolment(resources, ends)
+    try:
+        enrolment = Enrolment(resources, ends)
+    except LedgerBroken as error:
+        raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
     app = create_app(enrolment, Records(resources), resources)
     return Service(app, resources, enrolment, runner, peers)

@@ -39,6 +39,7 @@ class Enrolment:
 
     def _restore(self, db: Connection) -> None:
         accounts = self._resources.accounts
+        self._resources.ledger.follow(db)
         for held in store.commitments(db):
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
@@ -47,7 +48,6 @@ class Enrolment:
                 population = decode_clients(held.population)
                 is_open = held.phase is JobPhase.RUNNING
                 accounts.commit(population, held.allowed if is_open else held.spent)
-                accounts.charge(population, held.spent)
 
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.
@@ -154,7 +154,8 @@ class Enrolment:
         allowed = request.privacy.mu**2
         if len(population) < request.minimum_population:
             reason = f"{len(population)} clients joined, {request.minimum_population} are needed"
-            await own.storage.run(store.fail_job, job, JobEvent.POPULATION_TOO_SMALL, reason)
+            event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
+            await own.storage.run(store.fail_job, job, event, reason, at=now)
             own.accounts.release(members, allowed)
             self._ends.labels("failed").inc()
             log.info("job failed", job=job, reason=reason)

@@ -1,6 +1,7 @@
 """What the trainer shows of its jobs: reads the store, changes nothing, and names no client."""
 
-from dataclasses import asdict
+import asyncio
+import math
 from typing import Any
 
 from shoal_protocol.documents import decode
@@ -9,6 +10,7 @@ from shoal_protocol.phases import JobPhase
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
 from shoal_trainer.jobs import JobFailed, JobFinished
+from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
 
 
@@ -17,6 +19,7 @@ class Records:
 
     def __init__(self, resources: Resources) -> None:
         """Read from the storage of `resources`."""
+        self._resources = resources
         self._storage = resources.storage
 
     async def is_ready(self) -> None:
@@ -90,5 +93,24 @@ class Records:
         return found
 
     async def ledger(self) -> list[dict[str, Any]]:
-        """Return the entries of the ledger, oldest first."""
-        return [asdict(entry) for entry in await self._storage.run(store.ledger_entries)]
+        """Return the entries of the ledger, oldest first, each with what was spent up to it.
+
+        `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
+        population who has spent most.
+
+        Raises:
+            LedgerBroken
+        """
+        lines = await self._resources.storage.run(self._resources.ledger.follow)
+        delta = self._resources.book.current.manifest.policy.delta
+        return await asyncio.to_thread(lambda: [_shown(line, delta) for line in lines])
+
+
+def _shown(line: Line, delta: float) -> dict[str, Any]:
+    epsilon = line.cumulative.epsilon_at(delta)
+    return line.entry.model_dump(mode="json") | {
+        "digest": line.entry.digest,
+        "cumulative_mu": line.cumulative.mu,
+        "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
+        "delta": delta,
+    }

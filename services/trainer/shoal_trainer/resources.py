@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from nacl.signing import SigningKey
@@ -13,6 +14,7 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_hosting.waiting import Changes
 from shoal_trainer.accounts import Accounts
+from shoal_trainer.ledger import Ledger
 
 JOB_LIST: Final = "jobs"  # the key of `changes` for who waits for jobs; all others are job digests
 
@@ -30,3 +32,8 @@ class Resources:
     accounts: Accounts = field(default_factory=Accounts)
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Return the ledger, of which nothing is read yet."""
+        return Ledger(self.name)

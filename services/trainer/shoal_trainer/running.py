@@ -5,7 +5,6 @@ a round is on file, and charged, before anybody hears of it.
 """
 
 import asyncio
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,7 +13,6 @@ from prometheus_client import Counter
 
 from shoal_hosting.logs import describe_exception
 from shoal_protocol.attestations import Abandonment, Result
-from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
@@ -30,7 +28,7 @@ from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import RequestedRound
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
 from shoal_trainer.resources import JOB_LIST, Resources
-from shoal_trainer.store import JobRecord, LedgerEntry, RoundRecord
+from shoal_trainer.store import JobRecord, RoundRecord
 
 log = structlog.get_logger()
 
@@ -148,21 +146,8 @@ class Runner:
             spent=[each.spec.cost for each in released],
             now=own.clock(),
         )
-        cumulative = math.hypot(own.accounts.largest_charge(population), spec.mu)
-        delta = consortium.manifest.policy.delta
-        entry = LedgerEntry(
-            round=spec.digest,
-            job=record.job,
-            number=spec.number,
-            population_size=len(population),
-            mu=spec.mu,
-            cumulative_mu=cumulative,
-            cumulative_epsilon=gaussian_epsilon(mu=cumulative, delta=delta),
-            delta=delta,
-        )
         signed = sign(spec, own.name, own.signing_key)
-        await own.storage.run(store.add_round, signed, entry)
-        own.accounts.charge(population, spec.mu**2)
+        await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
         log.info("round begins", job=record.job, round=spec.digest, number=spec.number)
         return True
 
@@ -274,15 +259,17 @@ class Runner:
         abandoned_round: str | None = None,
         abandonment: Signed[Abandonment] | None = None,
     ) -> bool:
-        """End the job without a posterior; what its rounds cost stays charged."""
+        """End the job without a posterior; what rounds cost that clients were told of stays."""
         own, request = self._resources, decode(record.request, JobRequest).body
         rounds = await own.storage.run(store.find_rounds, record.job)
-        spent = sum(decode(each.spec, RoundSpec).body.mu ** 2 for each in rounds)
+        begun = [each for each in rounds if each.phase is not Phase.ANNOUNCED]
+        spent = sum(decode(each.spec, RoundSpec).body.mu ** 2 for each in begun)
         await own.storage.run(
             store.fail_job,
             record.job,
             JobEvent.ROUND_ABANDONED,
             reason,
+            at=own.clock(),
             abandoned_round=abandoned_round,
             abandonment=abandonment,
         )

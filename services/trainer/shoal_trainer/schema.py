@@ -16,7 +16,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION: Final = 2
+from shoal_hosting.ledger import LedgerTables
+
+VERSION: Final = 3
 
 metadata = MetaData()
 
@@ -66,20 +68,8 @@ partial_sums = Table(
     Column("document", LargeBinary, nullable=False),
 )
 
-# rows are added and never changed
-ledger = Table(
-    "ledger",
-    metadata,
-    Column("sequence", Integer, primary_key=True),
-    Column("round", String(64), ForeignKey("rounds.id"), nullable=False, unique=True),
-    _job(),
-    Column("number", Integer, nullable=False),
-    Column("population_size", Integer, nullable=False),
-    Column("mu", Double, nullable=False),
-    Column("cumulative_mu", Double, nullable=False),
-    Column("cumulative_epsilon", Double, nullable=False),
-    Column("delta", Double, nullable=False),
-)
+# what each round may cost each client of its population; given back if it never began
+ledger = LedgerTables(metadata)
 
 reports = Table(
     "reports",

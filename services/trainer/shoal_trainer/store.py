@@ -5,9 +5,10 @@ A phase changes only from the one that was read: whoever comes second changes no
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
@@ -17,6 +18,7 @@ from shoal_protocol.jobs import JobRequest, Join, PosteriorReport
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import schema
+from shoal_trainer.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,6 @@ class RoundRecord:
     number: int
     spec: bytes
     phase: Phase
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerEntry:
-    """What one round costs each client of its population.
-
-    `cumulative_mu` is that of the client of this population who has spent most, over all rounds
-    of all jobs up to this one; `cumulative_epsilon` follows from it at `delta`.
-    """
-
-    round: str
-    job: str
-    number: int
-    population_size: int
-    mu: float
-    cumulative_mu: float
-    cumulative_epsilon: float
-    delta: float
 
 
 @dataclass(frozen=True)
@@ -151,18 +135,31 @@ def fail_job(
     event: JobEvent,
     reason: str,
     *,
+    at: datetime,
     abandoned_round: str | None = None,
     abandonment: Signed[Abandonment] | None = None,
 ) -> None:
-    """End a job without a posterior, and with it a round that released nothing."""
+    """End a job without a posterior, and with it a round that released nothing.
+
+    A round that clients were never told of is given back: none of them can have answered it.
+
+    Raises:
+        LedgerBroken
+    """
     _move_job(db, job, event, reason=reason)
     if abandoned_round is not None:
         outcome = None if abandonment is None else abandonment.encode()
-        _move_round(db, abandoned_round, Phase.ABANDONED, outcome)
+        before = _move_round(db, abandoned_round, Phase.ABANDONED, outcome)
+        if before is Phase.ANNOUNCED:
+            schema.ledger.give_back(db, abandoned_round, at=at)
 
 
-def add_round(db: Connection, signed: Signed[RoundSpec], entry: LedgerEntry) -> None:
-    """Store a round that is about to be announced, and charge for it, at once."""
+def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: datetime) -> None:
+    """Store a round that is about to be announced, and charge for it, at once.
+
+    Raises:
+        LedgerBroken
+    """
     db.execute(
         schema.rounds.insert().values(
             id=signed.digest,
@@ -172,7 +169,7 @@ def add_round(db: Connection, signed: Signed[RoundSpec], entry: LedgerEntry) -> 
             phase=Phase.ANNOUNCED.value,
         )
     )
-    db.execute(schema.ledger.insert().values(**vars(entry)))
+    ledger.charge(db, signed.body, at=at)
 
 
 def open_round(db: Connection, round_id: str) -> None:
@@ -238,20 +235,13 @@ def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
     return None if row is None else (row.digest, row.document)
 
 
-def ledger_entries(db: Connection) -> Sequence[LedgerEntry]:
-    """Return the whole ledger, oldest entry first."""
-    columns = [column for column in schema.ledger.c if column.name != "sequence"]
-    rows = db.execute(select(*columns).order_by(schema.ledger.c.sequence))
-    return [LedgerEntry(**row._mapping) for row in rows]
-
-
 def commitments(db: Connection) -> Sequence[Commitment]:
     """Return what every job that has or may have a price commits its clients to."""
-    jobs, ledger = schema.jobs.c, schema.ledger.c
+    jobs, ledger = schema.jobs.c, schema.ledger.entries.c
+    squared = ledger.mu * ledger.mu
+    signed = case((ledger.kind == "charge", squared), else_=-squared)
     spent = (
-        select(func.coalesce(func.sum(ledger.mu * ledger.mu), 0.0))
-        .where(ledger.job == jobs.id)
-        .scalar_subquery()
+        select(func.coalesce(func.sum(signed), 0.0)).where(ledger.job == jobs.id).scalar_subquery()
     )
     query = select(jobs.id, jobs.phase, jobs.population, jobs.mu * jobs.mu, spent)
     rows = db.execute(query)
@@ -276,10 +266,12 @@ def _move_job(db: Connection, job: str, event: JobEvent, **values: object) -> No
 
 def _move_round(
     db: Connection, round_id: str, following: Phase, outcome: bytes | None = None
-) -> None:
+) -> Phase:
+    """Move a round on and return the phase that it left."""
     columns = schema.rounds.c
     before = Phase(db.execute(select(columns.phase).where(columns.id == round_id)).scalar_one())
     _swap(db, schema.rounds, round_id, before, phase=following.value, outcome=outcome)
+    return before
 
 
 def _swap(

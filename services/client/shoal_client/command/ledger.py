@@ -17,25 +17,23 @@ from shoal_client.command.connection import (
 )
 from shoal_client.command.terminal import AsJson, plain, say, say_json, show
 from shoal_client.private_files import read_private
+from shoal_protocol.ledger import LedgerEntry
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 _JOB_DIGITS = 12  # enough to tell jobs apart
 
 
-class _TrainerEntry(pydantic.BaseModel):
-    job: str
-    number: int
-    round: str
-    population_size: int
-    mu: float
+class _TrainerLine(LedgerEntry):
+    model_config = pydantic.ConfigDict(extra="ignore")
+
     cumulative_mu: float
-    cumulative_epsilon: float
+    cumulative_epsilon: float | None  # None is infinite
     delta: float
 
 
 class _TrainerLedger(pydantic.BaseModel):
-    entries: list[_TrainerEntry]
+    entries: list[_TrainerLine]
 
 
 class _AgentEntry(pydantic.BaseModel):
@@ -78,14 +76,15 @@ def trainer(
     if as_json:
         say_json(ledger.model_dump(mode="json"))
         return
-    table = Table("job", "round", "clients", "mu", "cumulative epsilon", "at delta")
+    table = Table("", "kind", "job", "clients", "mu", "cumulative epsilon", "at delta")
     for each in ledger.entries:
         table.add_row(
-            plain(each.job[:_JOB_DIGITS]),
             str(each.number),
-            f"{each.population_size:,}",
+            each.kind,
+            each.job[:_JOB_DIGITS],
+            f"{each.clients:,}",
             f"{each.mu:.4g}",
-            f"{each.cumulative_epsilon:.4g}",
+            _number(each.cumulative_epsilon),
             f"{each.delta:.3g}",
         )
     show(table)
@@ -123,3 +122,7 @@ def agent(
         f"{spent.epsilon.least:.4g}, median {spent.epsilon.median:.4g}, most "
         f"{spent.epsilon.most:.4g}; you allow {spent.maximum_epsilon:.4g}."
     )
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.4g}"

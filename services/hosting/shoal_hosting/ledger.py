@@ -1,0 +1,206 @@
+"""A service's ledger in its database: hash-chained rows that only grow; it refuses no price.
+
+A head row with the last entry's number and digest is locked from reading the ledger to adding to
+it, so that whoever holds the lock knows all of it, and a place is given once, whichever replica
+asks for it.
+"""
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from pyroaring import BitMap
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Connection,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    UniqueConstraint,
+    event,
+    select,
+    update,
+)
+
+from shoal_hosting.append_only import only_grows
+from shoal_protocol.balances import Balances
+from shoal_protocol.encoding import format_time
+from shoal_protocol.errors import LedgerBroken, MalformedDocument
+from shoal_protocol.ledger import EMPTY, Chain, Head, LedgerEntry, population_digest
+from shoal_protocol.rounds import RoundSpec
+
+RESTORE: Final = "restore the database from where its ledger is whole"
+
+
+class Charged(NamedTuple):
+    """An entry of a ledger, and the clients that it is about."""
+
+    entry: LedgerEntry
+    population: BitMap
+
+
+class LedgerTables:
+    """The two tables of a ledger, and the statements that read them and add to them."""
+
+    def __init__(self, metadata: MetaData) -> None:
+        """Add the tables to `metadata`."""
+        self.entries = Table(
+            "ledger",
+            metadata,
+            Column("number", Integer, primary_key=True, autoincrement=False),  # without gaps
+            Column("ledger", String(63), nullable=False),  # the party's name
+            Column("previous", String(64), nullable=False),
+            Column("kind", String(8), nullable=False),
+            Column("round", String(64), nullable=False),
+            Column("job", String(64), nullable=False),
+            Column("population", LargeBinary, nullable=False),  # canonical Roaring bitmap
+            Column("mu", Double, nullable=False),
+            Column("epsilon", Double),  # NULL is infinite
+            Column("at", String(24), nullable=False),
+            Column("digest", String(64), nullable=False),  # of all of the above
+            UniqueConstraint("round", "kind"),
+        )
+        self.head = Table(
+            "ledger_head",
+            metadata,
+            Column("one", Integer, CheckConstraint("one = 1"), primary_key=True),
+            Column("number", Integer, nullable=False),
+            Column("digest", String(64), nullable=False),
+        )
+        only_grows(self.entries)
+        event.listen(self.head, "after_create", _begin)
+
+    def hold(self, db: Connection) -> Head:
+        """Keep everybody else from adding an entry until `db` is done; return the last one.
+
+        Raises:
+            LedgerBroken: nothing says which that is.
+        """
+        query = select(self.head.c.number, self.head.c.digest).with_for_update()
+        row = db.execute(query).one_or_none()
+        if row is None:
+            raise LedgerBroken("the ledger's head is gone")
+        return Head(*row)
+
+    def after(self, db: Connection, number: int) -> Iterator[Charged]:
+        """Yield each entry beyond `number`, in order; that they follow is not checked.
+
+        Raises:
+            LedgerBroken: a row is not one that this program wrote.
+        """
+        columns = self.entries.c
+        query = select(self.entries).where(columns.number > number).order_by(columns.number)
+        for row in db.execute(query):
+            yield _read(row)
+
+    def charge_of(self, db: Connection, round_id: str) -> LedgerEntry:
+        """Return the entry that charged a round.
+
+        Raises:
+            LedgerBroken: as `after`, or there is none.
+        """
+        return self._charge_of(db, round_id)[0]
+
+    def charge(
+        self, db: Connection, spec: RoundSpec, *, ledger: str, after: Head, at: datetime
+    ) -> None:
+        """Charge a round to its population; the caller holds the ledger, whose head is `after`."""
+        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=at)
+        self._append(db, entry, base64.b64decode(spec.population))
+
+    def give_back(self, db: Connection, round_id: str, *, at: datetime) -> None:
+        """Give a round's charge back, for it can no longer cost anyone.
+
+        Raises:
+            LedgerBroken: as `charge_of`.
+        """
+        after = self.hold(db)
+        entry, population = self._charge_of(db, round_id)
+        self._append(db, entry.returned(after=after, at=at), population)
+
+    def _charge_of(self, db: Connection, round_id: str) -> tuple[LedgerEntry, bytes]:
+        columns = self.entries.c
+        query = select(self.entries).where(columns.round == round_id, columns.kind == "charge")
+        row = db.execute(query).one_or_none()
+        if row is None:
+            raise LedgerBroken("a round on file is not in the ledger")
+        return _read(row).entry, row.population
+
+    def _append(self, db: Connection, entry: LedgerEntry, population: bytes) -> None:
+        columns = entry.model_dump(exclude={"population", "clients", "at"})
+        columns |= {"population": population, "at": format_time(entry.at), "digest": entry.digest}
+        db.execute(self.entries.insert().values(columns))
+        db.execute(update(self.head).values(number=entry.number, digest=entry.digest))
+
+
+class LedgerFollower:
+    """A ledger as this process has read it, all of it so far, and clients' `balances` by it."""
+
+    def __init__(self, tables: LedgerTables, name: str) -> None:
+        """Begin before the first entry of the ledger of the party `name`."""
+        self._tables = tables
+        self._name = name
+        self._chain = Chain()
+        self.balances = Balances()
+
+    @property
+    def head(self) -> Head:
+        """Return the last entry that was read."""
+        return self._chain.head
+
+    def follow(self, db: Connection) -> Iterator[Charged]:
+        """Verify and yield the entries that are new here; nobody can add one until `db` is done.
+
+        Raises:
+            LedgerBroken: they do not follow from those before, or some are gone.
+        """
+        head = self._tables.hold(db)
+        for charged in self._tables.after(db, self._chain.head.number):
+            if charged.entry.ledger != self._name:
+                raise LedgerBroken(f"the ledger in the database is not that of {self._name}")
+            try:
+                self._chain.follow(charged.entry)
+            except MalformedDocument as error:
+                raise LedgerBroken(str(error)) from error
+            if charged.entry.kind == "charge":
+                self.balances.add(charged.population, charged.entry.cost)
+            else:
+                self.balances.take_back(charged.population, charged.entry.cost)
+            yield charged
+        if head != self._chain.head:
+            raise LedgerBroken("the ledger does not end where it did: entries were removed")
+
+
+def _begin(head: Table, connection: Connection, **_: object) -> None:
+    connection.execute(head.insert().values(one=1, number=EMPTY.number, digest=EMPTY.digest))
+
+
+def _read(row: Row[Any]) -> Charged:
+    """Build an entry from all columns of its row, so that any that was changed shows."""
+    try:
+        population = BitMap.deserialize(row.population)
+        entry = LedgerEntry(
+            ledger=row.ledger,
+            number=row.number,
+            previous=row.previous,
+            kind=row.kind,
+            round=row.round,
+            job=row.job,
+            population=population_digest(base64.b64encode(row.population).decode()),
+            clients=len(population),
+            mu=row.mu,
+            epsilon=row.epsilon,
+            at=row.at,
+        )
+        if entry.digest != row.digest:
+            raise ValueError("the row is not the entry of which it has the digest")
+    except (ValueError, IndexError, TypeError):  # of the bitmap, or of a field
+        what = f"entry {row.number} of the ledger is not one that this program wrote"
+        raise LedgerBroken(what) from None
+    return Charged(entry, population)
