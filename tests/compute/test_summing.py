@@ -126,7 +126,7 @@ def test_a_small_sum_stays_in_the_process_and_a_large_one_does_not() -> None:
 async def test_processes_add_up_to_the_same_and_start_with_the_first_work() -> None:
     processes = Processes()
     try:
-        assert processes._pool is None
+        assert not processes._idle
         assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
         assert await processes.run(os.getpid) != os.getpid()
     finally:
@@ -138,6 +138,17 @@ async def test_a_process_that_was_killed_is_replaced_and_its_work_done_again() -
     try:
         os.kill(await processes.run(os.getpid), signal.SIGKILL)
         assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+    finally:
+        processes.close()
+
+
+async def test_work_that_was_waiting_for_a_killed_process_is_done_all_the_same() -> None:
+    processes = Processes()
+    try:
+        for _ in range(5):
+            os.kill(await processes.run(os.getpid), signal.SIGKILL)
+            there = await asyncio.gather(*(processes.run(os.getpid) for _ in range(4)))
+            assert os.getpid() not in there
     finally:
         processes.close()
 

@@ -79,15 +79,18 @@ class Threads:
 
 
 class Processes:
-    """A few processes on this machine, which start with the first work and are replaced if killed.
+    """A few processes on this machine, which start when there is work and are replaced if killed.
 
-    They are spawned, not forked: a fork would copy this process's threads' locks as they are.
+    They are spawned, not forked: a fork would copy this process's threads' locks as they are. Each
+    has an executor of its own: one for them all would start a process while it breaks, and then
+    fail with an error of its insides or wait for that process for ever.
     """
 
     def __init__(self) -> None:
         """Start nothing yet."""
         self.at_once = min(_MOST_PROCESSES, os.cpu_count() or 1)
-        self._pool: ProcessPoolExecutor | None = None
+        self._places = asyncio.Semaphore(self.at_once)
+        self._idle: list[ProcessPoolExecutor] = []
         self._here = Threads()
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
@@ -98,37 +101,43 @@ class Processes:
         Raises:
             BrokenExecutor: one process after another ended during the work.
         """
-        loop = asyncio.get_running_loop()
-        attempt = 1
-        while True:
-            try:
-                pool = self._pool = self._pool or self._started()
-            except (OSError, NotImplementedError) as error:  # as with no room for a semaphore
-                log.error("no process can be started", **describe_exception(error))
-                return await self._here.run(work, *arguments)
-            try:
-                return await loop.run_in_executor(pool, partial(work, *arguments))
-            except BrokenExecutor:  # the kernel, short of memory, kills the largest process
-                if self._pool is pool:
-                    self._pool = None
-                    pool.shutdown(wait=False)
-                log.error("a process that added shares up was killed", attempt=attempt)
-                if attempt == _ATTEMPTS:
-                    raise
-                attempt += 1
+        async with self._places:
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    return await self._run_once(partial(work, *arguments))
+                except BrokenExecutor:  # the kernel, short of memory, kills the largest process
+                    log.error("a process that added shares up was killed", attempt=attempt)
+        raise BrokenExecutor("one process after another ended during the work")
 
-    def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self.at_once,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_belong_to_parent,
-        )
+    async def _run_once(self, call: Callable[[], Answer]) -> Answer:
+        try:
+            process = self._idle.pop() if self._idle else _one_process()
+            future = process.submit(call)  # which starts it
+        except (OSError, NotImplementedError) as error:  # as with no room for a semaphore
+            log.error("no process can be started", **describe_exception(error))
+            return await self._here.run(call)
+        try:
+            answer = await asyncio.wrap_future(future)
+        except BrokenExecutor:
+            process.shutdown(wait=False)
+            raise
+        except BaseException:  # the work's own, or nobody waits for it any more
+            self._idle.append(process)
+            raise
+        self._idle.append(process)
+        return answer
 
     def close(self) -> None:
         """End the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        for process in self._idle:
+            process.shutdown(cancel_futures=True)
         self._here.close()
+
+
+def _one_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn"), initializer=_belong_to_parent
+    )
 
 
 def _belong_to_parent() -> None:
