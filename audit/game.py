@@ -18,7 +18,7 @@ from nacl.utils import random as random_bytes
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
 from shoal_client.contribution import draw_noise
-from shoal_client.noise import NoiseSampler, discrete_gaussian
+from shoal_client.noise import NoiseSampler, exact_noise
 from shoal_compute.executors import Threads
 from shoal_compute.summing import add_shares
 from shoal_protocol.encoding import Int64Vector, Uint64Vector
@@ -70,7 +70,7 @@ class Game:
 
     def sampler(self, client: int) -> NoiseSampler:
         """Return what a client draws its noise with."""
-        return self.samplers.get(client, discrete_gaussian)
+        return self.samplers.get(client, exact_noise)
 
 
 @dataclass(frozen=True)

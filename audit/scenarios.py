@@ -19,11 +19,12 @@ from pyroaring import BitMap
 from audit.claims import Claim
 from audit.game import Adversary, Game
 from shoal_client import quickstart
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.manifest import Consortium, Policy
+from shoal_protocol.mechanisms import NoisePart
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE, Sharing
@@ -188,12 +189,12 @@ class Weakened:
 
     factor: float
 
-    def __call__(self, scale: float, count: int) -> Int64Vector:
-        """Draw as `discrete_gaussian` does, with another scale."""
-        return discrete_gaussian(scale * self.factor, count)
+    def __call__(self, part: NoisePart, count: int) -> Int64Vector:
+        """Draw as `exact_noise` does, with another scale."""
+        return exact_noise(replace(part, scale=part.scale * self.factor), count)
 
 
-def no_noise(scale: float, count: int) -> Int64Vector:
+def no_noise(part: NoisePart, count: int) -> Int64Vector:
     """Return zeros."""
     return np.zeros(count, np.int64)
 

@@ -21,7 +21,7 @@ from demo.watching import free_ports
 from shoal_client import read_client_keys
 from shoal_client.consortium_files import open_chain
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import load_party
 from shoal_protocol.accounting import Cost
@@ -138,7 +138,7 @@ def _contributions(
     spec: RoundSpec, boxes: Sequence[bytes], first: int, keys: Sequence[SigningKey]
 ) -> list[list[bytes]]:
     records = np.full((1, len(spec.query.columns)), 0.25)
-    noise = draw_noise(spec, len(keys), discrete_gaussian)
+    noise = draw_noise(spec, len(keys), exact_noise)
     return [
         seal_contribution(
             spec, boxes, first + here, key, records, noise[here], random_bytes=secrets.token_bytes

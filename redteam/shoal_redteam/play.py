@@ -12,7 +12,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_client.peer import GONE, OK, Answer
 from shoal_protocol.accounting import Cost
 from shoal_protocol.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
@@ -75,7 +75,7 @@ class Play:
         stage, spec = self.stage, self.spec
         record = np.zeros((1, len(spec.query.column_names)))
         if vector is None:
-            [vector] = spec.query.encode(record) + draw_noise(spec, 1, discrete_gaussian)
+            [vector] = spec.query.encode(record) + draw_noise(spec, 1, exact_noise)
         envelopes = seal_contribution(
             spec,
             box_keys(stage.consortium),

@@ -10,6 +10,7 @@ from nacl.signing import SigningKey
 from shoal_client.contribution import draw_noise, make_contribution
 from shoal_protocol import envelope
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import DiscreteLaplaceNoise, GaussianPart, LaplacePart, NoisePart
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
@@ -55,7 +56,7 @@ def test_all_shares_together_are_the_encoded_records_and_the_noise(
     world: World, spec: RoundSpec, client: int
 ) -> None:
     drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7])
-    encoded = contribute(world, spec, client, noise=lambda scale, count: next(drawn))
+    encoded = contribute(world, spec, client, noise=lambda part, count: next(drawn))
     expected = QUERY.encode(world.records.of(client, COLUMNS))
     noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9])
     assert np.array_equal(opened(world, encoded), expected + noise)
@@ -81,19 +82,38 @@ def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
 def test_every_block_gets_noise_of_its_own_scale(world: World, spec: RoundSpec) -> None:
     ball = SecondMomentMatrix.model_validate(QUERY.model_dump() | {"radius": 1.0})
     spec = world.announce(world.submit(), query=ball, mu=0.1).body
-    asked: list[tuple[float, int]] = []
+    asked: list[tuple[NoisePart, int]] = []
 
-    def recorded(scale: float, count: int) -> Int64Vector:
-        asked.append((scale, count))
+    def recorded(part: NoisePart, count: int) -> Int64Vector:
+        asked.append((part, count))
         return np.full(count, len(asked), np.int64)
 
     drawn = draw_noise(spec, 2, recorded)
-    assert asked == [(spec.noise.scale, 6), (spec.noise.scale * np.sqrt(0.5), 6)]
+    assert asked == [
+        (GaussianPart(scale=spec.noise.scale), 6),
+        (GaussianPart(scale=spec.noise.scale * np.sqrt(0.5)), 6),
+    ]
     assert drawn.tolist() == [[1, 1, 1, 2, 2, 2]] * 2
 
 
+def test_shares_of_laplace_noise_are_asked_for_as_many_parties_as_theorem_1_counts(
+    spec: RoundSpec,
+) -> None:
+    laplace = spec.model_copy(update={"noise": DiscreteLaplaceNoise(scale=1e9)})
+    asked: list[NoisePart] = []
+
+    def recorded(part: NoisePart, count: int) -> Int64Vector:
+        asked.append(part)
+        return np.zeros(count, np.int64)
+
+    draw_noise(laplace, 2, recorded)
+    parties = spec.population_size - spec.dropouts - spec.colluders - 1
+    relative = [block.relative_scale for block in spec.query.design("discrete_laplace").blocks]
+    assert asked == [LaplacePart(scale=1e9 * each, parties=parties) for each in relative]
+
+
 def test_noise_for_several_clients_is_never_shared_between_them(spec: RoundSpec) -> None:
-    drawn = draw_noise(spec, 5, lambda scale, count: np.arange(count) + int(scale) * 100)
+    drawn = draw_noise(spec, 5, lambda part, count: np.arange(count) + int(part.scale) * 100)
     assert np.unique(drawn[:, :3]).size == 15
     assert np.unique(drawn[:, 3:]).size == 15
 
@@ -101,11 +121,11 @@ def test_noise_for_several_clients_is_never_shared_between_them(spec: RoundSpec)
 @pytest.mark.parametrize(
     "noise",
     [
-        lambda scale, count: np.zeros(count),
-        lambda scale, count: np.full(count, np.nan),
-        lambda scale, count: np.zeros(count, np.int32),
-        lambda scale, count: np.zeros(count - 1, np.int64),
-        lambda scale, count: np.zeros((count, 1), np.int64),
+        lambda part, count: np.zeros(count),
+        lambda part, count: np.full(count, np.nan),
+        lambda part, count: np.zeros(count, np.int32),
+        lambda part, count: np.zeros(count - 1, np.int64),
+        lambda part, count: np.zeros((count, 1), np.int64),
     ],
     ids=["floats", "not numbers", "32 bits", "too few", "another shape"],
 )

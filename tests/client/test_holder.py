@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from shoal_client import outbox
 from shoal_client.consortium_files import create
 from shoal_client.holder import DataHolder
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_client.parties import next_manifest
 from shoal_client.party_files import write_client_keys, write_pin
 from shoal_client.policy import Policy
@@ -276,7 +276,7 @@ async def test_all_shares_of_all_clients_arrive_and_add_up(
 async def test_real_noise_is_added_per_client(world: World) -> None:
     """One client, one coordinate: the noise is 0 with probability below 1e-5; over all 12
     clients and 6 coordinates, all at once, below 1e-300."""
-    holder = world.holder(noise=discrete_gaussian)
+    holder = world.holder(noise=exact_noise)
     request = world.submit()
     await holder.step()
     world.announce(request)

@@ -32,6 +32,7 @@ from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
@@ -82,7 +83,7 @@ def counter_bytes() -> Callable[[int], bytes]:
     return draw
 
 
-def no_noise(scale: float, count: int) -> Int64Vector:
+def no_noise(part: NoisePart, count: int) -> Int64Vector:
     return np.zeros(count, np.int64)
 
 

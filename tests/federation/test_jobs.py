@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal_client.async_analyst import JobRefused
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from tests.simulated.audit import audit
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
 from tests.simulation import PRIVACY, Federation
@@ -38,7 +38,7 @@ async def test_a_job_with_projection_takes_two_rounds_within_its_price(
 async def test_a_job_with_noise_from_opendp_ends_with_a_posterior(
     trust: Trust, tmp_path: Path
 ) -> None:
-    async with Federation(trust, tmp_path, noise=discrete_gaussian) as federation:
+    async with Federation(trust, tmp_path, noise=exact_noise) as federation:
         report = await federation.learn()
 
         (result,) = (await audit(federation)).values()

@@ -1,6 +1,7 @@
 """Randomness that is the same in every run: bytes and noise from a label; it protects nothing."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable
 from statistics import NormalDist
@@ -8,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import NoisePart
 
 _STANDARD = NormalDist()
 
@@ -23,7 +25,7 @@ def fixed_bytes(label: str) -> Callable[[int], bytes]:
 
 
 class FixedNoise:
-    """A Gaussian rounded to integers, from a label; it keeps what was drawn, for comparison."""
+    """Rounded Gaussians of the right variance, from a label; it keeps what was drawn."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -35,11 +37,11 @@ class FixedNoise:
         self._bytes = fixed_bytes(self._label)
         self._number = 0
 
-    def __call__(self, scale: float, count: int) -> Int64Vector:
+    def __call__(self, part: NoisePart, count: int) -> Int64Vector:
         words = np.frombuffer(self._bytes(8 * count), "<u8") >> np.uint64(11)
         uniform = (words.astype(np.float64) + 0.5) / 2.0**53
         normal = np.array([_STANDARD.inv_cdf(each) for each in uniform])
-        block = np.rint(scale * normal).astype(np.int64)
+        block = np.rint(math.sqrt(part.variance(clients=1)) * normal).astype(np.int64)
         self._drawn[self._number] = block.tolist()
         self._number += 1
         return block

@@ -14,7 +14,6 @@ from shoal_client.noise import NoiseSampler
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.envelope import ANSWER_BYTES, Header, seal
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.mechanisms import GaussianPart
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import RandomBytes
 
@@ -61,9 +60,7 @@ def draw_noise(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vecto
     """
     blocks = []
     for coordinates, part in spec.noise_blocks():
-        if not isinstance(part, GaussianPart):
-            raise ValueError("this version draws discrete Gaussian noise only")
-        block = noise(part.scale, clients * coordinates)
+        block = noise(part, clients * coordinates)
         # a float here would silently become an exact-looking integer further on
         if block.dtype != np.int64 or block.shape != (clients * coordinates,):
             raise ValueError("a noise sampler must return a vector of 64-bit integers")

@@ -24,7 +24,7 @@ from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
 from shoal_client.keys import read_client_keys
-from shoal_client.noise import NoiseSampler, discrete_gaussian
+from shoal_client.noise import NoiseSampler, exact_noise
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.repair import Repair
@@ -58,7 +58,7 @@ class DataHolder:
         data_directory: Path,
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
-        noise: NoiseSampler = discrete_gaussian,
+        noise: NoiseSampler = exact_noise,
         transport: httpx.AsyncBaseTransport | None = None,
         executor: Executor | None = None,
         bulk: bool = True,

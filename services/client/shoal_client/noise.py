@@ -1,7 +1,8 @@
-"""Integer noise from OpenDP's exact discrete Gaussian; knows neither data nor budgets.
+"""Integer noise of either mechanism, exact; knows neither data nor budgets.
 
-OpenDP samples the distribution exactly (Canonne, Kamath and Steinke 2020, arXiv:2004.00010) from
-the operating system's cryptographic generator. No floating-point noise is ever drawn.
+Shares of the discrete Laplace are drawn in `shoal_client.negative_binomial`, discrete Gaussians by
+OpenDP, which samples them exactly (Canonne, Kamath and Steinke 2020, arXiv:2004.00010). Randomness
+is the operating system's cryptographic generator. No floating-point noise is ever drawn.
 """
 
 import math
@@ -9,20 +10,38 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from nacl.utils import random as system_random
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_gaussian
 from opendp.metrics import l2_distance
 from opendp.mod import enable_features
 
+from shoal_client.negative_binomial import laplace_shares
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
 
-NoiseSampler = Callable[[float, int], Int64Vector]
-"""(scale, count) -> `count` independent integers, shape (count,), of discrete Gaussian noise."""
+NoiseSampler = Callable[[NoisePart, int], Int64Vector]
+"""(part, count) -> `count` independent integers of one client's noise, shape (count,)."""
 
 LARGEST_SCALE: Final = 2.0**56
 """A draw saturates at 2^63, which is 128 scales away: never reached."""
 
 enable_features("contrib")  # not opendp.prelude, which would load scikit-learn
+
+
+def exact_noise(part: NoisePart, count: int) -> Int64Vector:
+    """Draw `count` integers of one client's noise on a coordinate, from the system's generator.
+
+    Raises:
+        ValueError: the scale is too large to draw, or `count` is not positive.
+    """
+    match part:
+        case GaussianPart(scale=scale):
+            return discrete_gaussian(scale, count)
+        case LaplacePart(scale=scale, parties=parties):
+            return laplace_shares(
+                scale=scale, parties=parties, count=count, random_bytes=system_random
+            )
 
 
 def discrete_gaussian(scale: float, count: int) -> Int64Vector:
