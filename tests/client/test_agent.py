@@ -20,6 +20,7 @@ from shoal_client.party_files import write_client_keys
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.settings import read_settings
+from shoal_protocol.ledger import LedgerEntry, verify_chain
 from tests.client.test_policy import RULES
 from tests.client.world import World
 
@@ -124,11 +125,28 @@ async def test_the_ledger_is_shown_to_nobody_else(
     headers: Any = (
         {} if authorization is None else {"Authorization": authorization.encode("latin-1")}
     )
-    answer = await ask(agent, "/v1/ledger", **headers)
-    assert answer.status_code == 401
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert "entries" not in answer.json()
+    for path in ("/v1/ledger", "/v1/ledger/chain"):
+        answer = await ask(agent, path, **headers)
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "entries" not in answer.json()
+
+
+async def test_the_chain_is_shown_to_its_owner_in_pages_and_verifies(
+    world: World, agent: Service
+) -> None:
+    job = await work(world, agent)
+    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
+    shown, after = [], 0
+    while after is not None:
+        page = (await ask(agent, f"/v1/ledger/chain?count=1&after={after}", **bearer)).json()
+        shown, after = shown + page["entries"], page["next"]
+    digests = [each.pop("digest") for each in shown]
+    entries = [LedgerEntry.model_validate(each) for each in shown]
+    assert verify_chain(entries).head.digest == digests[-1]
+    assert {each.job for each in entries} == {job}
+    assert sum(each.clients for each in entries) == CLIENTS
 
 
 async def test_the_owners_token_is_made_once_and_private(world: World, agent: Service) -> None:

@@ -12,6 +12,7 @@ import pytest
 from shoal_client import outbox
 from shoal_client.state import ACKNOWLEDGED, State
 from shoal_client.state_file import SCHEMA_VERSION
+from shoal_protocol.accounting import Cost
 from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -39,7 +40,7 @@ def with_round(state: State, clients: int = 4) -> None:
 
 def answer(state: State, clients: range, text: bytes = b"envelope") -> None:
     answers = [(k, [b"%s %d for %d" % (text, k, node) for node in range(3)]) for k in clients]
-    state.record_answers(ROUND, 0.3, NOW, answers)
+    state.record_answers(ROUND, Cost.gaussian(0.3), NOW, answers)
 
 
 def settle(state: State, node: int, outcomes: list[tuple[int, str]]) -> None:
@@ -56,12 +57,12 @@ def test_everything_is_there_again_after_reopening(path: Path) -> None:
     answer(state, range(2))
     state.settle_joins(JOB, [(0, ACKNOWLEDGED), (1, "budget-exceeded")])
     settle(state, 0, [(0, ACKNOWLEDGED)])
-    before = (state.jobs(), state.ledger(after=0, count=9), state.committed(), pending(state, 1))
+    before = (state.jobs(), state.charges(after=0, count=9), state.committed(), pending(state, 1))
     state.close()
     state = State(path, authority=AUTHORITY)
     assert before == (
         state.jobs(),
-        state.ledger(after=0, count=9),
+        state.charges(after=0, count=9),
         state.committed(),
         pending(state, 1),
     )
@@ -75,7 +76,7 @@ def test_a_client_answers_a_round_once_for_ever(state: State) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         answer(state, range(1, 3), b"other")
     assert state.unanswered(ROUND) == [2, 3]
-    assert [entry.client for entry in state.ledger(after=0, count=9)] == [0, 1]
+    assert [entry.client for entry in state.charges(after=0, count=9)] == [0, 1]
     assert pending(state) == [(0, b"envelope 0 for 0"), (1, b"envelope 1 for 0")]
 
 
@@ -96,14 +97,22 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
         raise OSError("interrupted between two clients")
 
     with pytest.raises(OSError):
-        state.record_answers(ROUND, 0.3, NOW, answers())
-    assert state.ledger(after=0, count=9) == []
+        state.record_answers(ROUND, Cost.gaussian(0.3), NOW, answers())
+    assert state.charges(after=0, count=9) == []
     assert pending(state) == []
     answer(state, range(4))
-    assert len(state.ledger(after=0, count=9)) == 4
+    assert len(state.charges(after=0, count=9)) == 4
 
 
-@pytest.mark.parametrize("statement", ["DELETE FROM ledger", "UPDATE ledger SET mu = 0"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM ledger",
+        "UPDATE ledger SET mu = 0",
+        "DELETE FROM charged",
+        "UPDATE charged SET client = 9",
+    ],
+)
 def test_the_ledger_only_grows(state: State, path: Path, statement: str) -> None:
     with_round(state)
     answer(state, range(2))
@@ -139,7 +148,7 @@ def test_what_a_round_that_ends_did_not_send_is_erased(state: State, path: Path)
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
     assert state.jobs()[0].rounds[0].envelopes == {"unsent": 6}
     assert state.open_jobs() == [] and state.open_rounds() == []
-    assert len(state.ledger(after=0, count=9)) == 2
+    assert len(state.charges(after=0, count=9)) == 2
 
 
 def test_an_outcome_once_recorded_does_not_change(state: State) -> None:
@@ -201,7 +210,7 @@ def test_a_job_costs_what_its_dearest_client_spent(state: State) -> None:
     assert state.job_mu(JOB) == 0.0
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
-    state.record_answers(OTHER_ROUND, 0.4, NOW, [(0, [b"e"]), (1, [b"e"])])
+    state.record_answers(OTHER_ROUND, Cost.gaussian(0.4), NOW, [(0, [b"e"]), (1, [b"e"])])
     assert state.job_mu(JOB) == pytest.approx(0.5)
 
 

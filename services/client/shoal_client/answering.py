@@ -177,7 +177,7 @@ class Answering:
                     seal_batch, spec, keys, batch, random_bytes=site.random_bytes, noise=site.noise
                 )
                 await self._background.disk(
-                    State.record_answers, round_id, spec.mu, site.clock(), answers
+                    State.record_answers, round_id, spec.cost, site.clock(), answers
                 )
                 for node, peer in enumerate(nodes):
                     chunk = [(client, envelopes[node]) for client, envelopes in answers]

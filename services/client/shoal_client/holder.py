@@ -31,10 +31,11 @@ from shoal_client.repair import Repair
 from shoal_client.reporting import Report, silent
 from shoal_client.site import Site
 from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS, lock_keys
-from shoal_client.state import LedgerEntry, State
+from shoal_client.state import ClientCharge, State
 from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
+from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.sharing import RandomBytes
 
 STATE_FILE: Final = "holder.sqlite"
@@ -173,9 +174,13 @@ class DataHolder:
         """Return what each client that ever answered has spent, as mu^2."""
         return await self._background.disk(State.spent)
 
-    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
-        """Return up to `count` entries of the ledger that follow entry `after`."""
-        return await self._background.disk(State.ledger, after=after, count=count)
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        return await self._background.disk(State.charges, after=after, count=count)
+
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        return await self._background.disk(State.chain, after=after, count=count)
 
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""

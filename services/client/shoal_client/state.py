@@ -12,11 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from shoal_client import ledger
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import StateFile
 from shoal_client.status import JobStatus, read_jobs
-from shoal_protocol.encoding import format_time
+from shoal_protocol.accounting import Cost
 from shoal_protocol.envelope import envelope_digest
+from shoal_protocol.errors import LedgerBroken
+from shoal_protocol.ledger import LedgerEntry
 
 PENDING: Final = "pending"
 DELIVERED: Final = "delivered"
@@ -40,7 +43,7 @@ class StoredRound:
 
 
 @dataclass(frozen=True)
-class LedgerEntry:
+class ClientCharge:
     """What one round cost one client."""
 
     entry: int
@@ -62,9 +65,14 @@ class State:
         """Open or create the state of a data holder in the consortium of `authority`.
 
         Raises:
-            ValueError: as `StateFile`.
+            ValueError: as `StateFile`, or the ledger in it was tampered with.
         """
         self.file = StateFile(path, authority=authority)
+        try:
+            ledger.verify(self.file)
+        except LedgerBroken as error:
+            self.file.close()
+            raise ValueError(f"{path}: {error}") from None
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
@@ -157,7 +165,7 @@ class State:
         """Return the clients that joined the round's job and have not answered this number."""
         rows = self.file.rows(
             "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
-            " EXCEPT SELECT client FROM rounds JOIN ledger USING (job, number)"
+            " EXCEPT SELECT client FROM rounds JOIN charged USING (job, number)"
             " WHERE rounds.round = ? ORDER BY client",
             round_id,
             PENDING,
@@ -169,23 +177,19 @@ class State:
     def record_answers(
         self,
         round_id: str,
-        mu: float,
+        cost: Cost,
         now: datetime,
         answers: Iterable[tuple[int, Sequence[bytes]]],
     ) -> None:
-        """Debit `mu` to each client and store its envelopes, one for each node; all or nothing.
+        """Debit `cost` to each client and store its envelopes, one for each node; all or nothing.
 
         Raises:
             sqlite3.IntegrityError: one of the clients has answered this round already.
         """
         with self.file.transaction():
-            job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-            for client, envelopes in answers:
-                self.file.database.execute(
-                    "INSERT INTO ledger (job, number, round, client, mu, at)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    (job, number, round_id, client, mu, format_time(now)),
-                )
+            prepared = list(answers)
+            ledger.charge(self.file, round_id, cost, now, (client for client, _ in prepared))
+            for client, envelopes in prepared:
                 self.file.database.executemany(
                     "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
                     (
@@ -238,11 +242,11 @@ class State:
         """Return each client's mu^2: what it spent, and what open jobs may still ask of it."""
         rows = self.file.rows(
             "SELECT client, SUM(square) FROM ("
-            " SELECT client, mu * mu AS square FROM ledger"
+            " SELECT client, mu * mu AS square FROM spending"
             " UNION ALL"
             " SELECT client, MAX(0.0, mu * mu - COALESCE(square, 0.0)) FROM jobs"
             "  JOIN joins USING (job) LEFT JOIN (SELECT job, client, SUM(mu * mu) AS square"
-            "   FROM ledger GROUP BY job, client) USING (job, client)"
+            "   FROM spending GROUP BY job, client) USING (job, client)"
             "  WHERE ended IS NULL AND outcome IN (?, ?)"
             ") GROUP BY client",
             PENDING,
@@ -252,23 +256,27 @@ class State:
 
     def spent(self) -> dict[int, float]:
         """Return each client's mu^2 over all rounds that it answered."""
-        return dict(self.file.rows("SELECT client, SUM(mu * mu) FROM ledger GROUP BY client"))
+        return dict(self.file.rows("SELECT client, SUM(mu * mu) FROM spending GROUP BY client"))
 
-    def ledger(self, *, after: int, count: int) -> list[LedgerEntry]:
-        """Return up to `count` entries that follow entry `after`."""
+    def charges(self, *, after: int, count: int) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
         rows = self.file.rows(
-            "SELECT entry, job, number, round, client, mu, at FROM ledger WHERE entry > ?"
+            "SELECT entry, job, number, round, client, mu, at FROM spending WHERE entry > ?"
             " ORDER BY entry LIMIT ?",
             after,
             count,
         )
-        return [LedgerEntry(*row) for row in rows]
+        return [ClientCharge(*row) for row in rows]
+
+    def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        return ledger.entries(self.file, after=after, count=count)
 
     def job_mu(self, job: str) -> float:
         """Return the largest mu that the rounds answered so far cost one client of a job."""
         rows = self.file.rows(
             "SELECT COALESCE(MAX(square), 0.0) FROM"
-            " (SELECT SUM(mu * mu) AS square FROM ledger WHERE job = ? GROUP BY client)",
+            " (SELECT SUM(mu * mu) AS square FROM spending WHERE job = ? GROUP BY client)",
             job,
         )
         return math.sqrt(rows[0][0])

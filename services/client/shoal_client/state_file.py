@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 _SCHEMA: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
@@ -37,19 +37,42 @@ CREATE TABLE rounds (
     repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
-CREATE TABLE ledger (
-    entry INTEGER PRIMARY KEY AUTOINCREMENT,
-    job TEXT NOT NULL REFERENCES jobs,
-    number INTEGER NOT NULL,
+CREATE TABLE ledger (                -- hash-chained
+    number INTEGER PRIMARY KEY,      -- without gaps
+    previous TEXT NOT NULL,
+    kind TEXT NOT NULL,
     round TEXT NOT NULL REFERENCES rounds,
-    client INTEGER NOT NULL,
+    job TEXT NOT NULL REFERENCES jobs,
     mu REAL NOT NULL,
+    epsilon REAL,                    -- NULL is infinite
     at TEXT NOT NULL,
+    digest TEXT NOT NULL             -- of all of the above and of who is charged
+);
+CREATE TABLE charged (
+    entry INTEGER PRIMARY KEY AUTOINCREMENT,
+    charge INTEGER NOT NULL REFERENCES ledger,
+    job TEXT NOT NULL,
+    number INTEGER NOT NULL,         -- of the round in its job
+    client INTEGER NOT NULL,
     UNIQUE (job, client, number)
 );
+CREATE INDEX charged_together ON charged (charge, entry);
+CREATE TABLE ledger_head (           -- the ledger's last entry
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL,
+    digest TEXT NOT NULL
+);
+INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
+CREATE VIEW spending AS
+    SELECT entry, ledger.job, charged.number, round, client, mu, epsilon, at
+    FROM charged JOIN ledger ON charge = ledger.number;
 CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER charged_keeps BEFORE DELETE ON charged
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER charged_stays BEFORE UPDATE ON charged
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TABLE outbox (
     round TEXT NOT NULL REFERENCES rounds,

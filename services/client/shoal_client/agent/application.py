@@ -47,14 +47,7 @@ def create_agent_application(
     ) -> Response:
         """What each round cost each client, from entry `after` on, and what was spent in all."""
         if not _is_owner(request, token):
-            return problem(
-                code="owner-only",
-                title="The ledger is for the data holder",
-                status=401,
-                detail="The request does not carry the owner's token.",
-                remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            return _for_the_owner()
         entries = await holder.ledger(after=after, count=count)
         body = {
             "spent": _spending(await holder.spent(), holder.policy),
@@ -74,7 +67,34 @@ def create_agent_application(
         }
         return Response(canonical_json(body), media_type="application/json")
 
+    @app.get("/v1/ledger/chain")
+    async def show_chain(
+        request: Request,
+        after: Annotated[int, Query(ge=0)] = 0,
+        count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """The hash-chained entries from `after` on, each for clients who answered together."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        entries = await holder.chain(after=after, count=count)
+        body = {
+            "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
+            "next": entries[-1].number if len(entries) == count else None,
+        }
+        return Response(canonical_json(body), media_type="application/json")
+
     return app
+
+
+def _for_the_owner() -> Response:
+    return problem(
+        code="owner-only",
+        title="The ledger is for the data holder",
+        status=401,
+        detail="The request does not carry the owner's token.",
+        remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def _is_owner(request: Request, token: str) -> bool:

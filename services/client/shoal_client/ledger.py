@@ -1,0 +1,144 @@
+"""The data holder's hash-chained ledger in its state file; it refuses no price and knows no peer.
+
+One entry for the clients who were prepared for together, whose own rows refer to it. The file's
+triggers let both tables only grow; against who removes those there is the chain.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from pyroaring import BitMap
+
+from shoal_client.state_file import StateFile
+from shoal_protocol.accounting import Cost
+from shoal_protocol.encoding import encode_clients, format_time
+from shoal_protocol.errors import LedgerBroken, MalformedDocument
+from shoal_protocol.ledger import HOLDER, Chain, Head, LedgerEntry, population_digest
+
+
+def charge(
+    file: StateFile, round_id: str, cost: Cost, now: datetime, clients: Iterable[int]
+) -> None:
+    """Charge a round to clients, in the caller's transaction.
+
+    Raises:
+        sqlite3.IntegrityError: one of the clients has answered this round already.
+    """
+    job, number = file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
+    charged, head = BitMap(clients), _head(file)
+    entry = LedgerEntry(
+        ledger=HOLDER,
+        number=head.number + 1,
+        previous=head.digest,
+        kind="charge",
+        round=round_id,
+        job=job,
+        population=population_digest(encode_clients(charged)),
+        clients=len(charged),
+        mu=cost.mu,
+        epsilon=cost.stated_epsilon,
+        at=now,
+    )
+    file.database.execute(
+        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(entry.number, entry.previous, entry.kind, round_id, job, cost.mu, entry.epsilon),
+            *(format_time(entry.at), entry.digest),
+        ),
+    )
+    file.database.executemany(
+        "INSERT INTO charged (charge, job, number, client) VALUES (?, ?, ?, ?)",
+        ((entry.number, job, number, client) for client in charged),
+    )
+    file.database.execute(
+        "UPDATE ledger_head SET number = ?, digest = ?", (entry.number, entry.digest)
+    )
+
+
+def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
+    """Return up to `count` entries that follow entry `after`.
+
+    Raises:
+        LedgerBroken: a row is not one that this program wrote.
+    """
+    last = after + count
+    return [entry for entry, _ in _read(file, after, last)]
+
+
+def verify(file: StateFile) -> None:
+    """Check the whole ledger, to its last byte.
+
+    Raises:
+        LedgerBroken: something was changed, removed or added by hand.
+    """
+    chain, clients = Chain(), 0
+    for entry, charged in _read(file, 0, None):
+        if entry.ledger != HOLDER or entry.kind != "charge":
+            raise LedgerBroken(f"ledger entry {entry.number} is no data holder's")
+        try:
+            chain.follow(entry)
+        except MalformedDocument as error:
+            raise LedgerBroken(str(error)) from error
+        number = file.one("SELECT number FROM rounds WHERE round = ?", entry.round)
+        for row in charged:
+            clients += 1
+            if (row[0], row[2:4]) != (clients, (entry.job, *number)):
+                raise LedgerBroken(f"the clients of ledger entry {entry.number} were changed")
+    if chain.head != _head(file):
+        raise LedgerBroken("the ledger does not end where it did: entries were removed")
+    if file.one("SELECT COUNT(*) FROM charged") != (clients,):
+        raise LedgerBroken("clients are charged without an entry in the ledger")
+
+
+def _head(file: StateFile) -> Head:
+    row = file.one("SELECT number, digest FROM ledger_head")
+    if row is None:
+        raise LedgerBroken("the ledger's head is gone")
+    return Head(*row)
+
+
+def _read(file: StateFile, after: int, last: int | None) -> Iterator[tuple[LedgerEntry, list[Any]]]:
+    """Yield entries with the rows (entry, charge, job, number, client) of their clients."""
+    bounds = (after, last if last is not None else 2**62)
+    rows = file.database.execute(
+        "SELECT entry, charge, job, number, client FROM charged"
+        " WHERE charge > ? AND charge <= ? ORDER BY charge, entry",
+        bounds,
+    )
+    groups = groupby(rows, key=itemgetter(1))
+    group = next(groups, None)
+    for row in file.rows(
+        "SELECT number, previous, kind, round, job, mu, epsilon, at, digest FROM ledger"
+        " WHERE number > ? AND number <= ? ORDER BY number",
+        *bounds,
+    ):
+        number, previous, kind, round_id, job, mu, epsilon, at, digest = row
+        if group is None or group[0] != number:
+            raise LedgerBroken(f"ledger entry {number} charges nobody")
+        charged = list(group[1])
+        try:
+            population = BitMap([each[4] for each in charged])
+            entry = LedgerEntry(
+                ledger=HOLDER,
+                number=number,
+                previous=previous,
+                kind=kind,
+                round=round_id,
+                job=job,
+                population=population_digest(encode_clients(population)),
+                clients=len(charged),
+                mu=mu,
+                epsilon=epsilon,
+                at=at,
+            )
+            if entry.digest != digest:
+                raise ValueError("the rows are not the entry of which they have the digest")
+        except (ValueError, TypeError, OverflowError):
+            what = f"ledger entry {number} is not one that this program wrote"
+            raise LedgerBroken(what) from None
+        yield entry, charged
+        group = next(groups, None)
+    rows.close()

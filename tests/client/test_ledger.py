@@ -1,0 +1,139 @@
+"""A data holder's ledger that was tampered with is found when its state is opened."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from shoal_client.state import State
+from shoal_protocol.accounting import Cost
+from shoal_protocol.ledger import verify_chain
+from tests.client.world import NOW
+
+JOB, OTHER_JOB = "a" * 64, "b" * 64
+ROUNDS = ["c" * 64, "d" * 64]
+AUTHORITY = "e" * 64
+COSTS = [Cost.gaussian(0.3), Cost.pure(0.25)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A state with three entries: two batches of one round, and one of another."""
+    path = tmp_path / "holder.sqlite"
+    state = State(path, authority=AUTHORITY)
+    for job in (JOB, OTHER_JOB):
+        joins = [(client, b"join") for client in range(4)]
+        state.add_job(job, b"request", mu=0.5, joins=joins, declined=0)
+    for number, round_id in enumerate(ROUNDS):
+        state.add_round(round_id, JOB, number, b"spec", None)
+    for round_id, cost, clients in (
+        (ROUNDS[0], COSTS[0], (0, 1)),
+        (ROUNDS[0], COSTS[0], (2, 3)),
+        (ROUNDS[1], COSTS[1], (0, 1)),
+    ):
+        state.record_answers(round_id, cost, NOW, [(client, [b"e"]) for client in clients])
+    state.close()
+    return path
+
+
+def tamper(path: Path, *statements: str) -> None:
+    """Do what somebody can do who has the file: drop the triggers first."""
+    database = sqlite3.connect(path)
+    for table in ("ledger", "charged"):
+        for rule in ("keeps", "stays"):
+            database.execute(f"DROP TRIGGER {table}_{rule}")
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+
+
+def reopen(path: Path) -> State:
+    return State(path, authority=AUTHORITY)
+
+
+def test_what_was_charged_is_one_unbroken_chain(path: Path) -> None:
+    state = reopen(path)
+    entries = state.chain(after=0, count=9)
+    assert verify_chain(entries).head.number == 3
+    assert [(each.round, each.clients, each.cost) for each in entries] == [
+        (ROUNDS[0], 2, COSTS[0]),
+        (ROUNDS[0], 2, COSTS[0]),
+        (ROUNDS[1], 2, COSTS[1]),
+    ]
+    assert state.chain(after=1, count=1) == entries[1:2]
+    state.close()
+
+
+def test_a_ledger_goes_on_where_it_ended(path: Path) -> None:
+    state = reopen(path)
+    state.record_answers(ROUNDS[1], COSTS[1], NOW, [(2, [b"e"])])
+    state.close()
+    state = reopen(path)
+    assert verify_chain(state.chain(after=0, count=9)).head.number == 4
+    state.close()
+
+
+CHANGES = {
+    "number": "UPDATE ledger SET number = 7 WHERE number = 3",
+    "previous": "UPDATE ledger SET previous = digest WHERE number = {}",
+    "kind": "UPDATE ledger SET kind = 'return' WHERE number = {}",
+    "round": f"UPDATE ledger SET round = '{'f' * 64}' WHERE number = {{}}",
+    "job": f"UPDATE ledger SET job = '{OTHER_JOB}' WHERE number = {{}}",
+    "mu": "UPDATE ledger SET mu = mu * (1 - 1e-15) WHERE number = {}",
+    "epsilon": "UPDATE ledger SET epsilon = 0.125 WHERE number = {}",
+    "at": "UPDATE ledger SET at = replace(at, '2026', '2027') WHERE number = {}",
+    "an unreadable time": "UPDATE ledger SET at = 'x' WHERE number = {}",
+    "digest": "UPDATE ledger SET digest = previous WHERE number = {}",
+    "a client": "UPDATE charged SET client = client + 9 WHERE charge = {} AND client % 2 = 1",
+    "a client's row": "UPDATE charged SET entry = entry + 90 WHERE charge = {}",
+    "a client's entry": "UPDATE charged SET charge = charge % 3 + 1 WHERE charge = {}",
+    "a client's job": f"UPDATE charged SET job = '{OTHER_JOB}' WHERE charge = {{}}",
+    "a client's round": "UPDATE charged SET number = 5 WHERE charge = {}",
+    "a client is gone": "DELETE FROM charged WHERE charge = {} AND client % 2 = 1",
+    "an entry is gone": "DELETE FROM ledger WHERE number = {}",
+}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("name", CHANGES)
+def test_any_change_of_any_row_is_found_at_the_start(path: Path, name: str, number: int) -> None:
+    tamper(path, CHANGES[name].format(number))
+    with pytest.raises(ValueError, match="ledger"):
+        reopen(path)
+
+
+def test_the_last_entry_removed_with_its_clients_is_found_by_the_head(path: Path) -> None:
+    tamper(path, "DELETE FROM charged WHERE charge = 3", "DELETE FROM ledger WHERE number = 3")
+    with pytest.raises(ValueError, match="entries were removed"):
+        reopen(path)
+
+
+def test_a_ledger_without_its_head_is_found(path: Path) -> None:
+    tamper(path, "DELETE FROM ledger_head")
+    with pytest.raises(ValueError, match="head is gone"):
+        reopen(path)
+
+
+def test_entries_that_changed_places_are_found(path: Path) -> None:
+    tamper(
+        path,
+        "UPDATE ledger SET number = 9 WHERE number = 1",
+        "UPDATE ledger SET number = 1 WHERE number = 2",
+        "UPDATE ledger SET number = 2 WHERE number = 9",
+    )
+    with pytest.raises(ValueError, match="ledger"):
+        reopen(path)
+
+
+def test_a_client_charged_without_an_entry_is_found(path: Path) -> None:
+    tamper(path, f"INSERT INTO charged VALUES (7, 4, '{JOB}', 1, 3)")
+    with pytest.raises(ValueError, match="without an entry"):
+        reopen(path)
+
+
+def test_a_state_that_is_refused_is_free_for_the_next_who_opens_it(path: Path) -> None:
+    tamper(path, "UPDATE ledger_head SET number = 4")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="entries were removed"):
+            reopen(path)
