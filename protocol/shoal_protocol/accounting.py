@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.curves import (
-    gaussian_epsilon,
     gaussian_mu,
+    mixed_epsilon,
     pure_mu,
     require_at_least_zero,
     require_positive,
@@ -62,12 +62,6 @@ class Cost:
         """Return the cost of whatever is `epsilon`-private with delta = 0."""
         return cls(mu=pure_mu(epsilon=epsilon), epsilon=epsilon)
 
-    def epsilon_at(self, delta: float) -> float:
-        """Return an epsilon at which this costs at most `delta`; infinite if there is none."""
-        if delta == 0.0:
-            return self.epsilon
-        return min(self.epsilon, gaussian_epsilon(mu=self.mu, delta=delta))
-
     @property
     def stated_epsilon(self) -> float | None:
         """Return epsilon as documents have it: None where there is no finite one."""
@@ -87,6 +81,27 @@ def compose(costs: Iterable[Cost]) -> Cost:
     return Cost(
         mu=math.hypot(*(cost.mu for cost in several)),
         epsilon=math.fsum(cost.epsilon for cost in several),
+    )
+
+
+def epsilon_of(costs: Iterable[Cost], *, delta: float) -> float:
+    """Return the smallest epsilon at `delta` of several releases on the same clients together.
+
+    Tight for what the costs say: exact for Gaussians, exact for mechanisms of which only a pure
+    epsilon is known, and for both together (`shoal_protocol.curves.mixed_delta`). With delta = 0
+    it is the sum of the pure epsilons, infinite if a release has none.
+
+    Raises:
+        ValueError: `delta` is not within [0, 1).
+    """
+    several = tuple(costs)
+    if delta == 0.0:
+        return compose(several).epsilon
+    pure = [cost.epsilon for cost in several if math.isfinite(cost.epsilon)]
+    others = compose(cost for cost in several if not math.isfinite(cost.epsilon))
+    return min(
+        mixed_epsilon(mu=others.mu, pure=pure, delta=delta),
+        compose(several).epsilon,
     )
 
 
@@ -200,8 +215,22 @@ def price(
     Raises:
         ValueError: `sensitivity` is not positive and finite, or nobody would add noise.
     """
-    require_positive("sensitivity", sensitivity)
     parties = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
+    return price_with(noise, sensitivity, parties)
+
+
+def price_with(
+    noise: DiscreteGaussianNoise | DiscreteLaplaceNoise, sensitivity: float, clients: int
+) -> Cost:
+    """Return the cost where so many `clients`' noise counts.
+
+    More of them make a discrete Gaussian larger. They must be at least as many as a discrete
+    Laplace's parties; more add noise to it too, but nothing less than its epsilon can be promised.
+
+    Raises:
+        ValueError: `sensitivity` is not positive and finite.
+    """
+    require_positive("sensitivity", sensitivity)
     if noise.mechanism == "discrete_gaussian":
-        return Cost.gaussian(sensitivity / (noise.scale * math.sqrt(parties)) * (1.0 + 4e-15))
+        return Cost.gaussian(sensitivity / (noise.scale * math.sqrt(clients)) * (1.0 + 4e-15))
     return Cost.pure(sensitivity / noise.scale * (1.0 + 4e-15))

@@ -10,6 +10,7 @@ that noise lives on the integers (`shoal_protocol.mechanisms`) and the last bits
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
@@ -18,6 +19,7 @@ _EPSILON_MARGIN: Final = 1e-6  # covers 50 rounds of twice LATTICE_EXCESS
 _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BISECTIONS: Final = 200
+_MOST_RATIOS: Final = 4096
 
 
 def gaussian_delta(*, epsilon: float, mu: float) -> float:
@@ -94,6 +96,81 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low
+
+
+def mixed_delta(*, epsilon: float, mu: float, pure: Sequence[float]) -> float:
+    """Return the smallest delta at `epsilon` that holds for a Gaussian and pure releases together.
+
+    `mu` is the Gaussian parameter, `pure` are the epsilons of the others, of which nothing else is
+    known. The worst that is epsilon_i-private is randomised response (Kairouz, Oh and Viswanath
+    2015, arXiv:1311.0776): its log-likelihood ratio is epsilon_i with probability
+    e^epsilon_i / (1 + e^epsilon_i), else -epsilon_i. Dominating pairs compose, adaptively too
+    (Zhu, Dong and Wang 2022, arXiv:2106.08567), so that
+    delta(epsilon) = E[gaussian delta(epsilon - sum of these ratios)].
+
+    Raises:
+        ValueError: a number is negative or not finite.
+    """
+    require_at_least_zero("epsilon", epsilon)
+    require_at_least_zero("mu", mu)
+    total = math.fsum(
+        mass * _delta_of_any(epsilon - ratio, mu) for ratio, mass in _response_ratios(tuple(pure))
+    )
+    return min(1.0, total * (1.0 + _DELTA_MARGIN))
+
+
+def mixed_epsilon(*, mu: float, pure: Sequence[float], delta: float) -> float:
+    """Return the smallest epsilon at `delta` of a Gaussian and pure releases, as `mixed_delta`.
+
+    Raises:
+        ValueError: a number is negative or not finite, or `delta` is not within (0, 1).
+    """
+    high = gaussian_epsilon(mu=mu, delta=delta) + math.fsum(pure)
+    if not pure or mixed_delta(epsilon=0.0, mu=mu, pure=pure) <= delta:
+        return high if not pure else 0.0
+    low = 0.0
+    for _ in range(_BISECTIONS // 4):
+        middle = 0.5 * (low + high)
+        if mixed_delta(epsilon=middle, mu=mu, pure=pure) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _delta_of_any(epsilon: float, mu: float) -> float:
+    """Return a Gaussian's delta at an epsilon that may be negative: there by symmetry."""
+    if epsilon >= 0.0:
+        return gaussian_delta(epsilon=epsilon, mu=mu)
+    odds = math.exp(epsilon)
+    return 1.0 - odds + odds * gaussian_delta(epsilon=-epsilon, mu=mu)
+
+
+@lru_cache(maxsize=64)
+def _response_ratios(pure: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Return (log-likelihood ratio, probability) of randomised responses together.
+
+    Ratios are rounded up to a grid once there are too many of them: that only raises delta.
+    """
+    found = {0.0: 1.0}
+    for epsilon in sorted(pure):
+        require_at_least_zero("epsilon", epsilon)
+        likely = 1.0 / (1.0 + math.exp(-epsilon))
+        following: dict[float, float] = {}
+        for ratio, mass in found.items():
+            for step, part in ((epsilon, likely), (-epsilon, 1.0 - likely)):
+                # equal steps meet again, whatever the last bits of their sums say
+                place = round(ratio + step, 12)
+                following[place] = following.get(place, 0.0) + mass * part
+        if len(following) > _MOST_RATIOS:
+            grid = 2.0 * max(following) / _MOST_RATIOS
+            coarse: dict[float, float] = {}
+            for ratio, mass in following.items():
+                place = math.ceil(ratio / grid) * grid
+                coarse[place] = coarse.get(place, 0.0) + mass
+            following = coarse
+        found = following
+    return list(found.items())
 
 
 def pure_mu(*, epsilon: float) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import Cap, Cost, compose, fits_budget
+from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of, fits_budget
 from shoal_protocol.attestations import Result
 from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import BoundDocument, Model, Role
@@ -200,7 +200,8 @@ class PosteriorReport(BoundDocument):
         posterior: Posterior,
     ) -> Self:
         """Return the report of a job that is done, with what its rounds really cost."""
-        spent, delta = compose(spec.cost for spec, _ in released), request.privacy.delta
+        costs, delta = [spec.cost for spec, _ in released], request.privacy.delta
+        spent = compose(costs)
         return cls(
             manifest=request.manifest,
             job=request.digest,
@@ -212,7 +213,7 @@ class PosteriorReport(BoundDocument):
             compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
             partial_sums=tuple(len(result.partial_sums) for _, result in released),
             privacy=PrivacySpent(
-                epsilon=gaussian_epsilon(mu=spent.mu, delta=delta) if delta else spent.epsilon,
+                epsilon=epsilon_of(costs, delta=delta),
                 delta=delta,
                 mu=spent.mu,
             ),

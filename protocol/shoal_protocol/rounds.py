@@ -8,6 +8,7 @@ from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cap, Cost, noise_for, price
+from shoal_protocol.adversaries import Release
 from shoal_protocol.documents import BoundDocument, Role
 from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
 from shoal_protocol.errors import RefusedSpec
@@ -82,6 +83,17 @@ class RoundSpec(BoundDocument):
         """
         return effective_noise_clients(
             population=self.population_size, dropouts=self.dropouts, colluders=self.colluders
+        )
+
+    def release(self, *, cohort_size: int | None = None) -> Release:
+        """Return what its price depends on, `cohort_size` once it was summed."""
+        return Release(
+            noise=self.noise,
+            sensitivity=self.design.sensitivity,
+            population=self.population_size,
+            dropouts=self.dropouts,
+            colluders=self.colluders,
+            cohort_size=cohort_size,
         )
 
     def noise_blocks(self) -> list[tuple[int, NoisePart]]:
