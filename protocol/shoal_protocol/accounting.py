@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.curves import (
+    gaussian_epsilon,
     gaussian_mu,
     mixed_epsilon,
     pure_mu,
@@ -61,6 +62,17 @@ class Cost:
     def pure(cls, epsilon: float) -> Self:
         """Return the cost of whatever is `epsilon`-private with delta = 0."""
         return cls(mu=pure_mu(epsilon=epsilon), epsilon=epsilon)
+
+    def epsilon_at(self, delta: float) -> float:
+        """Return an epsilon at `delta` that follows from these two numbers, or infinity."""
+        if delta == 0.0:
+            return self.epsilon
+        return min(self.epsilon, gaussian_epsilon(mu=self.mu, delta=delta))
+
+    @classmethod
+    def stated(cls, mu: float, epsilon: float | None) -> Self:
+        """Return the cost that a document states: there None is infinite."""
+        return cls(mu=mu, epsilon=math.inf if epsilon is None else epsilon)
 
     @property
     def stated_epsilon(self) -> float | None:

@@ -42,10 +42,11 @@ class Balances:
             epsilon=float(epsilon.max(initial=0.0)),
         )
 
-    def count_affording(self, clients: BitMap, cost: Cost, cap: Cap) -> int:
-        """Return how many of `clients` a further cost keeps within `cap`."""
+    def affording(self, clients: BitMap, cost: Cost, cap: Cap) -> BitMap:
+        """Return those of `clients` whom a further cost keeps within `cap`."""
         mu_squared, epsilon = self._of(clients)
-        return int(np.count_nonzero(cap.holds(mu_squared + cost.mu**2, epsilon + cost.epsilon)))
+        able = cap.holds(mu_squared + cost.mu**2, epsilon + cost.epsilon)
+        return BitMap(np.asarray(clients.to_array())[able])
 
     def _of(self, clients: BitMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         indices = self._indices(clients)

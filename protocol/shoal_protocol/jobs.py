@@ -9,7 +9,6 @@ from pydantic import Field
 
 from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of, fits_budget
 from shoal_protocol.attestations import Result
-from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec

@@ -7,7 +7,6 @@ every release carries an entry of every Compute node whose partial sum it rests 
 """
 
 import base64
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
@@ -68,7 +67,7 @@ class LedgerEntry(Model):
     @property
     def cost(self) -> Cost:
         """Return what each of the clients was charged."""
-        return Cost(mu=self.mu, epsilon=math.inf if self.epsilon is None else self.epsilon)
+        return Cost.stated(self.mu, self.epsilon)
 
     @property
     def head(self) -> Head:

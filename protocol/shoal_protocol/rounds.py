@@ -67,7 +67,7 @@ class RoundSpec(BoundDocument):
     @property
     def cost(self) -> Cost:
         """Return what the round costs each client of its population."""
-        return Cost(mu=self.mu, epsilon=math.inf if self.epsilon is None else self.epsilon)
+        return Cost.stated(self.mu, self.epsilon)
 
     @property
     def design(self) -> NoiseDesign:

@@ -10,6 +10,7 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.accounting import Cost
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.jobs import JobRequest, PrivacyDemand
 from shoal_protocol.manifest import Analyst, Consortium
@@ -307,12 +308,11 @@ async def test_a_failed_round_stays_charged(
     await running(service, clock)
     (entry,) = (await ledger(service))["entries"]
     for trainer in (service, assembled()):
-        accounts = trainer.resources.accounts
-        left = CONSORTIUM.manifest.policy.maximum_mu**2 - entry["mu"] ** 2
-        assert accounts.affords(3, mu=left**0.5, budget_mu=CONSORTIUM.manifest.policy.maximum_mu)
-        assert not accounts.affords(
-            3, mu=left**0.5 * 1.001, budget_mu=CONSORTIUM.manifest.policy.maximum_mu
-        )
+        committed, client = trainer.resources.committed, BitMap([3])
+        cap = CONSORTIUM.manifest.policy.cap
+        left = (cap.mu**2 - entry["mu"] ** 2) ** 0.5
+        assert committed.affording(client, Cost.gaussian(left), cap) == client
+        assert not committed.affording(client, Cost.gaussian(left * 1.001), cap)
 
 
 def accept(service: Service, consortium: Consortium) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_protocol.accounting import compose
@@ -172,8 +173,8 @@ async def test_a_refusal_fails_the_job_and_is_passed_on(
     assert shown["reason"] == "compute-1 refused the round: budget-exceeded (for a reason)"
     # clients were never told of the round, so it can cost none of them anything
     assert [each["kind"] for each in (await ledger(trainer))["entries"]] == ["charge", "return"]
-    accounts, cap = trainer.resources.accounts, CONSORTIUM.manifest.policy.maximum_mu
-    assert accounts.affords(3, mu=cap, budget_mu=cap)
+    cap, client = CONSORTIUM.manifest.policy.cap, BitMap([3])
+    assert trainer.resources.committed.affording(client, cap.whole, cap) == client
     assert [each["phase"] for each in shown["rounds"]] == ["abandoned"]
     code, body = await get(trainer, f"/v1/jobs/{JOB.digest}/result")
     assert code == "job-failed"

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Connection, Engine, exc
 
 from shoal_hosting.storage import check_schema, open_engine
+from shoal_protocol.accounting import NOTHING
 from shoal_protocol.errors import UnknownJob, WrongPhase
 from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
@@ -110,9 +111,9 @@ def test_commitments_tell_what_is_allowed_and_what_was_spent(engine: Engine) -> 
         store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
         (after,) = store.commitments(db)
-    assert (before.spent, before.population) == (0.0, None)
-    assert (after.spent, after.population) == (SPEC.body.mu**2, examples.SPEC.population)
-    assert before.allowed == after.allowed == examples.JOB.privacy.mu**2
+    assert (before.spent, before.population) == (NOTHING, None)
+    assert (after.spent, after.population) == (SPEC.body.cost, examples.SPEC.population)
+    assert before.allowed == after.allowed == examples.JOB.privacy.cost
 
 
 def fail_with_round(db: Connection) -> None:
@@ -127,7 +128,7 @@ def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -
         fail_with_round(db)
         assert kinds(db) == ["charge", "return"]
         (held,) = store.commitments(db)
-        assert held.spent == 0.0
+        assert held.spent == NOTHING
 
 
 def test_a_round_that_clients_may_have_answered_stays_charged(engine: Engine) -> None:

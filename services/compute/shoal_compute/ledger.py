@@ -40,7 +40,6 @@ class Ledger:
         """
         self.follow(db)
         population = spec.clients()
-        affording = self._follower.balances.count_affording(population, spec.cost, cap)
-        if affording < len(population):
+        if self._follower.balances.affording(population, spec.cost, cap) != population:
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
         ledger.charge(db, spec, ledger=self._name, after=self._follower.head, at=at)

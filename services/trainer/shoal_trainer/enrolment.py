@@ -38,16 +38,16 @@ class Enrolment:
         resources.storage.run_here(self._restore)
 
     def _restore(self, db: Connection) -> None:
-        accounts = self._resources.accounts
+        committed = self._resources.committed
         self._resources.ledger.follow(db)
         for held in store.commitments(db):
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
-                accounts.commit(self._members[held.job], held.allowed)
+                committed.add(self._members[held.job], held.allowed)
             elif held.population is not None:
                 population = decode_clients(held.population)
                 is_open = held.phase is JobPhase.RUNNING
-                accounts.commit(population, held.allowed if is_open else held.spent)
+                committed.add(population, held.allowed if is_open else held.spent)
 
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.
@@ -63,7 +63,7 @@ class Enrolment:
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
         await asyncio.to_thread(check_request, signed.body, consortium, now=own.clock())
-        check_affordable(signed.body, consortium, own.accounts)
+        check_affordable(signed.body, consortium, own.committed)
         is_new = await own.storage.run(store.add_job, signed)
         self._members.setdefault(signed.digest, BitMap())
         log.info("job submitted", job=signed.digest)
@@ -109,7 +109,9 @@ class Enrolment:
         record = await own.storage.run(store.find_job, job)
         members = self._members_of(record)
         is_open = record.phase is JobPhase.ENROLLING and own.clock() < request.join_deadline
-        mu, budget_mu = request.privacy.mu, own.book.current.manifest.policy.maximum_mu
+        asking = BitMap(each.body.client for each in read if isinstance(each, Signed))
+        cap = own.book.current.manifest.policy.cap
+        able = own.committed.affording(asking, request.privacy.cost, cap)
         joining: dict[int, Signed[Join]] = {}
 
         def admit(join: Signed[Join]) -> JoinOutcome:
@@ -118,7 +120,7 @@ class Enrolment:
                 return 200
             if not is_open or len(members) + len(joining) >= request.maximum_population:
                 return WrongPhase("the job takes no more joins")
-            if not own.accounts.affords(client, mu=mu, budget_mu=budget_mu):
+            if client not in able:
                 return BudgetExceeded("the job would exceed this client's privacy budget")
             joining[client] = join
             return 201
@@ -126,7 +128,7 @@ class Enrolment:
         outcomes = [each if isinstance(each, ProtocolError) else admit(each) for each in read]
         if joining:
             await own.storage.run(store.add_joins, job, list(joining.values()))
-            own.accounts.commit(BitMap(joining), mu * mu)
+            own.committed.add(BitMap(joining), request.privacy.cost)
             members.update(joining)
             if len(members) >= request.maximum_population:
                 own.wake.set()
@@ -151,17 +153,17 @@ class Enrolment:
         own, job = self._resources, request.digest
         members = self._members[job]
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
-        allowed = request.privacy.mu**2
+        allowed = request.privacy.cost
         if len(population) < request.minimum_population:
             reason = f"{len(population)} clients joined, {request.minimum_population} are needed"
             event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
             await own.storage.run(store.fail_job, job, event, reason, at=now)
-            own.accounts.release(members, allowed)
+            own.committed.take_back(members, allowed)
             self._ends.labels("failed").inc()
             log.info("job failed", job=job, reason=reason)
         else:
             await own.storage.run(store.fix_population, job, encode_clients(population))
-            own.accounts.release(members - population, allowed)
+            own.committed.take_back(members - population, allowed)
             log.info("population fixed", job=job, size=len(population))
         del self._members[job]
         own.changes.tell(job)

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Result
+from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import decode_uint64
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -22,7 +23,6 @@ from shoal_protocol.manifest import Consortium
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_trainer.accounts import Accounts
 from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import ReleasedSum, RequestedRound
 
@@ -103,18 +103,14 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
             raise RefusedJob(f"with {size} clients: {error}") from error
 
 
-def check_affordable(request: JobRequest, consortium: Consortium, accounts: Accounts) -> None:
+def check_affordable(request: JobRequest, consortium: Consortium, committed: Balances) -> None:
     """Refuse a job for which too few clients have budget left.
 
     Raises:
         BudgetExceeded
     """
-    able = accounts.count_affording(
-        consortium.roster.enrolled_set,
-        mu=request.privacy.mu,
-        budget_mu=consortium.manifest.policy.maximum_mu,
-    )
-    if able < request.minimum_population:
+    enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
+    if len(committed.affording(enrolled, request.privacy.cost, cap)) < request.minimum_population:
         raise BudgetExceeded("fewer clients than minimum_population have enough budget left")
 
 

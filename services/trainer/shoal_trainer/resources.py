@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_hosting.waiting import Changes
-from shoal_trainer.accounts import Accounts
+from shoal_protocol.balances import Balances
 from shoal_trainer.ledger import Ledger
 
 JOB_LIST: Final = "jobs"  # the key of `changes` for who waits for jobs; all others are job digests
@@ -21,7 +21,7 @@ JOB_LIST: Final = "jobs"  # the key of `changes` for who waits for jobs; all oth
 
 @dataclass(frozen=True)
 class Resources:
-    """One trainer's identity, trust, storage, clock and accounts."""
+    """One trainer's identity, trust, storage, clock and balances."""
 
     name: str
     signing_key: SigningKey = field(repr=False)
@@ -29,7 +29,9 @@ class Resources:
     storage: StorageThread
     clock: Callable[[], datetime]
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    accounts: Accounts = field(default_factory=Accounts)
+    committed: Balances = field(default_factory=Balances)
+    """Rounds charged so far, and the rest of what open jobs may cost. A join is refused on it, so
+    that a job which has begun never runs out of budget."""
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 

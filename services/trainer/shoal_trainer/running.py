@@ -12,6 +12,7 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_hosting.logs import describe_exception
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import decode_clients
@@ -235,7 +236,7 @@ class Runner:
         await own.storage.run(store.finish_job, sign(body, own.name, own.signing_key))
         self._ends.labels("finished").inc()
         log.info("job finished", job=record.job)
-        return self._ended(record, request, spent=body.privacy.mu**2)
+        return self._ended(record, request, [each.spec.cost for each in released])
 
     async def _fail_abandoned(
         self, record: JobRecord, spec: RoundSpec, abandonment: Signed[Abandonment]
@@ -263,7 +264,7 @@ class Runner:
         own, request = self._resources, decode(record.request, JobRequest).body
         rounds = await own.storage.run(store.find_rounds, record.job)
         begun = [each for each in rounds if each.phase is not Phase.ANNOUNCED]
-        spent = sum(decode(each.spec, RoundSpec).body.mu ** 2 for each in begun)
+        spent = [decode(each.spec, RoundSpec).body.cost for each in begun]
         await own.storage.run(
             store.fail_job,
             record.job,
@@ -275,12 +276,14 @@ class Runner:
         )
         self._ends.labels("failed").inc()
         log.info("job failed", job=record.job, reason=code)  # its text may be in a peer's words
-        return self._ended(record, request, spent=spent)
+        return self._ended(record, request, spent)
 
-    def _ended(self, record: JobRecord, request: JobRequest, *, spent: float) -> bool:
+    def _ended(self, record: JobRecord, request: JobRequest, spent: Sequence[Cost]) -> bool:
+        """Let the clients have back what was set aside for the job and not spent."""
         own = self._resources
         population = decode_clients(record.population or "")
-        own.accounts.release(population, max(0.0, request.privacy.mu**2 - spent))
+        own.committed.take_back(population, request.privacy.cost)
+        own.committed.add(population, compose(spent))
         own.changes.tell(record.job)
         own.changes.tell(JOB_LIST)
         return False

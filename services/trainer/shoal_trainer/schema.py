@@ -5,7 +5,6 @@ from typing import Final
 from sqlalchemy import (
     BigInteger,
     Column,
-    Double,
     ForeignKey,
     Integer,
     LargeBinary,
@@ -33,7 +32,6 @@ jobs = Table(
     Column("id", String(64), primary_key=True),
     Column("request", LargeBinary, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
-    Column("mu", Double, nullable=False),  # what it may cost each client, all rounds together
     Column("joined", Integer, nullable=False),
     Column("population", Text),  # a bitmap in base64, once it is fixed
     Column("reason", Text),  # why it failed

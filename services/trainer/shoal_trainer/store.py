@@ -3,16 +3,18 @@
 A phase changes only from the one that was read: whoever comes second changes nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, case, func, select
+from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.documents import Signed
+from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import UnknownJob
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
@@ -45,13 +47,13 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class Commitment:
-    """What a job has cost or may cost each of its clients, as squares of mu."""
+    """What a job may cost each of its clients, and what it has cost them."""
 
     job: str
     phase: JobPhase
     population: str | None
-    allowed: float
-    spent: float
+    allowed: Cost
+    spent: Cost
 
 
 def answers(db: Connection) -> None:
@@ -66,7 +68,6 @@ def add_job(db: Connection, signed: Signed[JobRequest]) -> bool:
         id=signed.digest,
         request=signed.encode(),
         phase=JobPhase.ENROLLING.value,
-        mu=signed.body.privacy.mu,
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -237,15 +238,22 @@ def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
 
 def commitments(db: Connection) -> Sequence[Commitment]:
     """Return what every job that has or may have a price commits its clients to."""
-    jobs, ledger = schema.jobs.c, schema.ledger.entries.c
-    squared = ledger.mu * ledger.mu
-    signed = case((ledger.kind == "charge", squared), else_=-squared)
-    spent = (
-        select(func.coalesce(func.sum(signed), 0.0)).where(ledger.job == jobs.id).scalar_subquery()
-    )
-    query = select(jobs.id, jobs.phase, jobs.population, jobs.mu * jobs.mu, spent)
-    rows = db.execute(query)
-    return [Commitment(job, JobPhase(phase), *rest) for job, phase, *rest in rows]
+    ledger = schema.ledger.entries.c
+    returned = select(ledger.round).where(ledger.kind == "return")
+    kept = (ledger.kind == "charge") & ledger.round.not_in(returned)
+    spent = defaultdict[str, list[Cost]](list)
+    for job, mu, epsilon in db.execute(select(ledger.job, ledger.mu, ledger.epsilon).where(kept)):
+        spent[job].append(Cost.stated(mu, epsilon))
+    return [
+        Commitment(
+            each.job,
+            each.phase,
+            each.population,
+            decode(each.request, JobRequest).body.privacy.cost,
+            compose(spent[each.job]),
+        )
+        for each in map(_job_record, db.execute(_jobs()))
+    ]
 
 
 def _jobs() -> Any:
