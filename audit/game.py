@@ -7,13 +7,13 @@ short ones; nothing of it is written again here. One client's records differ bet
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
-from nacl.utils import random as random_bytes
+from nacl.utils import random
 
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
@@ -24,7 +24,7 @@ from shoal_compute.summing import add_shares
 from shoal_protocol.encoding import Int64Vector, Uint64Vector
 from shoal_protocol.queries import NoiseDesign
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import Share
+from shoal_protocol.sharing import RandomBytes, Share
 
 VICTIM: Final = 0
 """The client whose records differ; the colluders are the next ones, the absent the last ones."""
@@ -73,15 +73,6 @@ class Game:
         return self.samplers.get(client, exact_noise)
 
 
-@dataclass(frozen=True)
-class Played:
-    """What came of one round in all its runs: totals and parts of them, shape (runs, d)."""
-
-    total: Int64Vector
-    of_colluders: Int64Vector  # what they sent, noise included
-    noise_of_victim: Int64Vector
-
-
 def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:
     """Return each adversary's statistic, shape (runs,), with `world`'s records (0 or 1).
 
@@ -91,46 +82,56 @@ def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:
         ValueError: the neighbours do not attain the declared sensitivity.
     """
     statistic = _Statistic.of(game)
-    record = game.spec.query.encode(_others(game))
+    spec, known = game.spec, game.spec.query.encode(_others(game))
     strangers, friends = len(game.cohort) - 1, len(game.colluders)
     found: dict[Adversary, list[Floats]] = {adversary: [] for adversary in Adversary}
     for _ in range(game.sends):
-        played = _round(game, world, runs)
-        innocent = played.total - played.of_colluders - (strangers - friends) * record
-        found[Adversary.PUBLIC].append(statistic(played.total - strangers * record))
+        noises = {client: draw_noise(spec, runs, game.sampler(client)) for client in game.cohort}
+        shares = {
+            client: answer(spec, client, _records(game, client, world), noise)
+            for client, noise in noises.items()
+        }
+        total = total_of(spec, list(shares.values()), runs)
+        of_friends = total_of(spec, [shares[client] for client in game.colluders], runs)
+        innocent = total - of_friends - (strangers - friends) * known
+        found[Adversary.PUBLIC].append(statistic(total - strangers * known))
         found[Adversary.COALITION].append(statistic(innocent))
-        found[Adversary.WORST_CASE].append(statistic(innocent - played.noise_of_victim))
+        found[Adversary.WORST_CASE].append(statistic(innocent - noises[VICTIM]))
     return {adversary: np.mean(each, axis=0) for adversary, each in found.items()}
 
 
-def _round(game: Game, world: int, runs: int) -> Played:
-    spec, nodes = game.spec, range(len(game.spec.compute_nodes))
-    shares: dict[int, list[Share]] = {}
-    noises: dict[int, Int64Vector] = {}
-    for client in game.cohort:
-        records = worst_neighbours(spec.query)[world] if client == VICTIM else _others(game)
-        noises[client] = draw_noise(spec, runs, game.sampler(client))
-        shares[client] = spec.sharing.split(
-            spec.sharing.encode((spec.query.encode(records) + noises[client]).ravel()),
-            client=client,
-            nodes=len(nodes),
-            random_bytes=random_bytes,
-        )
-
-    def total(clients: range) -> Int64Vector:
-        sums = {
-            node: node_sum(spec, [shares[client][node] for client in clients], runs)
-            for node in nodes
-        }
-        combined = spec.sharing.combine(sums, nodes=len(nodes))
-        if combined is None or combined.wrong:
-            raise ValueError("the partial sums contradict each other")
-        return spec.sharing.decode(combined.total).reshape(runs, spec.dimension)
-
-    return Played(total(game.cohort), total(game.colluders), noises[VICTIM])
+def answer(
+    spec: RoundSpec,
+    client: int,
+    records: Floats,
+    noise: Int64Vector,
+    *,
+    random_bytes: RandomBytes = random,
+) -> list[Share]:
+    """Return a client's shares, one for each node, of all runs at once; `noise` is (runs, d)."""
+    return spec.sharing.split(
+        spec.sharing.encode((spec.query.encode(records) + noise).ravel()),
+        client=client,
+        nodes=len(spec.compute_nodes),
+        random_bytes=random_bytes,
+    )
 
 
-def node_sum(spec: RoundSpec, shares: list[Share], runs: int) -> Uint64Vector:
+def total_of(spec: RoundSpec, shares: Sequence[Sequence[Share]], runs: int) -> Int64Vector:
+    """Return the totals, shape (runs, d), of some clients' shares, added up node by node.
+
+    Raises:
+        ValueError: the nodes' sums contradict each other.
+    """
+    nodes = len(spec.compute_nodes)
+    sums = {node: node_sum(spec, [each[node] for each in shares], runs) for node in range(nodes)}
+    combined = spec.sharing.combine(sums, nodes=nodes)
+    if combined is None or combined.wrong:
+        raise ValueError("the partial sums contradict each other")
+    return spec.sharing.decode(combined.total).reshape(runs, spec.dimension)
+
+
+def node_sum(spec: RoundSpec, shares: Sequence[Share], runs: int) -> Uint64Vector:
     """Return what a Compute node adds up, shape (runs * d,)."""
     threads = Threads()
     try:
@@ -141,6 +142,10 @@ def node_sum(spec: RoundSpec, shares: list[Share], runs: int) -> Uint64Vector:
         )
     finally:
         threads.close()
+
+
+def _records(game: Game, client: int, world: int) -> Floats:
+    return worst_neighbours(game.spec.query)[world] if client == VICTIM else _others(game)
 
 
 def _others(game: Game) -> Floats:

@@ -1,0 +1,67 @@
+"""A retry that drew fresh noise would let it be averaged away: five sends, epsilon 1 to 2.44."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shoal_client.holder import STATE_FILE
+from shoal_client.noise import discrete_gaussian
+from shoal_protocol.curves import gaussian_epsilon, gaussian_mu
+from tests.client.world import World
+
+CLIENTS = 12
+SENDS = 5
+
+
+async def test_retries_send_the_same_bytes_and_are_charged_once_before_the_first(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, CLIENTS)
+    sent: list[bytes] = []
+    charged: list[int] = []
+
+    def down(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("/bulk"):
+            return None
+        sent.append(request.content)
+        charged.append(charges(tmp_path / "holder"))
+        if len(sent) < SENDS:
+            raise httpx.ReadTimeout("no answer")
+        return None
+
+    world.scripts["compute-1"] = down
+    holder = world.holder(noise=discrete_gaussian)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    for attempt in range(2 * SENDS):
+        if attempt % 3 == 2:  # a restart draws no noise either
+            await holder.close()
+            holder = world.holder(noise=discrete_gaussian)
+        await holder.step()
+        world.clock.pass_seconds(5.0)
+    await holder.close()
+    assert len(sent) == SENDS
+    assert len(set(sent)) == 1
+    assert charged == [charged[0]] * SENDS and charged[0] > 0
+    assert world.nodes[1].bodies == sent[-1:]
+
+
+def charges(directory: Path) -> int:
+    """Return how many charges a crash at this moment would leave on disk."""
+    left = directory.with_name("left by a crash")
+    shutil.copytree(directory, left)
+    database = sqlite3.connect(left / STATE_FILE)
+    [[count]] = database.execute("SELECT COUNT(*) FROM ledger")
+    database.close()
+    shutil.rmtree(left)
+    return int(count)
+
+
+def test_five_sends_with_fresh_noise_would_cost_epsilon_2_44_for_1() -> None:
+    mu = gaussian_mu(epsilon=1.0, delta=1e-5)
+    averaged = gaussian_epsilon(mu=mu * SENDS**0.5, delta=1e-5)
+    assert averaged == pytest.approx(2.44, abs=0.005)

@@ -1,0 +1,176 @@
+"""The audit's long vectors are the rounds that services run: same shares, sums and totals."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit import scenarios
+from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
+from audit.neighbours import worst_neighbours
+from shoal_aggregator.aggregation import Summed, add_up
+from shoal_client.contribution import draw_noise, seal_contribution
+from shoal_client.noise import discrete_gaussian
+from shoal_protocol.attestations import PartialSum
+from shoal_protocol.encoding import decode_uint64, encode_uint64
+from shoal_protocol.envelope import parse
+from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.sharing import Share
+from tests.protocol import examples
+from tests.simulated.audit import look_at
+from tests.simulated.chance import fixed_bytes
+from tests.simulated.trust import SITES, Trust, make_trust
+from tests.simulation import Federation
+
+RUNS = 4
+SPECS = [
+    examples.spec(query=scenarios.matrix_in_a_ball()),
+    examples.spec(
+        manifest=examples.THRESHOLD_CONSORTIUM,
+        query=scenarios.matrix_in_a_ball(),
+        sharing=examples.THRESHOLD,
+    ),
+]
+
+
+def envelopes(
+    spec: RoundSpec, client: int, records: np.ndarray, noise: np.ndarray, label: str
+) -> list[Share]:
+    """Return what the nodes find in a client's envelopes."""
+    sealed = seal_contribution(
+        spec,
+        [examples.box_key(node) for node in range(examples.NODES)],
+        client,
+        examples.client_key(client),
+        records,
+        noise,
+        random_bytes=fixed_bytes(label),
+    )
+    return [
+        parse(each).open(examples.box_private_key(node), examples.box_key(node))
+        for node, each in enumerate(sealed)
+    ]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.sharing.scheme)
+def test_with_the_same_randomness_a_run_has_the_shares_of_real_envelopes(spec: RoundSpec) -> None:
+    for world, records in enumerate(worst_neighbours(spec.query)):
+        for client in (0, 1, 5):
+            label = f"world {world} client {client}"
+            noise = draw_noise(spec, 1, discrete_gaussian)
+            begun = fixed_bytes(label)
+            begun(8)  # an envelope draws the answer's name first
+            shares = answer(spec, client, records, noise, random_bytes=begun)
+            assert shares == envelopes(spec, client, records, noise[0], label)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.sharing.scheme)
+def test_many_runs_at_once_have_the_totals_of_as_many_rounds(spec: RoundSpec) -> None:
+    cohort = range(spec.minimum_cohort)
+    records = worst_neighbours(spec.query)
+    noises = [draw_noise(spec, RUNS, discrete_gaussian) for _ in cohort]
+    at_once = total_of(
+        spec,
+        [answer(spec, client, records[client % 2], noises[client]) for client in cohort],
+        RUNS,
+    )
+    for run in range(RUNS):
+        opened = [
+            envelopes(spec, client, records[client % 2], noises[client][run], f"{run} {client}")
+            for client in cohort
+        ]
+        sums = [
+            PartialSum(
+                manifest=spec.manifest,
+                round=spec.digest,
+                node=name,
+                cohort="0" * 64,
+                cohort_size=len(cohort),
+                values=encode_uint64(node_sum(spec, [each[node] for each in opened], 1)),
+                charge=examples.charge(spec, name),
+            )
+            for node, name in enumerate(spec.compute_nodes)
+        ]
+        summed = add_up(spec, sums)
+        assert isinstance(summed, Summed)
+        assert np.array_equal(from_ring(decode_uint64(summed.result.values)), at_once[run])
+
+
+class Remembering:
+    """The real sampler, of which one knows afterwards what it drew."""
+
+    def __init__(self) -> None:
+        self.drawn: list[np.ndarray] = []
+
+    def __call__(self, scale: float, count: int) -> np.ndarray:
+        self.drawn.append(discrete_gaussian(scale, count))
+        return self.drawn[-1]
+
+    def rows(self, spec: RoundSpec, clients: int) -> np.ndarray:
+        blocks = [coordinates for coordinates, _ in spec.noise_blocks()]
+        assert len(self.drawn) == len(blocks), "each client draws once in a round"
+        return np.concatenate(
+            [
+                drawn.reshape(clients, coordinates)
+                for drawn, coordinates in zip(self.drawn, blocks, strict=True)
+            ],
+            axis=1,
+        )
+
+
+async def learned(trust: Trust, directory: Path, samplers: dict[str, Remembering]) -> Any:
+    """Return the spec and the total of a job's round in a whole federation."""
+    async with Federation(trust, directory) as federation:
+        for site, sampler in samplers.items():
+            await federation.crash(site)
+            federation.noise[site] = sampler
+        [round_id] = (await federation.learn()).rounds
+        released = await federation.result(round_id)
+        assert released is not None
+        return look_at(federation).specs[round_id], from_ring(decode_uint64(released["values"]))
+
+
+def test_a_whole_federation_releases_what_the_audit_computes_from_the_same_noise(
+    tmp_path: Path,
+) -> None:
+    trust = make_trust(tmp_path / "trust")
+    samplers = {site: Remembering() for site in SITES}
+    spec, total = asyncio.run(learned(trust, tmp_path / "data", samplers))
+    shares: list[list[Share]] = []
+    for site, clients in SITES.items():
+        records = trust.records(site)
+        for k, noise in enumerate(samplers[site].rows(spec, clients)):
+            of_client = records.of(k, spec.query.column_names)
+            shares.append(answer(spec, len(shares), of_client, noise[np.newaxis]))
+    assert np.array_equal(total_of(spec, shares, 1)[0], total)
+
+
+def test_neighbours_that_do_not_attain_the_sensitivity_are_not_played() -> None:
+    easy = scenarios.one_square().model_copy(update={"intercept": 0.5})
+    spec = scenarios.Rounds.under(delta=1e-5).spec(
+        easy,
+        cost=scenarios.honest(1.0, 1).game.spec.cost,
+        population=4,
+        dropouts=1,
+        colluders=1,
+        sharing=ADDITIVE,
+    )
+    game = Game(spec=spec, claim=scenarios.honest(1.0, 1).game.claim)
+    with pytest.raises(ValueError, match="do not attain"):
+        play(game, 0, 1)
+
+
+def test_in_each_world_the_statistic_has_the_mean_and_spread_that_its_adversary_leaves() -> None:
+    # 20,000 runs: each mean and spread within 6 standard errors, false alarm below 1e-7.
+    game = scenarios.honest(3.0, 1).game
+    noises = {Adversary.PUBLIC: 3, Adversary.COALITION: 2, Adversary.WORST_CASE: 1}
+    for world in range(2):
+        for adversary, statistic in play(game, world, 20_000).items():
+            spread = np.sqrt(noises[adversary])
+            assert abs(statistic.mean() - world * game.claim.mu) < 6 * spread / np.sqrt(20_000)
+            assert abs(statistic.std() / spread - 1.0) < 6 / np.sqrt(2 * 20_000)
+    assert VICTIM not in game.colluders
