@@ -29,9 +29,12 @@ def plan(*, quick: bool) -> list[Scenario]:
         scenarios.honest(1.0, many),
         scenarios.honest(3.0, some),
         scenarios.honest_matrix(3.0, some),
+        scenarios.honest_laplace(1.0, few),
+        scenarios.honest_laplace(3.0, few),
         scenarios.noise_divided_by_root_two(1.0, few),
         scenarios.classical_sigma(31.6, few),
         scenarios.missing_noise(1.0, few),
+        scenarios.missing_laplace_noise(1.0, few),
         scenarios.fresh_noise_on_retry(1.0, few),
         scenarios.sensitivity_of_values(1.0, few),
     ]

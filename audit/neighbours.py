@@ -14,8 +14,7 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
     """Return two clients' records, each of shape (records_per_client, m), as far apart as can be.
 
     They are corners of the box or orthogonal rows of the ball: docs/mathematics.md, section 2,
-    says where each bound is reached. A constant intercept cannot be replaced, so with one the
-    bound is not reached.
+    says which bounds are reached. `audit.game` plays no pair that does not reach its bound.
     """
     columns = len(query.columns)
     one, other = np.zeros(columns), np.zeros(columns)

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from nacl.utils import random as random_bytes
 from pyroaring import BitMap
+from scipy import stats
 
 from audit.claims import Claim
 from audit.game import Adversary, Game
@@ -42,34 +43,31 @@ THRESHOLD_OF_DATA: Final = 7.5
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A round to be played `runs` times in each world, and the `fault` in it: mu grows so much."""
+    """A round to be played `runs` times in each world.
+
+    With a fault planted, `fault` is the epsilon that it truly costs in the worst case.
+    """
 
     name: str
     game: Game
     runs: int
-    fault: float = 1.0
+    fault: float | None = None
 
     @property
     def is_faulty(self) -> bool:
         """Tell whether a fault was planted."""
-        return self.fault != 1.0
+        return self.fault is not None
 
     def true_epsilon(self, adversary: Adversary) -> float | None:
         """Return what the round costs against `adversary`, worked out; None if it is not known."""
         claim, cohort = self.game.claim, len(self.game.cohort)
         clients = cohort - self.game.spec.colluders
-        noises = {Adversary.PUBLIC: cohort, Adversary.COALITION: clients}.get(adversary)
-        if noises is None:
-            factor = self.fault
-        elif self.is_faulty or not claim.delta:
+        if adversary is Adversary.WORST_CASE:
+            return claim.epsilon if self.fault is None else self.fault
+        if self.is_faulty or not claim.delta:
             return None
-        else:
-            factor = math.sqrt((clients - 1) / noises)
-        return (
-            gaussian_epsilon(mu=factor * claim.mu, delta=claim.delta)
-            if claim.delta
-            else claim.epsilon
-        )
+        noises = cohort if adversary is Adversary.PUBLIC else clients
+        return gaussian_epsilon(mu=claim.mu * math.sqrt((clients - 1) / noises), delta=claim.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,7 @@ class Rounds:
                 minimum_colluders=1,
                 maximum_epsilon=100.0,
                 delta=delta,
-                mechanisms=("discrete_gaussian",),
+                mechanisms=("discrete_gaussian", "discrete_laplace"),
                 queries=("second_moments", "second_moment_matrix"),
                 maximum_round_seconds=3600,
                 minimum_threshold=2,
@@ -137,11 +135,11 @@ class Rounds:
         )
 
 
-def one_square(scale: float = 1.0) -> SecondMoments:
+def one_square(*, scale: float = 1.0, grid_bits: int = 12) -> SecondMoments:
     """Return the query for one column's squares: of one coordinate, so a run takes least time."""
     column = Column(name="x", centre=0.0, scale=scale)
     return SecondMoments(
-        columns=(column,), intercept=0.0, radius=None, grid_bits=12, records_per_client=1
+        columns=(column,), intercept=0.0, radius=None, grid_bits=grid_bits, records_per_client=1
     )
 
 
@@ -164,6 +162,11 @@ def honest_matrix(epsilon: float, runs: int) -> Scenario:
     return Scenario(name=f"Gaussian, ε = {epsilon:g}, matrix, t = 2", game=game, runs=runs)
 
 
+def honest_laplace(epsilon: float, runs: int) -> Scenario:
+    """Return a round with Laplace noise, of which two clients' shares count."""
+    return Scenario(name=f"Laplace, ε = {epsilon:g}", game=_laplace(epsilon), runs=runs)
+
+
 def _gaussian(
     epsilon: float,
     *,
@@ -181,6 +184,18 @@ def _gaussian(
         sharing=sharing,
     )
     return Game(spec=spec, claim=Claim(epsilon=epsilon, delta=delta, mu=spec.mu))
+
+
+def _laplace(epsilon: float) -> Game:
+    spec = Rounds.under(delta=DELTA).spec(
+        one_square(grid_bits=4),  # coarse, for the sampler takes longer on a finer grid
+        mechanism="discrete_laplace",
+        cost=Cost.pure(epsilon),
+        population=5,
+        dropouts=1,
+        colluders=1,
+    )
+    return Game(spec=spec, claim=Claim(epsilon=epsilon, delta=0.0, mu=spec.mu))
 
 
 @dataclass(frozen=True)
@@ -223,6 +238,24 @@ def missing_noise(epsilon: float, runs: int) -> Scenario:
     return _faulty("a client's noise missing", replace(game, samplers=silent), factor, runs)
 
 
+def missing_laplace_noise(epsilon: float, runs: int) -> Scenario:
+    """Plant the same with Laplace noise: of two shares that count one is missing."""
+    game = _laplace(epsilon)
+    shares = game.spec.parties
+    silent = replace(game, samplers={game.cohort[-1]: no_noise})
+    [(_, part)] = game.spec.noise_blocks()
+    true = _loss_of_shares((shares - 1) / shares, part.scale, step=round(epsilon * part.scale))
+    name = f"a client's noise missing, Laplace, ε = {epsilon:g}"
+    return Scenario(name=name, game=silent, runs=runs, fault=true)
+
+
+def _loss_of_shares(shape: float, scale: float, *, step: int) -> float:
+    """Return the largest log ratio of G - G' at places `step` apart, G negative binomial."""
+    pmf = stats.nbinom.pmf(np.arange(60 * round(scale)), shape, -math.expm1(-1.0 / scale))
+    logs = np.log([pmf[: len(pmf) - abs(x)] @ pmf[abs(x) :] for x in range(-step, 2 * step)])
+    return float(np.max(np.abs(logs[step:] - logs[:-step])))
+
+
 def fresh_noise_on_retry(epsilon: float, runs: int, sends: int = 5) -> Scenario:
     """Plant clients that draw anew for each of several sends, all of which are summed."""
     game = replace(_gaussian(epsilon), sends=sends)
@@ -231,7 +264,7 @@ def fresh_noise_on_retry(epsilon: float, runs: int, sends: int = 5) -> Scenario:
 
 def sensitivity_of_values(epsilon: float, runs: int) -> Scenario:
     """Plant the sensitivity of values within +-c, where squares are summed: c instead of c^2."""
-    game = _gaussian(epsilon, query=one_square(THRESHOLD_OF_DATA))
+    game = _gaussian(epsilon, query=one_square(scale=THRESHOLD_OF_DATA))
     weak = _rescaled(game, 1.0 / THRESHOLD_OF_DATA)
     return _faulty("sensitivity c for c²", weak, THRESHOLD_OF_DATA, runs)
 
@@ -241,5 +274,7 @@ def _rescaled(game: Game, factor: float) -> Game:
     return replace(game, spec=game.spec.model_copy(update={"noise": noise}))
 
 
-def _faulty(what: str, game: Game, fault: float, runs: int) -> Scenario:
-    return Scenario(name=f"{what}, ε = {game.claim.epsilon:g}", game=game, runs=runs, fault=fault)
+def _faulty(what: str, game: Game, factor: float, runs: int) -> Scenario:
+    claim = game.claim
+    true = gaussian_epsilon(mu=factor * claim.mu, delta=claim.delta)
+    return Scenario(name=f"{what}, ε = {claim.epsilon:g}", game=game, runs=runs, fault=true)

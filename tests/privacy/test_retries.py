@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shoal_client.holder import STATE_FILE
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_protocol.curves import gaussian_epsilon, gaussian_mu
 from tests.client.world import World
 
@@ -33,14 +33,14 @@ async def test_retries_send_the_same_bytes_and_are_charged_once_before_the_first
         return None
 
     world.scripts["compute-1"] = down
-    holder = world.holder(noise=discrete_gaussian)
+    holder = world.holder(noise=exact_noise)
     request = world.submit()
     await holder.step()
     world.announce(request)
     for attempt in range(2 * SENDS):
         if attempt % 3 == 2:  # a restart draws no noise either
             await holder.close()
-            holder = world.holder(noise=discrete_gaussian)
+            holder = world.holder(noise=exact_noise)
         await holder.step()
         world.clock.pass_seconds(5.0)
     await holder.close()

@@ -12,13 +12,14 @@ from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
 from shoal_client.contribution import draw_noise, seal_contribution
-from shoal_client.noise import discrete_gaussian
+from shoal_client.noise import exact_noise
 from shoal_protocol.attestations import PartialSum
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.envelope import parse
+from shoal_protocol.mechanisms import NoisePart
+from shoal_protocol.queries import Column, SecondMomentMatrix
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.sharing import Share
 from tests.protocol import examples
 from tests.simulated.audit import look_at
@@ -61,7 +62,7 @@ def test_with_the_same_randomness_a_run_has_the_shares_of_real_envelopes(spec: R
     for world, records in enumerate(worst_neighbours(spec.query)):
         for client in (0, 1, 5):
             label = f"world {world} client {client}"
-            noise = draw_noise(spec, 1, discrete_gaussian)
+            noise = draw_noise(spec, 1, exact_noise)
             begun = fixed_bytes(label)
             begun(8)  # an envelope draws the answer's name first
             shares = answer(spec, client, records, noise, random_bytes=begun)
@@ -72,7 +73,7 @@ def test_with_the_same_randomness_a_run_has_the_shares_of_real_envelopes(spec: R
 def test_many_runs_at_once_have_the_totals_of_as_many_rounds(spec: RoundSpec) -> None:
     cohort = range(spec.minimum_cohort)
     records = worst_neighbours(spec.query)
-    noises = [draw_noise(spec, RUNS, discrete_gaussian) for _ in cohort]
+    noises = [draw_noise(spec, RUNS, exact_noise) for _ in cohort]
     at_once = total_of(
         spec,
         [answer(spec, client, records[client % 2], noises[client]) for client in cohort],
@@ -106,8 +107,8 @@ class Remembering:
     def __init__(self) -> None:
         self.drawn: list[np.ndarray] = []
 
-    def __call__(self, scale: float, count: int) -> np.ndarray:
-        self.drawn.append(discrete_gaussian(scale, count))
+    def __call__(self, part: NoisePart, count: int) -> np.ndarray:
+        self.drawn.append(exact_noise(part, count))
         return self.drawn[-1]
 
     def rows(self, spec: RoundSpec, clients: int) -> np.ndarray:
@@ -150,16 +151,15 @@ def test_a_whole_federation_releases_what_the_audit_computes_from_the_same_noise
 
 
 def test_neighbours_that_do_not_attain_the_sensitivity_are_not_played() -> None:
-    easy = scenarios.one_square().model_copy(update={"intercept": 0.5})
-    spec = scenarios.Rounds.under(delta=1e-5).spec(
-        easy,
-        cost=scenarios.honest(1.0, 1).game.spec.cost,
-        population=4,
-        dropouts=1,
-        colluders=1,
-        sharing=ADDITIVE,
+    columns = tuple(Column(name=name, centre=0.0, scale=1.0) for name in "xyz")
+    odd = SecondMomentMatrix(
+        columns=columns, intercept=0.0, radius=None, grid_bits=12, records_per_client=1
+    )  # in an odd number of columns no half of the signs can be turned
+    honest = scenarios.honest(1.0, 1).game
+    spec = scenarios.Rounds.under(delta=honest.claim.delta).spec(
+        odd, cost=honest.spec.cost, population=4, dropouts=1, colluders=1
     )
-    game = Game(spec=spec, claim=scenarios.honest(1.0, 1).game.claim)
+    game = Game(spec=spec, claim=honest.claim)
     with pytest.raises(ValueError, match="do not attain"):
         play(game, 0, 1)
 
