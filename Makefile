@@ -10,7 +10,7 @@ demo: .venv/ready
 	.venv/bin/python -m demo
 
 test: .venv/ready
-	.venv/bin/python -m pytest $(T)
+	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
 
 check: .venv/ready
 	.venv/bin/ruff format --check

@@ -9,7 +9,16 @@ settings.register_profile("the same every time", derandomize=True, deadline=None
 settings.load_profile("the same every time")
 
 
+# Where two workers share the tests, each of these groups is for one of them.
+GROUPS = {"tests/containers/": "containers", "tests/end_to_end/": "real processes"}
+
+
+@pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder, group in GROUPS.items():
+            if item.nodeid.startswith(folder):
+                item.add_marker(pytest.mark.xdist_group(group))
     if shutil.which("docker") is None:
         for item in items:
             if item.get_closest_marker("docker"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.containers.compose import ROOT, docker, run
-from tests.containers.ledger import ROWS
+from tests.containers.ledger import ROW
 
 IMAGES = ("shoal-compute", "shoal-aggregator", "shoal-trainer", "shoal-client")
 
@@ -26,8 +26,8 @@ def tag() -> Iterator[str]:
             docker("image", "rm", "--force", f"{image}:{tag}")
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for row in config.stash.get(ROWS, []):
-        terminalreporter.write_line(row)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, row in report.user_properties:
+            if name == ROW:
+                terminalreporter.write_line(str(row))

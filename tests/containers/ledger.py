@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pytest
 from pyroaring import BitMap
 
 from shoal_protocol.attestations import (
@@ -29,8 +28,8 @@ from tests.containers.compose import Compose
 from tests.containers.study import NODES, Study
 from tests.containers.waiting import until
 
-ROWS: Final = pytest.StashKey[list[str]]()
-"""What was measured, to be shown at the end of the tests' output."""
+ROW: Final = "row of the ledger"
+"""The property of a test that holds what it measured, shown at the end of the tests' output."""
 
 ENDED: Final = ("published", "abandoned")
 _OUTBOX: Final = """

@@ -8,7 +8,7 @@ No verdict depends on how fast the machine is: what is waited for has many times
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.containers.compose import Compose, docker, engine_answers
 from tests.containers.fire import TOOLS, Fire
-from tests.containers.ledger import ROWS, lost_shares, read_outbox, read_rounds, reckon
+from tests.containers.ledger import ROW, lost_shares, read_outbox, read_rounds, reckon
 from tests.containers.study import CLIENTS, HOSPITALS, NODES, Study
 from tests.containers.waiting import until
 
@@ -247,7 +247,10 @@ def test_logs_hold_no_key_and_nothing_about_a_single_client(
 
 
 def test_every_round_is_accounted_for_and_no_acknowledged_share_is_lost(
-    study: Study, whole_fire: Fire, compose: Compose, request: pytest.FixtureRequest
+    study: Study,
+    whole_fire: Fire,
+    compose: Compose,
+    record_property: Callable[[str, object], None],
 ) -> None:
     rounds = read_rounds(study)
     faults = whole_fire.injected.copy()
@@ -255,7 +258,7 @@ def test_every_round_is_accounted_for_and_no_acknowledged_share_is_lost(
         whole_fire.stop(hospital)
     outboxes = [read_outbox(compose, hospital) for hospital in HOSPITALS]
     ledger = reckon(rounds, outboxes, lost=lost_shares(study, outboxes))
-    request.config.stash.setdefault(ROWS, []).append(ledger.row(faults))
+    record_property(ROW, ledger.row(faults))
     assert ledger.wrong == []
     assert (ledger.lost, ledger.double) == (0, 0)
     assert {each.spec.job for each in rounds} == set(study.jobs)
