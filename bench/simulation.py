@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.accounting import Cap, noise_for
+from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import NoiseDesign, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Mechanism, SecondMomentMatrix, SecondMoments
 from shoal_trainer.learning import Learner, ReleasedSum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Federation:
-    """How many clients there are, how many of them fail or collude, and what a job may cost."""
+    """How many clients there are, how many of them fail or collude, and what a job may cost.
+
+    With `delta` 0 the noise is Laplace's.
+    """
 
     population: int
     missing: int
@@ -46,14 +50,20 @@ def run(
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
     """
     budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
+    mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
+    parties = effective_noise_clients(
+        population=federation.population,
+        dropouts=federation.dropouts,
+        colluders=federation.colluders,
+    )
     sums: list[ReleasedSum] = []
     while True:
         step = learner.next(federation.population, sums)
         if isinstance(step, Posterior):
             return Outcome(step, tuple(sums))
-        design = step.query.design("discrete_gaussian")
+        design = step.query.design(mechanism)
         noise = noise_for(
-            "discrete_gaussian",
+            mechanism,
             sensitivity=design.sensitivity,
             cost=budget.part(step.share),
             population=federation.population,
@@ -61,13 +71,19 @@ def run(
             colluders=federation.colluders,
         )
         cohort = records[federation.missing :]
-        noise_sd = noise.scale * math.sqrt(len(cohort)) * _relative_scales(design)
+        parts = [
+            noise.part(block.relative_scale, parties=parties)
+            for block in design.blocks
+            for _ in range(block.coordinates)
+        ]
+        drawn = np.array([_draw(part, len(cohort), generator) for part in parts])
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, cohort) + _noise(noise_sd, generator),
+                values=_sum(step.query, cohort) + np.rint(drawn).astype(np.int64),
                 cohort_size=len(cohort),
-                noise_sd=noise_sd,
+                noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
+                mechanism=mechanism,
             )
         )
 
@@ -79,12 +95,9 @@ def _sum(
     return query.model_copy(update={"records_per_client": len(cohort)}).encode(cohort)
 
 
-def _relative_scales(design: NoiseDesign) -> NDArray[np.float64]:
-    return np.repeat(
-        [block.relative_scale for block in design.blocks],
-        [block.coordinates for block in design.blocks],
-    )
-
-
-def _noise(noise_sd: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    return np.rint(noise_sd * generator.standard_normal(len(noise_sd))).astype(np.int64)
+def _draw(part: NoisePart, clients: int, generator: np.random.Generator) -> float:
+    """Return the noise of so many clients on one coordinate, before it is rounded."""
+    if isinstance(part, LaplacePart):
+        gain, loss = generator.gamma(clients / part.parties, part.scale, 2)
+        return float(gain - loss)
+    return part.scale * math.sqrt(clients) * generator.standard_normal()

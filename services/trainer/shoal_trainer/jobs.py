@@ -68,6 +68,7 @@ class Released:
             values=from_ring(decode_uint64(self.result.values)),
             cohort_size=self.result.cohort_size,
             noise_sd=self._noise_sd(),
+            mechanism=self.spec.noise.mechanism,
         )
 
     def _noise_sd(self) -> NDArray[np.float64]:

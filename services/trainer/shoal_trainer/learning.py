@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Mechanism, SecondMomentMatrix, SecondMoments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +16,15 @@ class ReleasedSum:
     """A round's result: the noisy sum over the cohort, and what is public about its noise.
 
     `values` and `noise_sd`, both shape (query.dimension,), are in lattice units; `noise_sd` is the
-    standard deviation of the noise that the whole cohort really added to each coordinate.
+    standard deviation of the noise that the whole cohort really added to each coordinate, by
+    `mechanism`.
     """
 
     query: SecondMoments | SecondMomentMatrix
     values: NDArray[np.int64]
     cohort_size: int
     noise_sd: NDArray[np.float64]
+    mechanism: Mechanism
 
     def __post_init__(self) -> None:
         shape = (self.query.dimension,)

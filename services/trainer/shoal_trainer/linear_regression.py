@@ -108,14 +108,16 @@ class LinearRegression:
 
     def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
         records = _record_count(query, int(first.values[0]), first.cohort_size)
-        # Round 2 has (1 - share)/share times the first round's mu^2.
-        mu = query.design("discrete_gaussian").sensitivity / float(first.noise_sd[0])
-        mu *= math.sqrt((1.0 - FIRST_ROUND_SHARE) / FIRST_ROUND_SHARE)
+        # Round 2 may cost (1 - share)/share times the first round's mu^2, or epsilon.
+        ratio = float(first.noise_sd[0]) / query.design(first.mechanism).sensitivity
+        relative = FIRST_ROUND_SHARE / (1.0 - FIRST_ROUND_SHARE)
+        ratio *= relative if first.mechanism == "discrete_laplace" else math.sqrt(relative)
         chosen = choose_thresholds(
             records=records,
             features=len(self.task.features),
             intercept=self.task.intercept,
-            mu=mu / self.task.records_per_client,
+            mechanism=first.mechanism,
+            noise_ratio=ratio * self.task.records_per_client,
         )
         factors = [chosen.features] * len(self.task.features) + [chosen.target]
         columns = tuple(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator  # noqa: TID251 - auxiliary data, not privacy noise
 from numpy.typing import NDArray
 
+from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
 from shoal_trainer.posterior import NoisyMoments, ridge_estimate
 
 FloatMatrix = NDArray[np.float64]
@@ -43,14 +44,17 @@ class _Draw:
     noise: FloatMatrix
 
 
-def choose_thresholds(*, records: int, features: int, intercept: float, mu: float) -> Thresholds:
+def choose_thresholds(
+    *, records: int, features: int, intercept: float, mechanism: Mechanism, noise_ratio: float
+) -> Thresholds:
     """Return the thresholds with the smallest mean squared error of prediction.
 
     Auxiliary data as in equations (4) to (6) of Heikkilä et al. 2017, x ~ N(0, I), b ~ N(0, I),
-    y ~ N(x'b, .), standardised, half of the target's variance explained. `mu` is the Gaussian
-    parameter of one record against the summed noise. More than 2000 records are represented by
-    2000 with the same ratio of noise to signal. The random numbers depend on the arguments alone:
-    the same arguments give the same answer.
+    y ~ N(x'b, .), standardised, half of the target's variance explained. `noise_ratio` is the
+    standard deviation of the summed noise, at relative scale 1, over the sensitivity to one record;
+    Laplace noise is taken for normal. More than 2000 records are represented by 2000 with the same
+    ratio of noise to signal. The random numbers depend on the arguments alone: the same arguments
+    give the same answer.
     """
     generator = Generator(PCG64(_SEED))
     sample = min(records, _LARGEST_SAMPLE)
@@ -63,12 +67,33 @@ def choose_thresholds(*, records: int, features: int, intercept: float, mu: floa
         )
         for x_box, y_box, size in itertools.product(_BOXES, _BOXES, _SQUARED_NORMS)
     ]
-    mu_of_sample = mu * records / sample
-    errors = [
-        sum(_error(candidate, draw, intercept=intercept, mu=mu_of_sample) for draw in draws)
-        for candidate in candidates
-    ]
+    ratio = noise_ratio * sample / records
+    errors = []
+    for candidate in candidates:
+        query = _query(candidate.radius, features, intercept)
+        sds = _noise_sds(query, mechanism, ratio)
+        errors.append(sum(_error(candidate, query, draw, sds) for draw in draws))
     return candidates[int(np.argmin(errors))]
+
+
+def _query(radius: float, features: int, intercept: float) -> SecondMomentMatrix:
+    """Return what would be asked, for normalised columns, on the finest grid."""
+    return SecondMomentMatrix(
+        columns=tuple(Column(name=str(j), centre=0.0, scale=1.0) for j in range(features + 1)),
+        intercept=intercept,
+        radius=radius,
+        grid_bits=15,
+        records_per_client=1,
+    )
+
+
+def _noise_sds(
+    query: SecondMomentMatrix, mechanism: Mechanism, noise_ratio: float
+) -> tuple[float, float]:
+    """Return the noise's standard deviation on and off the diagonal, in normalised units."""
+    design = query.design(mechanism)
+    unit = noise_ratio * design.sensitivity / query.grid**2
+    return unit * design.blocks[0].relative_scale, unit * design.blocks[-1].relative_scale
 
 
 def _draw(generator: Generator, sample: int, features: int) -> _Draw:
@@ -81,8 +106,11 @@ def _draw(generator: Generator, sample: int, features: int) -> _Draw:
     return _Draw(x=x, y=y, coefficients=b, noise=upper + np.triu(upper, 1).T)
 
 
-def _error(candidate: Thresholds, draw: _Draw, *, intercept: float, mu: float) -> float:
+def _error(
+    candidate: Thresholds, query: SecondMomentMatrix, draw: _Draw, noise_sds: tuple[float, float]
+) -> float:
     """Return the expected squared error of predicting x'b for new, uncut rows."""
+    intercept = query.intercept
     rows = np.column_stack(
         [
             np.full(len(draw.x), intercept),
@@ -94,14 +122,10 @@ def _error(candidate: Thresholds, draw: _Draw, *, intercept: float, mu: float) -
     if intercept == 0.0:
         rows, noise = rows[:, 1:], noise[1:, 1:]
     width = rows.shape[1]
-    squared_radius = candidate.radius**2
-    if squared_radius < width:
+    if query.squared_norm_limit is not None:
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows * np.minimum(1.0, candidate.radius / norms)
-        diagonal_sd = math.sqrt(2.0) * squared_radius / mu
-        off_diagonal_sd = squared_radius / mu
-    else:
-        diagonal_sd = off_diagonal_sd = width / mu
+    diagonal_sd, off_diagonal_sd = noise_sds
     scale = np.full((width, width), off_diagonal_sd)
     np.fill_diagonal(scale, diagonal_sd)
     estimate = ridge_estimate(
