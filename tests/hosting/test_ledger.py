@@ -1,0 +1,180 @@
+"""A service's ledger in its database: it only grows, and what was tampered with is found."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Connection, Engine, MetaData, exc, text
+
+from shoal_hosting.ledger import LedgerFollower, LedgerTables
+from shoal_hosting.storage import check_schema, open_engine
+from shoal_protocol.accounting import Cost
+from shoal_protocol.errors import LedgerBroken
+from shoal_protocol.ledger import verify_chain
+from tests.databases import database_url, postgresql
+from tests.protocol import examples
+from tests.protocol.examples import OPENED_AT
+
+__all__ = ["database_url", "postgresql"]
+
+SPECS = [examples.spec(number=number) for number in range(4)]
+NAME = "compute-0"
+METADATA = MetaData()
+LEDGER = LedgerTables(METADATA)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """A database with four charges, of which the second was given back."""
+    engine = open_engine(database_url)
+    check_schema(engine, METADATA, 1)
+    with engine.begin() as db:
+        for number, spec in enumerate(SPECS):
+            at = OPENED_AT + timedelta(milliseconds=number)
+            LEDGER.charge(db, spec, ledger=NAME, after=LEDGER.hold(db), at=at)
+        LEDGER.give_back(db, SPECS[1].digest, at=OPENED_AT)
+    yield engine
+    engine.dispose()
+
+
+def follow(engine: Engine, follower: LedgerFollower | None = None) -> LedgerFollower:
+    follower = follower or LedgerFollower(LEDGER, NAME)
+    with engine.begin() as db:
+        for _ in follower.follow(db):
+            pass
+    return follower
+
+
+def tamper(engine: Engine, *statements: str) -> None:
+    """Do what whoever owns the database can do: drop the triggers first."""
+    with engine.begin() as db:
+        _drop_triggers(db)
+        for statement in statements:
+            db.execute(text(statement))
+
+
+def _drop_triggers(db: Connection) -> None:
+    if db.dialect.name == "sqlite":
+        db.execute(text("DROP TRIGGER ledger_keeps"))
+        db.execute(text("DROP TRIGGER ledger_stays"))
+    else:
+        db.execute(text("DROP TRIGGER ledger_stays ON ledger"))
+
+
+def test_an_honest_ledger_is_followed_to_its_end(engine: Engine) -> None:
+    follower = follow(engine)
+    with engine.begin() as db:
+        entries = [charged.entry for charged in LEDGER.after(db, 0)]
+        assert verify_chain(entries).head == follower.head == LEDGER.hold(db)
+    spent = follower.balances.largest(examples.POPULATION)
+    assert spent.mu == pytest.approx(3**0.5 * SPECS[0].mu)
+
+
+def test_each_rounds_cost_is_kept_in_both_currencies(engine: Engine) -> None:
+    with engine.begin() as db:
+        assert LEDGER.charge_of(db, SPECS[0].digest).cost == SPECS[0].cost
+        assert LEDGER.charge_of(db, SPECS[0].digest).cost == Cost.gaussian(SPECS[0].mu)
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM ledger", "UPDATE ledger SET mu = 0", "TRUNCATE ledger"]
+)
+def test_the_database_itself_refuses_to_change_the_ledger(engine: Engine, statement: str) -> None:
+    if engine.dialect.name == "sqlite" and statement.startswith("TRUNCATE"):
+        statement = "DELETE FROM ledger WHERE number = 5"  # SQLite has no TRUNCATE
+    with pytest.raises((exc.IntegrityError, exc.InternalError), match="only grows"):
+        with engine.begin() as db:
+            db.execute(text(statement))
+    assert follow(engine).head.number == 5
+
+
+CHANGES = {
+    "number": "UPDATE ledger SET number = 70 + number WHERE number = {}",
+    "ledger": "UPDATE ledger SET ledger = 'compute-1' WHERE number = {}",
+    "previous": "UPDATE ledger SET previous = digest WHERE number = {}",
+    "kind": "UPDATE ledger SET kind = 'other' WHERE number = {}",
+    "round": "UPDATE ledger SET round = previous WHERE number = {}",
+    "job": "UPDATE ledger SET job = previous WHERE number = {}",
+    "mu": "UPDATE ledger SET mu = mu * 1.000000000000001 WHERE number = {}",
+    "epsilon": "UPDATE ledger SET epsilon = 0.5 WHERE number = {}",
+    "at": "UPDATE ledger SET at = '2026-03-01T12:00:00.999Z' WHERE number = {}",
+    "at, unreadable": "UPDATE ledger SET at = 'x' WHERE number = {}",
+    "digest": "UPDATE ledger SET digest = previous WHERE number = {}",
+    "the row is gone": "DELETE FROM ledger WHERE number = {}",
+}
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+@pytest.mark.parametrize("name", CHANGES)
+def test_any_change_of_any_row_is_found_when_the_ledger_is_read(
+    engine: Engine, name: str, number: int
+) -> None:
+    tamper(engine, CHANGES[name].format(number))
+    with pytest.raises(LedgerBroken):
+        follow(engine)
+
+
+@pytest.mark.parametrize("place", [0, 1, 7, 20])
+def test_a_changed_byte_of_a_population_is_found(engine: Engine, place: int) -> None:
+    with engine.begin() as db:
+        _drop_triggers(db)
+        columns = LEDGER.entries.c
+        [population] = db.execute(
+            LEDGER.entries.select().with_only_columns(columns.population).where(columns.number == 2)
+        ).scalars()
+        changed = bytearray(population)
+        changed[place % len(changed)] ^= 1
+        update = LEDGER.entries.update().where(columns.number == 2)
+        db.execute(update.values(population=bytes(changed)))
+    with pytest.raises(LedgerBroken):
+        follow(engine)
+
+
+def test_rows_that_changed_places_are_found(engine: Engine) -> None:
+    tamper(
+        engine,
+        "UPDATE ledger SET number = 9 WHERE number = 1",
+        "UPDATE ledger SET number = 1 WHERE number = 3",
+        "UPDATE ledger SET number = 3 WHERE number = 9",
+    )
+    with pytest.raises(LedgerBroken):
+        follow(engine)
+
+
+def test_a_ledger_without_its_head_is_found(engine: Engine) -> None:
+    tamper(engine, "DELETE FROM ledger_head")
+    with pytest.raises(LedgerBroken, match="head is gone"):
+        follow(engine)
+
+
+def test_another_partys_ledger_is_refused(engine: Engine) -> None:
+    with pytest.raises(LedgerBroken, match="not that of compute-1"):
+        follow(engine, LedgerFollower(LEDGER, "compute-1"))
+
+
+def test_a_database_set_back_under_a_running_process_is_found(engine: Engine) -> None:
+    follower = follow(engine)
+    tamper(
+        engine,
+        "DELETE FROM ledger WHERE number = 5",
+        "UPDATE ledger_head SET number = 4, digest = (SELECT digest FROM ledger WHERE number = 4)",
+    )
+    with pytest.raises(LedgerBroken, match="entries were removed"):
+        follow(engine, follower)
+    follow(engine)  # whoever was not there cannot tell: a release's anchors can
+
+
+def test_rivals_add_their_entries_one_after_another(engine: Engine, database_url: str) -> None:
+    more = [examples.spec(number=number) for number in range(4, 16)]
+
+    def rival(mine: int) -> None:
+        own = open_engine(database_url)
+        for spec in more[mine::4]:
+            with own.begin() as db:
+                LEDGER.charge(db, spec, ledger=NAME, after=LEDGER.hold(db), at=OPENED_AT)
+        own.dispose()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(rival, range(4)))
+    assert follow(engine).head.number == 17
