@@ -22,6 +22,7 @@ from tests.service_parties import HandMovedClock, client_of, problem_code, signe
 ROUND = examples.SPEC.digest
 ROUND_PATH = f"/v1/rounds/{ROUND}"
 SPEC = signed_by("trainer", examples.SPEC)
+OTHER_SPEC = examples.spec(number=1)
 SUMS = [signed_by(f"compute-{n}", examples.partial_sum(n)) for n in range(examples.NODES)]
 
 

@@ -32,6 +32,7 @@ from shoal_protocol.posteriors import Posterior
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
 from shoal_trainer.assembly import assemble
+from tests.protocol.test_ledger import LEDGER
 
 TASK = """
 [task]
@@ -492,6 +493,14 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
             "next": following,
         }
 
+    @application.get("/v1/ledger/chain")
+    def chain(request: Request, after: int) -> dict[str, object]:
+        tokens.append(request.headers["Authorization"])
+        entry = LEDGER[after]
+        following = after + 1 if after + 1 < len(LEDGER) else None
+        shown = entry.model_dump(mode="json") | {"digest": entry.digest}
+        return {"entries": [shown], "next": following}
+
     token = trial.home / "owner.token"
     token.write_text("s3cret-token\n")
     token.chmod(0o600)
@@ -505,7 +514,12 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
         as_json = await shoal("ledger", "agent", *options, "--json")
     assert "3 clients" in shown.stdout
     assert "most 0.75" in shown.stdout
-    assert [entry["entry"] for entry in json.loads(as_json.stdout)["entries"]] == [1, 2, 3]
+    printed = json.loads(as_json.stdout)
+    assert [each["entry"] for each in printed["clients"]] == [1, 2, 3]
+    assert [each["digest"] for each in printed["entries"]] == [each.digest for each in LEDGER]
+    assert f"unbroken chain of 5 entries; the last one's digest is {LEDGER[-1].digest}" in (
+        shown.stdout
+    )
     assert set(tokens) == {"Bearer s3cret-token"}
     assert "s3cret-token" not in shown.output + as_json.output
 

@@ -1,8 +1,12 @@
-"""`shoal ledger`: what jobs have cost so far, as the trainer and a data holder keep it."""
+"""`shoal ledger`: what was spent so far, as the trainer and a data holder keep it, and whether
+a ledger is whole."""
 
+import json
+import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pydantic
 import typer
@@ -15,18 +19,39 @@ from shoal_client.command.connection import (
     ask_trainer,
     open_book,
 )
-from shoal_client.command.terminal import AsJson, plain, say, say_json, show
+from shoal_client.command.terminal import AsJson, say, say_json, show
 from shoal_client.private_files import read_private
-from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import decode
+from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.ledger import Chain, LedgerEntry, check_anchors, verify_chain
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
-_JOB_DIGITS = 12  # enough to tell jobs apart
+_DIGITS = 12  # enough to tell digests apart
+_CHAIN = ("", "kind", "job", "round", "clients", "mu", "epsilon", "digest")
 
 
-class _TrainerLine(LedgerEntry):
+class _Line(LedgerEntry):
+    """An entry as it is shown: with its digest, and perhaps more."""
+
     model_config = pydantic.ConfigDict(extra="ignore")
 
+    shown_digest: str = pydantic.Field(alias="digest")
+
+    def entry(self) -> LedgerEntry:
+        """Return the entry.
+
+        Raises:
+            MalformedDocument: it has another digest than was shown.
+        """
+        entry = LedgerEntry(**{name: getattr(self, name) for name in LedgerEntry.model_fields})
+        if entry.digest != self.shown_digest:
+            raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
+        return entry
+
+
+class _TrainerLine(_Line):
     cumulative_mu: float
     cumulative_epsilon: float | None  # None is infinite
     delta: float
@@ -34,6 +59,11 @@ class _TrainerLine(LedgerEntry):
 
 class _TrainerLedger(pydantic.BaseModel):
     entries: list[_TrainerLine]
+
+
+class _ChainPage(pydantic.BaseModel):
+    entries: list[_Line]
+    next: int | None = None
 
 
 class _AgentEntry(pydantic.BaseModel):
@@ -68,26 +98,21 @@ class _AgentPage(pydantic.BaseModel):
 def trainer(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """Show every round that the trainer ever announced and what it cost.
+    """Show every round that the trainer charged, or gave back because it never began.
 
-    The cumulative epsilon is that of the client of the round's population who has spent most.
+    The epsilon so far is that of the client of the round's population who has spent most. The
+    chain of entries is checked; `shoal ledger verify` checks what --json printed again.
     """
     ledger = ask_trainer(_TrainerLedger, open_book(party, consortium), "/v1/ledger")
+    chain = _verified(ledger.entries)
     if as_json:
-        say_json(ledger.model_dump(mode="json"))
+        say_json({"entries": [_exported(each) for each in ledger.entries]})
         return
-    table = Table("", "kind", "job", "clients", "mu", "cumulative epsilon", "at delta")
+    table = Table(*_CHAIN, "epsilon so far", "at delta")
     for each in ledger.entries:
-        table.add_row(
-            str(each.number),
-            each.kind,
-            each.job[:_JOB_DIGITS],
-            f"{each.clients:,}",
-            f"{each.mu:.4g}",
-            _number(each.cumulative_epsilon),
-            f"{each.delta:.3g}",
-        )
+        table.add_row(*_cells(each), _number(each.cumulative_epsilon), f"{each.delta:.3g}")
     show(table)
+    say(_unbroken(chain))
 
 
 @app.command()
@@ -99,30 +124,114 @@ def agent(
     url: Annotated[str, typer.Option(help="https://host:port of the agent.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what each round cost your own clients, from your own agent's ledger."""
+    """Show what each round cost your own clients, from your own agent's ledger.
+
+    One entry is of the clients who were answered for together; --json shows each client's, too.
+    """
     certificate = (directory / "tls.crt").read_text(encoding="ascii")
     token = read_private(data / "owner.token").decode("ascii").strip()
     page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=0)
-    entries = [*page.entries]
+    spent, clients = page.spent, [*page.entries]
     while page.next is not None:
         page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next)
-        entries += page.entries
-    spent = page.spent
+        clients += page.entries
+    lines: list[_Line] = []
+    following: int | None = 0
+    while following is not None:
+        part = ask(_ChainPage, certificate, url, "/v1/ledger/chain", token=token, after=following)
+        lines, following = lines + part.entries, part.next
+    chain = _verified(lines)
     if as_json:
-        listed = [each.model_dump(mode="json") for each in entries]
-        say_json({"spent": spent.model_dump(mode="json"), "entries": listed})
+        say_json(
+            {
+                "spent": spent.model_dump(mode="json"),
+                "entries": [_exported(each) for each in lines],
+                "clients": [each.model_dump(mode="json") for each in clients],
+            }
+        )
         return
-    table = Table("job", "round", "clients", "mu")
-    rounds = Counter((each.job, each.number, each.mu) for each in entries)
-    for (job, number, mu), clients in rounds.items():
-        table.add_row(plain(job[:_JOB_DIGITS]), str(number), f"{clients:,}", f"{mu:.4g}")
+    table = Table(*_CHAIN)
+    for each in lines:
+        table.add_row(*_cells(each))
     show(table)
+    rounds = Counter(each.round for each in clients)
+    say(f"{len(rounds):,} rounds were answered, {len(clients):,} times by a client.")
     say(
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
         f"{spent.epsilon.least:.4g}, median {spent.epsilon.median:.4g}, most "
         f"{spent.epsilon.most:.4g}; you allow {spent.maximum_epsilon:.4g}."
     )
+    say(_unbroken(chain))
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        Path, typer.Argument(help="What a ledger command printed with --json; - reads it here.")
+    ],
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="A release certificate, to see whether the ledger was set back."),
+    ] = None,
+) -> None:
+    """Check that a ledger is one unbroken chain and, with a certificate, that none of it is gone.
+
+    A ledger that was cut off at its end, or set back to a backup, is a whole chain still: a
+    release that it was charged for shows it. The certificate itself is checked by
+    `shoal certificate verify`.
+    """
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not JSON (line {error.lineno})") from None
+    lines = _ChainPage.model_validate(value).entries
+    chain = _verified(lines)
+    if certificate is not None:
+        release = decode(certificate.read_bytes(), ReleaseCertificate).body
+        anchors = [
+            entry
+            for round_ in release.rounds
+            for entry in round_.ledger_entries
+            if entry.ledger == chain.ledger
+        ]
+        if not anchors:
+            raise ValueError(f"{certificate} holds no entry of this ledger, so it shows nothing")
+        check_anchors([each.entry() for each in lines], anchors)
+        say(f"All {len(anchors)} entries in the release are in the ledger as they were.")
+    say(_unbroken(chain))
+
+
+def _verified(lines: Iterable[_Line]) -> Chain:
+    return verify_chain(line.entry() for line in lines)
+
+
+def _exported(line: _Line) -> dict[str, Any]:
+    return line.model_dump(mode="json", by_alias=True)
+
+
+def _cells(line: _Line) -> tuple[str, ...]:
+    """Return the cells of an entry, all of which were checked to be what they seem."""
+    return (
+        str(line.number),
+        line.kind,
+        line.job[:_DIGITS],
+        line.round[:_DIGITS],
+        f"{line.clients:,}",
+        f"{line.mu:.4g}",
+        _number(line.epsilon),
+        line.shown_digest[:_DIGITS],
+    )
 
 
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
+
+
+def _unbroken(chain: Chain) -> str:
+    if chain.ledger is None:
+        return "The ledger is empty."
+    return (
+        f"The ledger of {chain.ledger} is one unbroken chain of {chain.head.number:,} entries; "
+        f"the last one's digest is {chain.head.digest}."
+    )

@@ -1,0 +1,111 @@
+"""`shoal ledger verify` tells a whole ledger from one that was changed, cut off or set back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal_client.command import app
+from shoal_protocol.ledger import EMPTY, LedgerEntry
+from tests.protocol import examples
+from tests.protocol.certified import Making
+from tests.protocol.test_ledger import LEDGER, ledger
+
+
+def exported(entries: list[LedgerEntry]) -> dict[str, Any]:
+    """Return what a ledger command prints with --json."""
+    lines = [each.model_dump(mode="json") | {"digest": each.digest} for each in entries]
+    return {"entries": lines, "spent": {"clients": 12}}
+
+
+def verify(path: Path, value: Any, *options: object) -> Result:
+    file = path / "ledger.json"
+    file.write_text(json.dumps(value))
+    return CliRunner().invoke(app, ["ledger", "verify", str(file), *map(str, options)])
+
+
+def test_a_whole_ledger_is_found_whole(tmp_path: Path) -> None:
+    found = verify(tmp_path, exported(LEDGER))
+    assert found.exit_code == 0
+    assert "compute-0 is one unbroken chain of 5 entries" in found.output
+    assert LEDGER[-1].digest in found.output
+
+
+def test_a_ledger_is_read_from_standard_input() -> None:
+    text = json.dumps(exported(LEDGER[:2]))
+    found = CliRunner().invoke(app, ["ledger", "verify", "-"], input=text)
+    assert (found.exit_code, "2 entries" in found.output) == (0, True)
+
+
+def test_an_empty_ledger_is_whole(tmp_path: Path) -> None:
+    assert "is empty" in verify(tmp_path, exported([])).output
+
+
+@pytest.mark.parametrize("field", ["mu", "at", "round", "digest", "previous", "clients"])
+@pytest.mark.parametrize("place", range(len(LEDGER)))
+def test_a_change_of_any_entry_is_found(tmp_path: Path, place: int, field: str) -> None:
+    value, other = exported(LEDGER), exported(ledger("compute-1"))
+    changed = {"mu": 0.2, "clients": 11, "at": "2026-03-02T12:00:00.000Z"}
+    digest = other["entries"][place]["digest"]
+    value["entries"][place][field] = changed.get(field, digest)
+    found = verify(tmp_path, value)
+    assert found.exit_code == 3
+    assert f"entry {place + 1}" in found.output
+
+
+def test_what_is_no_ledger_is_one_line(tmp_path: Path) -> None:
+    for value in ({"entries": [{"number": 1}]}, [], {"rounds": []}):
+        found = verify(tmp_path, value)
+        assert (found.exit_code, found.output.count("\n")) == (1, 1)
+    file = tmp_path / "other.json"
+    file.write_text("{")
+    found = CliRunner().invoke(app, ["ledger", "verify", str(file)])
+    assert (found.exit_code, "is not JSON" in found.output) == (1, True)
+
+
+def released(tmp_path: Path) -> tuple[Path, list[LedgerEntry]]:
+    """Return a certificate of two rounds, and the ledger of compute-1 that it anchors."""
+    certificate = Making().make()
+    file = tmp_path / "certificate.json"
+    file.write_bytes(certificate.encode())
+    every = [entry for each in certificate.body.rounds for entry in each.ledger_entries]
+    entries = [entry for entry in every if entry.ledger == "compute-1"]
+    assert [each.number for each in entries] == [1, 2]
+    return file, entries
+
+
+def test_a_ledger_that_holds_what_a_release_anchors_is_found_whole(tmp_path: Path) -> None:
+    certificate, entries = released(tmp_path)
+    later = entries[1].returned(after=entries[1].head, at=entries[1].at)
+    for whole in (entries, [*entries, later]):
+        found = verify(tmp_path, exported(whole), "--certificate", certificate)
+        assert found.exit_code == 0
+        assert "All 2 entries in the release" in found.output
+
+
+def test_a_ledger_that_was_cut_off_is_found_by_a_release(tmp_path: Path) -> None:
+    certificate, entries = released(tmp_path)
+    assert verify(tmp_path, exported(entries[:1])).exit_code == 0
+    found = verify(tmp_path, exported(entries[:1]), "--certificate", certificate)
+    assert found.exit_code == 3
+    assert "cut off or set back" in found.output
+
+
+def test_a_ledger_that_was_set_back_and_written_on_is_found_by_a_release(tmp_path: Path) -> None:
+    certificate, entries = released(tmp_path)
+    other = LedgerEntry.charge(
+        examples.spec(number=9), ledger="compute-1", after=entries[0].head, at=entries[0].at
+    )
+    found = verify(tmp_path, exported([entries[0], other]), "--certificate", certificate)
+    assert found.exit_code == 3
+    assert "set back and written anew" in found.output
+
+
+def test_a_ledger_that_a_release_does_not_anchor_is_not_called_whole(tmp_path: Path) -> None:
+    certificate, _ = released(tmp_path)
+    other = LedgerEntry.charge(examples.SPEC, ledger="holder", after=EMPTY, at=examples.OPENED_AT)
+    found = verify(tmp_path, exported([other]), "--certificate", certificate)
+    assert found.exit_code == 1
+    assert "shows nothing" in found.output
