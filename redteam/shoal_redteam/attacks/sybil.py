@@ -205,8 +205,10 @@ class SybilJoin(Attack):
         )
 
 
-def job_request(stage: Stage) -> Signed[JobRequest]:
-    """Return a job that the trainer takes, and that soon fails for too few join."""
+def job_request(
+    stage: Stage, *, round_seconds: int = 1, grace_seconds: int = 1
+) -> Signed[JobRequest]:
+    """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
     bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
     policy = stage.consortium.manifest.policy
     body = JobRequest(
@@ -224,8 +226,8 @@ def job_request(stage: Stage) -> Signed[JobRequest]:
         minimum_population=len(stage.crew),
         maximum_population=len(stage.crew),
         join_deadline=stage.after(_JOIN_SECONDS),
-        round_seconds=1,
-        grace_seconds=1,
+        round_seconds=round_seconds,
+        grace_seconds=grace_seconds,
     )
     return stage.sign(body, stage.analyst)
 
