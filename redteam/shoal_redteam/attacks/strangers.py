@@ -77,13 +77,19 @@ class Unauthenticated(Attack):
         ):
             yield finding
         yield await self._gossip_of_strangers(play, stranger)
-        yield await self._early_sums(play)
+        yield seen(
+            "partial sums from the aggregator before the result",
+            stopped=not await play.partial_sums(),
+            answered=f"{stage.aggregator}: none is shown",
+            check="they are shown with the result, or never",
+        )
         yield seen(
             "the total of the round in which it was tried",
             stopped=await play.released_exactly(present),
             answered=f"{stage.aggregator}: the sum of the answers",
             check="nothing of what was forged counted",
         )
+        yield await self._shown_by_nodes(play)
         if agents := await self._agents(stage):
             yield agents
 
@@ -137,17 +143,16 @@ class Unauthenticated(Attack):
             check=_CHECK,
         )
 
-    async def _early_sums(self, play: Play) -> Finding:
+    async def _shown_by_nodes(self, play: Play) -> Finding:
         stage = play.stage
-        early = await play.partial_sums()
         kinds = {
             each["body"]["kind"] for name in stage.nodes for each in await play.documents(name)
         }
         return seen(
-            "partial sums before the result, from the nodes and from the aggregator",
-            stopped=not early and "partial_sum" not in kinds,
-            answered="none is shown",
-            check="a node gives its sum to the aggregator alone, and that shows it with the result",
+            "partial sums from the nodes themselves",
+            stopped="partial_sum" not in kinds and {"holdings", "vote"} <= kinds,
+            answered=f"{len(stage.nodes)} nodes: holdings and votes, no sum",
+            check="a node gives its sum to the aggregator alone",
         )
 
     async def _agents(self, stage: Stage) -> Finding | None:

@@ -1,0 +1,192 @@
+"""A red team that cannot fail proves nothing: each weakness here is planted, and must be found."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shoal_aggregator import aggregation, aggregator
+from shoal_compute import announcing, attesting, shares, uploading
+from shoal_compute.intake import Intake
+from shoal_compute.rounds import Round
+from shoal_compute.store import Kept
+from shoal_hosting.limits import BodyLimits
+from shoal_protocol import documents, envelope, rounds
+from shoal_protocol.balances import Balances
+from shoal_protocol.documents import Signed
+from shoal_protocol.envelope import Envelope
+from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.manifest import Parties
+from shoal_redteam.findings import Verdict
+from shoal_redteam.registry import all_attacks, chosen
+from shoal_redteam.running import run
+from shoal_redteam.stage import Stage
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def nothing(*arguments: Any, **named: Any) -> None:
+    """Check nothing."""
+
+
+def late_shares(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node stores shares whatever the hour and the phase."""
+    patch.setattr(uploading.Uploads, "_takes_shares", lambda self, known: True)
+    patch.setattr(shares, "_lock_rounds", _all_collecting(shares._lock_rounds))
+
+
+def _all_collecting(lock: Callable[..., Any]) -> Callable[..., Any]:
+    def locked(db: Any, round_ids: list[str]) -> list[tuple[str, int, str]]:
+        return [(each, number, "collecting") for each, number, _ in lock(db, round_ids)]
+
+    return locked
+
+
+def transplants(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node does not ask whom a sealed box was made for."""
+    patch.setattr(envelope.bindings, "sodium_memcmp", lambda one, other: True)
+
+
+def unsigned_shares(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node does not check who signed an envelope."""
+    patch.setattr(Envelope, "verify", nothing)
+
+
+def other_rounds(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node takes envelopes of any round and any node."""
+    patch.setattr(Intake, "parse", lambda self, encoded: envelope.parse(encoded))
+    patch.setattr(Envelope, "verify", nothing)
+    patch.setattr(envelope.bindings, "sodium_memcmp", lambda one, other: True)
+
+
+def small_cohorts_in_specs(patch: pytest.MonkeyPatch) -> None:
+    """Nobody compares a spec with the policy's minimum_cohort, or its noise with its price."""
+    patch.setattr(announcing, "check_spec", nothing)
+    patch.setattr(aggregator, "check_spec", nothing)
+
+
+def small_sums(patch: pytest.MonkeyPatch) -> None:
+    """The aggregator takes partial sums over any cohort, and whatever was charged for them."""
+    patch.setattr(aggregator, "check_partial_sum", nothing)
+
+
+def second_documents(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node lets a peer vote twice, and attest two holdings."""
+    learn = Round.learn
+
+    def learned(self: Round, signed: Any, kept: Kept) -> None:
+        learn(self, signed, kept)
+        self.equivocation = False
+
+    patch.setattr(Round, "learn", learned)
+
+
+def second_sums(patch: pytest.MonkeyPatch) -> None:
+    """The aggregator acknowledges a node's second partial sum."""
+    patch.setattr(aggregator.Aggregator, "_judge", nothing)
+
+
+def any_manifest(patch: pytest.MonkeyPatch) -> None:
+    """A service takes any manifest for the next one, whoever signed it."""
+    patch.setattr(Signed, "verify_signature", nothing)
+
+
+def any_signer(patch: pytest.MonkeyPatch) -> None:
+    """Nobody checks who signed a document."""
+    patch.setattr(Parties, "verify", nothing)
+
+
+def any_roster(patch: pytest.MonkeyPatch) -> None:
+    """A population may hold clients that nobody enrolled."""
+    patch.setattr(rounds, "_check_parties", nothing)
+
+
+def no_ledger(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node forgets what it has charged."""
+    patch.setattr(Balances, "count_affording", lambda self, clients, cost, cap: len(clients))
+
+
+def free_rounds(patch: pytest.MonkeyPatch) -> None:
+    """Compute nodes release rounds for next to nothing, and the aggregator lets them."""
+    attest = attesting.attest_sum
+
+    def attested(known: Any, cohort: Any, total: Any, charge: LedgerEntry, key: Any) -> Any:
+        return attest(known, cohort, total, charge.model_copy(update={"mu": 1e-9}), key)
+
+    patch.setattr(attesting, "attest_sum", attested)
+    patch.setattr(aggregator, "check_partial_sum", nothing)
+
+
+def impossible_totals(patch: pytest.MonkeyPatch) -> None:
+    """The aggregator signs any total."""
+    patch.setattr(aggregation, "is_possible", lambda *arguments, **named: True)
+
+
+def loose_json(patch: pytest.MonkeyPatch) -> None:
+    """Documents are read as any JSON is."""
+    patch.setattr(documents, "parse_canonical_json", json.loads)
+
+
+def no_limits(patch: pytest.MonkeyPatch) -> None:
+    """Services read whatever they are sent."""
+    patch.setattr(BodyLimits, "_limit_for", lambda self, path: 1 << 40)
+
+
+def shown_sums(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node shows its partial sum to whoever asks."""
+    learn = Round.learn
+
+    def learned(self: Round, signed: Any, kept: Kept) -> None:
+        learn(self, signed, kept)
+        self.spoken_of[signed.digest] = signed
+
+    patch.setattr(Round, "learn", learned)
+
+
+PLANTED: list[tuple[Plant, str]] = [
+    (late_shares, "late"),
+    (transplants, "transplant"),
+    (unsigned_shares, "sybil"),
+    (other_rounds, "replay"),
+    (small_cohorts_in_specs, "small-cohort"),
+    (small_cohorts_in_specs, "too-little-noise"),
+    (small_cohorts_in_specs, "forbidden-query"),
+    (small_cohorts_in_specs, "minimum-colluders"),
+    (small_cohorts_in_specs, "sybil"),
+    (small_sums, "small-cohort"),
+    (small_sums, "uncharged"),
+    (second_documents, "equivocating-node"),
+    (second_sums, "equivocating-node"),
+    (second_sums, "differencing-two-cohorts"),
+    (any_manifest, "key-substitution"),
+    (any_manifest, "downgrade"),
+    (any_manifest, "unauthenticated"),
+    (any_signer, "unauthenticated"),
+    (any_signer, "sybil-join"),
+    (any_roster, "sybil"),
+    (no_ledger, "budget"),
+    (free_rounds, "differencing-two-rounds"),
+    (shown_sums, "unauthenticated"),
+    (impossible_totals, "overflowing-client"),
+    (loose_json, "non-canonical"),
+    (no_limits, "oversized"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "attack"), PLANTED, ids=lambda each: getattr(each, "__name__", each)
+)
+async def test_a_planted_weakness_lets_the_attack_through(
+    plant: Plant, attack: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    report = await run(chosen([attack]), stage)
+
+    assert report.count(Verdict.GOT_THROUGH) > 0
+    assert report.exit_status == 1
+
+
+def test_every_attack_has_a_weakness_that_it_finds() -> None:
+    assert {attack for _, attack in PLANTED} == {each.name for each in all_attacks()}
