@@ -439,20 +439,30 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
     assert f"Round 0 is {'cd' * 32}\n" in watched
 
 
-async def test_json_is_what_the_trainer_signed(trial, tmp_path) -> None:
+async def test_json_is_what_the_trainer_signed(trial) -> None:
     application, job, encoded = finished_job(trial, report_by="trainer")
     body = json.loads(encoded)["body"]
-    kept = tmp_path / "certificate.json"
     async with trial.serving(application):
-        keep = ["--certificate", kept]
-        shown = await shoal("job", "result", job, *trial.who, "--json", *keep)
+        shown = await shoal("job", "result", job, *trial.who, "--json")
         assert json.loads(shown.stdout) == body
-        assert kept.read_bytes() == encoded
-        again = await shoal("job", "result", job, *trial.who, *keep, status=1)
-        assert "exists already" in again.stderr
         watched = await shoal("job", "watch", job, *trial.who, "--json")
     first, last = (json.loads(line) for line in watched.stdout.splitlines())
     assert (first["phase"], last) == ("finished", body)
+
+
+async def test_a_certificate_is_not_fetched_before_the_job_is_finished(trial, tmp_path) -> None:
+    application, kept = FastAPI(), tmp_path / "certificate.json"
+
+    @application.get(f"/v1/jobs/{UNKNOWN}/certificate")
+    def show() -> Response:
+        return Response('{"type": "urn:shoal:problem:wrong-phase"}', 409)
+
+    async with trial.serving(application):
+        early = await shoal(
+            "certificate", "fetch", UNKNOWN, *trial.who, "--out", str(kept), status=6
+        )
+    assert "the job is not finished" in early.stderr
+    assert not kept.exists()
 
 
 async def test_a_report_that_the_trainer_did_not_sign_is_not_shown(trial) -> None:

@@ -5,6 +5,8 @@ What they release is what the simulated federation releases, to the last digit.
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +112,27 @@ async def simulated(trust: Trust, directory: Path, task: LinearRegressionTask) -
         return values, report.posterior.model_dump_json()
 
 
+def shoal(*arguments: str, status: int) -> str:
+    """Run the command in a process of its own; return what it printed."""
+    command = [sys.executable, "-m", "shoal_client", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def check_certificate(trust: Trust, job: Job, file: Path) -> None:
+    """Fetch a job's certificate by the command and check it, as it is and with a byte changed."""
+    consortium = trust.directory / "consortium"
+    who = ["--party", str(trust.directory / "parties" / "analyst"), "--consortium", str(consortium)]
+    assert str(file) in shoal("certificate", "fetch", job.id, *who, "--out", str(file), status=0)
+    assert file.read_bytes() == job.certificate()
+
+    by = ["--manifest", str(consortium / "manifest.json")]
+    assert job.id in shoal("certificate", "verify", str(file), *by, status=0)
+    file.write_bytes(file.read_bytes().replace(b'"cohort_size":14', b'"cohort_size":15', 1))
+    assert shoal("certificate", "verify", str(file), *by, status=1) == ""
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     for _ in range(1200):
         if holds():
@@ -122,7 +145,9 @@ def test_real_processes_and_the_simulation_release_the_same_numbers(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
     with agents(trust, tmp_path / "real", *SITES):
-        report = submit(trust, TASK_WITH_PROJECTION).wait()
+        job = submit(trust, TASK_WITH_PROJECTION)
+        report = job.wait()
+    check_certificate(trust, job, tmp_path / "certificate.json")
 
     values, posterior = asyncio.run(simulated(trust, tmp_path, TASK_WITH_PROJECTION))
     assert report.cohort_sizes == (CLIENTS, CLIENTS)

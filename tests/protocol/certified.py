@@ -5,7 +5,7 @@ meant for the lie can find it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -160,6 +160,12 @@ def _report(request: Signed[JobRequest], rounds: Sequence[CertifiedRound]) -> Po
 def made_up_total(spec: RoundSpec) -> np.ndarray:
     """Return a sum that a round may well have, shape (d,)."""
     return np.arange(spec.dimension, dtype=np.int64) * 1000 - 77
+
+
+def under(consortium: Consortium) -> Making:
+    """Return how a job of one round is certified under another manifest."""
+    job = ONE_ROUND.job.model_copy(update={"manifest": consortium.digest})
+    return replace(ONE_ROUND, consortia=(consortium,), job=job)
 
 
 def changed(**fields: Any) -> Lie:

@@ -10,7 +10,7 @@ from shoal_protocol.accounting import NOTHING
 from shoal_protocol.errors import UnknownJob, WrongPhase
 from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
-from shoal_trainer import schema, store
+from shoal_trainer import releases, schema, store
 from shoal_trainer.ledger import Ledger
 from tests.protocol import examples
 
@@ -22,6 +22,7 @@ JOINS = [
     for client in range(3)
 ]
 REPORT = examples.DOCUMENTS["posterior_report"]
+CERTIFICATE = examples.DOCUMENTS["release_certificate"]
 NOW = examples.OPENED_AT
 
 
@@ -78,7 +79,7 @@ def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
             store.fix_population(db, JOB, examples.SPEC.population)
         with pytest.raises(WrongPhase):
             store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that", at=NOW)
-        store.finish_job(db, REPORT)
+        releases.finish_job(db, REPORT, CERTIFICATE)
         with pytest.raises(WrongPhase):
             store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that", at=NOW)
         assert store.find_job(db, JOB).reason is None

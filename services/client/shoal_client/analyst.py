@@ -21,7 +21,6 @@ from shoal_client.async_analyst import AsyncAnalyst, JobState, Notice, Progress,
 from shoal_client.clock import Clock, system_clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
-from shoal_protocol.documents import Signed
 from shoal_protocol.jobs import PosteriorReport, PrivacyDemand
 from shoal_protocol.learners import Task
 from shoal_protocol.schemes import ADDITIVE, Sharing
@@ -162,20 +161,20 @@ class Job:
         Raises:
             JobFailed, Unavailable, ProtocolError: as `wait`.
         """
-        signed = self._report()
+        signed = _converse(self._connect, lambda core: core.report(self.id, wait_seconds=0))
         return None if signed is None else signed.body
 
     def certificate(self) -> bytes | None:
-        """Return the trainer's signed report, canonical bytes that anyone can check offline.
+        """Return the verified release certificate, or None if the job is not finished.
+
+        These bytes, kept as they are, can be checked by anyone who has the consortium's manifest:
+        `shoal certificate verify`.
 
         Raises:
-            JobFailed, Unavailable, ProtocolError: as `wait`.
+            JobFailed, Unavailable: as `wait`.
+            ProtocolError: it does not hold, or is of another job.
         """
-        signed = self._report()
-        return None if signed is None else signed.encode()
-
-    def _report(self) -> Signed[PosteriorReport] | None:
-        return _converse(self._connect, lambda core: core.report(self.id, wait_seconds=0))
+        return _converse(self._connect, lambda core: core.certificate(self.id))
 
 
 def _converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable[T]]) -> T:

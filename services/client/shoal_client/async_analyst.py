@@ -13,8 +13,10 @@ from nacl.signing import SigningKey
 from shoal_client.clock import Clock, system_clock
 from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, describe, sign
-from shoal_protocol.errors import MalformedDocument, UnknownJob
+from shoal_protocol.errors import MalformedDocument, UnknownJob, WrongPhase
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.learners import Task
 from shoal_protocol.phases import JobPhase
@@ -183,6 +185,29 @@ class AsyncAnalyst:
         if signed.body.job != job:
             raise UnknownJob("the report is of another job")
         return signed
+
+    async def certificate(self, job: str, *, tries: int = TRIES) -> bytes | None:
+        """Return the job's release certificate, verified; None while the job is not finished.
+
+        They are the bytes that anyone can check again, offline, by the manifest.
+
+        Raises:
+            JobFailed: the job ended without one.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: it does not hold, or is of another job.
+        """
+        path = f"/v1/jobs/{job}/certificate"
+        answer = await self._insist(lambda: self._trainer.get(path), tries)
+        if answer.is_refusal and answer.code == WrongPhase.code:
+            return None
+        if answer.status != OK:
+            raise JobFailed(answer.reason)
+        version = self._book.get(decode(answer.body, ReleaseCertificate).body.manifest)
+        manifest = version.signed_manifest.encode()
+        verified = await asyncio.to_thread(verify_certificate, answer.body, manifest)
+        if verified.certificate.job != job:
+            raise UnknownJob("the certificate is of another job")
+        return answer.body
 
     async def wait(self, job: str, progress: Progress) -> Signed[PosteriorReport]:
         """Wait for the signed report, verified; `progress` is called with each new state.

@@ -109,16 +109,24 @@ def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> 
         found = await changes.until_found(job, lambda: records.report(job), wait)
         if found is None:
             return await pending(job)
-        digest, document = found
-        tag = f'"{digest}"'
-        if if_none_match is not None and tag in if_none_match:
-            return Response(status_code=304, headers={"ETag": tag})
-        return Response(document, media_type=JSON, headers={"ETag": tag})
+        return tagged(found, if_none_match)
+
+    @app.get("/v1/jobs/{job}/certificate")
+    async def show_certificate(job: JobId, if_none_match: IfNoneMatch = None) -> Response:
+        """Serve the signed release certificate: 409 while there is none, 410 if the job failed."""
+        return tagged(await records.certificate(job), if_none_match)
 
     @app.get("/v1/ledger")
     async def show_ledger() -> dict[str, Any]:
         """List every round ever announced and what it cost."""
         return {"entries": await records.ledger()}
+
+    def tagged(found: tuple[str, bytes], if_none_match: str | None) -> Response:
+        digest, document = found
+        tag = f'"{digest}"'
+        if if_none_match is not None and tag in if_none_match:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(document, media_type=JSON, headers={"ETag": tag})
 
     async def pending(job: str) -> Response:
         return Response(canonical_json(await records.state(job)), 202, media_type=JSON)

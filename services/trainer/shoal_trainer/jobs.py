@@ -18,9 +18,8 @@ from shoal_protocol.errors import (
     ProtocolError,
     RefusedJob,
 )
-from shoal_protocol.jobs import JobRequest, PosteriorReport, check_job
+from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.posteriors import Posterior
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_trainer.learners import learner_for
@@ -165,21 +164,6 @@ def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bo
         return not missing
     spare = len(spec.compute_nodes) - spec.threshold
     return missing <= set(spec.compute_nodes) and len(missing) <= spare
-
-
-def report(
-    request: JobRequest,
-    released: Sequence[Released],
-    population_size: int,
-    posterior: Posterior,
-) -> PosteriorReport:
-    """Return the report of a job that is done, with what its rounds really cost."""
-    return PosteriorReport.of(
-        request,
-        [(each.spec, each.result) for each in released],
-        population_size=population_size,
-        posterior=posterior,
-    )
 
 
 def refusal_text(party: str, problem: object) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_clients, format_time
+from shoal_protocol.errors import WrongPhase
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.rounds import RoundSpec
-from shoal_trainer import store
+from shoal_trainer import releases, store
 from shoal_trainer.jobs import JobFailed, JobFinished
 from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
@@ -85,11 +86,26 @@ class Records:
         Raises:
             UnknownJob, JobFailed
         """
-        found = await self._storage.run(store.find_report, job)
+        found = await self._storage.run(releases.find_report, job)
         if found is None:
             record = await self._storage.run(store.find_job, job)
             if record.phase is JobPhase.FAILED:
                 raise JobFailed(record.reason)
+        return found
+
+    async def certificate(self, job: str) -> tuple[str, bytes]:
+        """Return the digest and the bytes of the signed release certificate.
+
+        Raises:
+            UnknownJob, JobFailed
+            WrongPhase: the job is not finished yet.
+        """
+        found = await self._storage.run(releases.find_certificate, job)
+        if found is None:
+            record = await self._storage.run(store.find_job, job)
+            if record.phase is JobPhase.FAILED:
+                raise JobFailed(record.reason)
+            raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
 
     async def ledger(self) -> list[dict[str, Any]]:

@@ -24,10 +24,11 @@ from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
-from shoal_trainer.jobs import Released, may_open, next_spec, report
+from shoal_trainer.jobs import Released, may_open, next_spec
 from shoal_trainer.learners import learner_for
 from shoal_trainer.learning import RequestedRound
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
+from shoal_trainer.releases import conclude, find_releases, finish_job
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord, RoundRecord
 
@@ -119,7 +120,7 @@ class Runner:
                 [each.sum() for each in released],
             )
             if isinstance(wanted, Posterior):
-                return await self._finish(record, request, released, wanted)
+                return await self._finish(record, request, wanted)
             return await self._begin_round(record, request, released, wanted)
         except ValueError as error:  # of the learner and of `next_spec`, in words of our own
             return await self._fail(record, "refused_by_method", str(error))
@@ -223,20 +224,23 @@ class Runner:
         finally:
             del self._questions[round_id]
 
-    async def _finish(
-        self,
-        record: JobRecord,
-        request: JobRequest,
-        released: Sequence[Released],
-        posterior: Posterior,
-    ) -> bool:
+    async def _finish(self, record: JobRecord, request: JobRequest, posterior: Posterior) -> bool:
         own = self._resources
-        size = len(decode_clients(record.population or ""))
-        body = report(request, released, size, posterior)
-        await own.storage.run(store.finish_job, sign(body, own.name, own.signing_key))
+        report, certificate = await asyncio.to_thread(
+            conclude,
+            record.request,
+            await own.storage.run(find_releases, record.job),
+            population_size=len(decode_clients(record.population or "")),
+            posterior=posterior,
+            version=own.book.get,
+            trainer=own.name,
+            key=own.signing_key,
+        )
+        await own.storage.run(finish_job, report, certificate)
         self._ends.labels("finished").inc()
         log.info("job finished", job=record.job)
-        return self._ended(record, request, [each.spec.cost for each in released])
+        costs = [each.spec.body.cost for each in certificate.body.rounds]
+        return self._ended(record, request, costs)
 
     async def _fail_abandoned(
         self, record: JobRecord, spec: RoundSpec, abandonment: Signed[Abandonment]

@@ -16,7 +16,7 @@ from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import UnknownJob
-from shoal_protocol.jobs import JobRequest, Join, PosteriorReport
+from shoal_protocol.jobs import JobRequest, Join
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import schema
@@ -127,7 +127,7 @@ def joined_clients(db: Connection, job: str) -> Sequence[int]:
 
 def fix_population(db: Connection, job: str, population: str) -> None:
     """Close enrolment: the job runs, with this population for all its rounds."""
-    _move_job(db, job, JobEvent.POPULATION_FIXED, population=population)
+    move_job(db, job, JobEvent.POPULATION_FIXED, population=population)
 
 
 def fail_job(
@@ -147,7 +147,7 @@ def fail_job(
     Raises:
         LedgerBroken
     """
-    _move_job(db, job, event, reason=reason)
+    move_job(db, job, event, reason=reason)
     if abandoned_round is not None:
         outcome = None if abandonment is None else abandonment.encode()
         before = _move_round(db, abandoned_round, Phase.ABANDONED, outcome)
@@ -191,16 +191,6 @@ def publish_round(
     db.execute(schema.partial_sums.insert(), rows)
 
 
-def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
-    """Store a job's report and end the job with it."""
-    _move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    db.execute(
-        schema.reports.insert().values(
-            job=report.body.job, digest=report.digest, document=report.encode()
-        )
-    )
-
-
 def find_rounds(db: Connection, job: str) -> Sequence[RoundRecord]:
     """Return a job's rounds in order."""
     columns = schema.rounds.c
@@ -227,13 +217,6 @@ def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes |
     accepted = [Phase.COLLECTING.value, Phase.PUBLISHED.value]
     here = (columns.job == job) & (columns.number == number) & columns.phase.in_(accepted)
     return find_job(db, job), db.execute(select(columns.spec).where(here)).scalar_one_or_none()
-
-
-def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:
-    """Return the digest and the wire form of a job's report, if there is one."""
-    columns = schema.reports.c
-    row = db.execute(select(columns.digest, columns.document).where(columns.job == job)).first()
-    return None if row is None else (row.digest, row.document)
 
 
 def commitments(db: Connection) -> Sequence[Commitment]:
@@ -266,7 +249,7 @@ def _job_record(row: Any) -> JobRecord:
     return JobRecord(job, request, JobPhase(phase), *rest)
 
 
-def _move_job(db: Connection, job: str, event: JobEvent, **values: object) -> None:
+def move_job(db: Connection, job: str, event: JobEvent, **values: object) -> None:
     before = find_job(db, job).phase
     following = after(JOB, before, event)
     _swap(db, schema.jobs, job, before, phase=following.value, **values)

@@ -12,6 +12,7 @@ import typer
 
 from shoal_client.command import (
     agent,
+    certificate,
     clients,
     consortium,
     job,
@@ -40,6 +41,7 @@ app.add_typer(party.app, name="party")
 app.add_typer(consortium.app, name="consortium")
 app.add_typer(clients.app, name="clients")
 app.add_typer(job.app, name="job")
+app.add_typer(certificate.app, name="certificate")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(round.app, name="round")
 app.add_typer(agent.app, name="agent")

@@ -39,7 +39,6 @@ from shoal_client.command.terminal import (
     say_json_line,
     show,
 )
-from shoal_client.private_files import write_new
 from shoal_client.task_files import EXAMPLE, read_task_file
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.phases import JobPhase
@@ -126,10 +125,6 @@ def result(
     job: JobId,
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="New file for the signed report, which anyone can check offline."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
@@ -138,11 +133,6 @@ def result(
         report = handle.result()
     if report is None:
         fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
-    if certificate is not None:
-        signed = handle.certificate()
-        if signed is None:
-            fail("the trainer no longer shows the report", ExitStatus.REFUSED)
-        write_new(certificate, signed, private=False)
     _print(report, as_json=as_json)
 
 

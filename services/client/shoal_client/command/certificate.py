@@ -1,0 +1,66 @@
+"""`shoal certificate`: fetches release certificates, and checks them without asking anybody."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal_client.command import certificate_views
+from shoal_client.command.connection import (
+    ConsortiumDirectory,
+    JobId,
+    PartyDirectory,
+    checked_id,
+    open_analyst,
+    open_book,
+)
+from shoal_client.command.terminal import AsJson, ExitStatus, asking, fail, output, say, say_json
+from shoal_client.private_files import write_new
+from shoal_hosting.manifest_book import history_paths
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import decode
+from shoal_protocol.errors import ProtocolError
+
+app = typer.Typer(no_args_is_help=True, help="Fetch a job's release certificate, or check one.")
+
+
+@app.command()
+def fetch(
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    out: Annotated[Path, typer.Option(help="New file for the certificate.")],
+) -> None:
+    """Get a finished job's release certificate from the trainer, and check it."""
+    with asking("the trainer"):
+        encoded = open_analyst(party, consortium).job(checked_id(job)).certificate()
+    if encoded is None:
+        fail("the job is not finished; see `shoal job watch`", ExitStatus.NOT_YET)
+    write_new(out, encoded, private=False)
+    version = open_book(party, consortium).get(decode(encoded, ReleaseCertificate).body.manifest)
+    manifest, _ = history_paths(consortium, version.manifest.sequence)
+    again = shlex.join(["verify", str(out), "--manifest", str(manifest)])
+    say(f"Written and checked: {out}. Anyone can check it again: shoal certificate {again}")
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(help="The certificate.", metavar="FILE")],
+    manifest: Annotated[Path, typer.Option(help="The consortium's signed manifest.json.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a certificate offline, and say what was released, to whom and at what price.
+
+    It asks nobody and needs no party directory. Exit status 1: the certificate does not hold.
+    """
+    encoded, signed_manifest = file.read_bytes(), manifest.read_bytes()
+    try:
+        verified = verify_certificate(encoded, signed_manifest)
+    except ProtocolError as error:
+        fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
+    if as_json:
+        say_json(certificate_views.as_json(verified))
+    else:
+        output().print(certificate_views.in_words(verified))

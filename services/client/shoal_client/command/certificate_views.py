@@ -1,0 +1,158 @@
+"""What a verified release certificate says, in plain words and as JSON; it checks nothing."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shoal_client.command.terminal import plain
+from shoal_protocol.certificate_checks import Verified
+from shoal_protocol.certificates import CertifiedRound
+from shoal_protocol.documents import Signed
+from shoal_protocol.ledger import LedgerEntry
+
+COMPARE: Final = "Compare it with the digest that you pinned over another channel."
+NOT_SHOWN: Final = (
+    "that the clients exist, each of them once, and that their records are true",
+    "that clients drew their noise honestly, beyond the colluders that are allowed for",
+    "that the operators are independent of one another, and that each kept its keys",
+    "that the posterior was computed well from the sums: either way it costs no more privacy",
+    "that there are no other releases: each Compute node's ledger lists what it took part in",
+)
+
+
+def as_json(verified: Verified) -> dict[str, Any]:
+    """Return what the certificate says, without the vectors."""
+    certificate, manifest = verified.certificate, verified.parties.manifest
+    request, report = certificate.request.body, certificate.report.body
+    return {
+        "holds": True,
+        "manifest": {
+            "digest": verified.parties.digest,
+            "consortium": manifest.consortium,
+            "version": manifest.sequence,
+        },
+        "job": certificate.job,
+        "analyst": _signer(verified, certificate.request),
+        "task": {
+            "name": request.task.name,
+            "target": request.task.target.name,
+            "features": [each.name for each in request.task.features],
+        },
+        "population_size": report.population_size,
+        "rounds": [_round(verified, each) for each in certificate.rounds],
+        "trainer": _signer(verified, certificate.report),
+        "privacy": report.privacy.model_dump(mode="json"),
+        "not_shown": list(NOT_SHOWN),
+    }
+
+
+def _signer(verified: Verified, signed: Signed[Any]) -> dict[str, str]:
+    party = verified.signer(signed)
+    return {"name": party.name, "operator": party.operator}
+
+
+def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
+    spec, result = certified.spec.body, certified.result.body
+    return {
+        "number": spec.number,
+        "round": certified.spec.digest,
+        "query": spec.query.name,
+        "dimension": spec.dimension,
+        "population_size": spec.population_size,
+        "minimum_cohort": spec.minimum_cohort,
+        "cohort_size": result.cohort_size,
+        "cohort": result.cohort,
+        "sharing": spec.sharing.model_dump(mode="json"),
+        "compute_nodes": [_signer(verified, each) for each in certified.partial_sums],
+        "compute_nodes_in_all": len(spec.compute_nodes),
+        "aggregator": _signer(verified, certified.result),
+        "noise": spec.noise.model_dump(mode="json"),
+        "colluders": spec.colluders,
+        "mu": spec.mu,
+        "epsilon": spec.epsilon,
+        "ledger_entries": [_entry(each) for each in certified.ledger_entries],
+    }
+
+
+def _entry(entry: LedgerEntry) -> dict[str, Any]:
+    return {"ledger": entry.ledger, "number": entry.number, "digest": entry.digest}
+
+
+def in_words(verified: Verified) -> RenderableType:
+    """Say what was released, to whom, from how many, by whose word and at what price."""
+    parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
+    for title, lines in _sections(as_json(verified)):
+        parts.append(Text(f"\n{title}", style="bold"))
+        parts.extend(plain(f"  {line}") for line in lines)
+    return Group(*parts)
+
+
+def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    manifest, task = said["manifest"], said["task"]
+    yield (
+        "Under which agreement",
+        [
+            f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest",
+            f"{manifest['digest']}.",
+            COMPARE,
+        ],
+    )
+    features = ", ".join(task["features"])
+    sums = "sum" if len(said["rounds"]) == 1 else "sums"
+    yield (
+        "What was released, and to whom",
+        [
+            f"A posterior of {task['name'].replace('_', ' ')}: {task['target']} on {features}.",
+            f"It is made of the {sums} below. Both may be known to everybody; they were made for",
+            f"{_party(said['analyst'])}, as job",
+            f"{said['job']}.",
+        ],
+    )
+    for each in said["rounds"]:
+        yield f"Round {each['number']}", _round_lines(each)
+    yield "Who signed that this is so", _signer_lines(said)
+    yield (
+        "Ledger entries in which the price is kept",
+        [
+            f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
+            for each in said["rounds"]
+            for entry in each["ledger_entries"]
+        ],
+    )
+    yield "What no certificate can show", [f"- {line}" for line in said["not_shown"]]
+
+
+def _party(party: dict[str, str]) -> str:
+    return f"{party['name']} ({party['operator']})"
+
+
+def _round_lines(of: dict[str, Any]) -> list[str]:
+    mechanism, scale = of["noise"]["mechanism"].replace("_", " "), of["noise"]["scale"]
+    whose = "each client's" if of["noise"]["mechanism"] == "discrete_gaussian" else "their total"
+    lost = of["population_size"] - of["minimum_cohort"]
+    return [
+        f"id {of['round']}",
+        f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
+        f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
+        f"cohort {of['cohort']}",
+        f"Noise: {mechanism}, {whose} of scale {scale:,.4g} in lattice units. The price holds if",
+        f"as many as {lost:,} clients are missing and {of['colluders']:,} others reveal theirs.",
+    ]
+
+
+def _signer_lines(said: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{_party(said['analyst'])}: the job request.",
+        f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
+    ]
+    for of in said["rounds"]:
+        nodes = ", ".join(_party(each) for each in of["compute_nodes"])
+        count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']}"
+        lines += [
+            f"round {of['number']}: {nodes}: partial sums of {count} Compute nodes,",
+            "  over one cohort; added up again here, they give the result that",
+            f"  {_party(of['aggregator'])} signed.",
+        ]
+    return lines

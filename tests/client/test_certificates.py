@@ -1,0 +1,84 @@
+"""An analyst gets no certificate from the SDK that does not hold, or is of another job."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal_client.analyst import Analyst, Job
+from shoal_client.async_analyst import JobFailed
+from shoal_protocol.errors import ProtocolError, RefusedCertificate, UnknownJob, UnknownManifest
+from tests.protocol import certified, examples
+from tests.service_parties import book
+from tests.trainer.federation import CONSORTIUM
+
+MAKING = certified.under(CONSORTIUM)
+CERTIFICATE = MAKING.encode()
+JOB = MAKING.job.digest
+
+
+def job_of(directory: Path, answer: Callable[[], httpx.Response], job: str = JOB) -> Job:
+    """Return a job whose trainer answers that."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.url.path == f"/v1/jobs/{job}/certificate"
+        return answer()
+
+    return Analyst(
+        name="analyst",
+        key=examples.signing_key("analyst"),
+        book=book(directory, CONSORTIUM),
+        transport=httpx.MockTransport(handle),
+    ).job(job)
+
+
+def problem(status: int, code: str) -> Callable[[], httpx.Response]:
+    return lambda: httpx.Response(status, json={"type": f"urn:shoal:problem:{code}"})
+
+
+def served(content: bytes) -> Callable[[], httpx.Response]:
+    return lambda: httpx.Response(200, content=content)
+
+
+def test_a_certificate_comes_as_the_bytes_that_anyone_can_check(tmp_path: Path) -> None:
+    assert job_of(tmp_path, served(CERTIFICATE)).certificate() == CERTIFICATE
+
+
+async def test_in_a_notebook_too(tmp_path: Path) -> None:
+    assert job_of(tmp_path, served(CERTIFICATE)).certificate() == CERTIFICATE
+
+
+def test_there_is_none_while_the_job_is_not_finished(tmp_path: Path) -> None:
+    assert job_of(tmp_path, problem(409, "wrong-phase")).certificate() is None
+
+
+@pytest.mark.parametrize(("status", "code"), [(410, "job-failed"), (404, "unknown-job")])
+def test_there_never_is_one_of_a_job_that_failed(tmp_path: Path, status: int, code: str) -> None:
+    with pytest.raises(JobFailed, match=code):
+        job_of(tmp_path, problem(status, code)).certificate()
+
+
+REFUSED: dict[str, tuple[bytes, type[ProtocolError], Any]] = {
+    "a changed byte": (CERTIFICATE[:-100] + b"0" + CERTIFICATE[-99:], RefusedCertificate, "sign"),
+    "a manifest that is not known": (
+        certified.ONE_ROUND.encode(),
+        UnknownManifest,
+        "No such manifest",
+    ),
+    "no certificate": (b"{}", ProtocolError, "signed document"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, name: str) -> None:
+    content, error, said = REFUSED[name]
+    assert content != CERTIFICATE
+    with pytest.raises(error, match=said):
+        job_of(tmp_path, served(content)).certificate()
+
+
+def test_a_certificate_of_another_job_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownJob, match="another job"):
+        job_of(tmp_path, served(CERTIFICATE), job="5" * 64).certificate()

@@ -1,0 +1,141 @@
+"""`shoal certificate` on files: plain words and status 0, or the reason and status 1."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal_client.command import app
+from shoal_client.command.certificate_views import COMPARE, NOT_SHOWN
+from shoal_protocol.encoding import canonical_json
+from tests.protocol import examples
+from tests.protocol.certified import CHANGED, MAKINGS, TWO_ROUNDS
+
+
+def verify(directory: Path, encoded: bytes, manifest: bytes, *more: str, status: int) -> Result:
+    """Write both files, check the one by the other, and expect that exit status."""
+    (directory / "certificate.json").write_bytes(encoded)
+    (directory / "manifest.json").write_bytes(manifest)
+    files = [str(directory / "certificate.json"), "--manifest", str(directory / "manifest.json")]
+    result = CliRunner().invoke(app, ["certificate", "verify", *files, *more])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
+    tmp_path: Path,
+) -> None:
+    said = in_one_line(verify(tmp_path, TWO_ROUNDS.encode(), TWO_ROUNDS.manifest, status=0).stdout)
+    certificate = TWO_ROUNDS.make().body
+    for fact in (
+        "The certificate holds.",
+        f"Version 1 of the manifest of example, digest {examples.CONSORTIUM.digest}",
+        COMPARE,
+        "linear regression: pressure on age",
+        f"analyst (Operator of analyst), as job {certificate.job}",
+        *(f"id {each.spec.digest}" for each in certificate.rounds),
+        *(f"cohort {each.result.body.cohort}" for each in certificate.rounds),
+        "second moments, 3 numbers: the sum over 11 of 12 clients, with their noise.",
+        "second moment matrix, 6 numbers: the sum over 11 of 12 clients",
+        "discrete gaussian",
+        "2 clients are missing and 3 others",
+        "compute-0 (Operator of compute-0), compute-1 (Operator of compute-1), compute-2",
+        "aggregator (Operator of aggregator)",
+        "trainer (Operator of trainer)",
+        *(
+            f"{entry.ledger}, entry {entry.number}, {entry.digest}"
+            for each in certificate.rounds
+            for entry in each.ledger_entries
+        ),
+        *NOT_SHOWN,
+    ):
+        assert fact in said
+
+
+@pytest.mark.parametrize("name", MAKINGS)
+def test_every_kind_of_certificate_can_be_put_in_words(tmp_path: Path, name: str) -> None:
+    making = MAKINGS[name]
+    verify(tmp_path, making.encode(), making.manifest, status=0)
+
+
+def test_json_says_the_same(tmp_path: Path) -> None:
+    making = MAKINGS["threshold, two of three sums"]
+    said = json.loads(verify(tmp_path, making.encode(), making.manifest, "--json", status=0).stdout)
+    assert said["holds"] is True
+    assert said["manifest"]["digest"] == making.consortia[0].digest
+    (of_round,) = said["rounds"]
+    assert [each["name"] for each in of_round["compute_nodes"]] == ["compute-0", "compute-2"]
+    assert of_round["compute_nodes_in_all"] == 3
+    assert said["privacy"] == making.make().body.report.body.privacy.model_dump(mode="json")
+
+
+REFUSED: dict[str, tuple[bytes, bytes, str]] = {
+    "a changed byte": (
+        TWO_ROUNDS.encode().replace(b'"cohort_size":11', b'"cohort_size":12', 1),
+        TWO_ROUNDS.manifest,
+        "the certificate: The signature does not verify",
+    ),
+    "a space at its end": (
+        TWO_ROUNDS.encode() + b" ",
+        TWO_ROUNDS.manifest,
+        "the certificate: the JSON is not in canonical form",
+    ),
+    "another version of the manifest": (
+        TWO_ROUNDS.encode(),
+        CHANGED.signed_manifest.encode(),
+        "bound to another manifest",
+    ),
+    "another consortium's manifest": (
+        TWO_ROUNDS.encode(),
+        examples.consortium(consortium="another").signed_manifest.encode(),
+        "bound to another manifest",
+    ),
+    "a changed byte of the manifest": (
+        TWO_ROUNDS.encode(),
+        TWO_ROUNDS.manifest.replace(b"Operator of trainer", b"Operator of Trainer"),
+        "bound to another manifest",
+    ),
+    "an unsigned manifest": (
+        TWO_ROUNDS.encode(),
+        examples.CONSORTIUM.manifest.canonical(),
+        "the manifest: a signed document has the fields",
+    ),
+    "a manifest that somebody else signed": (
+        TWO_ROUNDS.encode(),
+        canonical_json(
+            examples.CONSORTIUM.signed_manifest.to_json()
+            | {"signature": examples.DOCUMENTS["vote"].signature}
+        ),
+        "version 1 of the manifest: The signature does not verify",
+    ),
+    "the files changed for one another": (
+        TWO_ROUNDS.manifest,
+        TWO_ROUNDS.encode(),
+        "the manifest: a document of another kind is due here",
+    ),
+    "no bytes at all": (b"", TWO_ROUNDS.manifest, "the certificate: the body is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["words", "json"])
+def test_what_does_not_hold_ends_with_status_1_and_the_reason(
+    tmp_path: Path, name: str, more: list[str]
+) -> None:
+    encoded, manifest, reason = REFUSED[name]
+    result = verify(tmp_path, encoded, manifest, *more, status=1)
+    assert result.stdout == ""
+    assert "the certificate does not hold" in result.stderr
+    assert reason in in_one_line(result.stderr)
+
+
+def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
+    arguments = ["certificate", "verify", str(tmp_path / "none"), "--manifest", "none"]
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "No such file" in result.stderr

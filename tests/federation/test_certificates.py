@@ -1,0 +1,120 @@
+"""What a whole federation did is in one file, which holds by the manifest alone."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal_client.async_analyst import JobFailed
+from shoal_protocol.certificate_checks import Verified, verify_certificate
+from shoal_protocol.threshold import ThresholdSharing
+from tests.federation.test_consortium_changes import publish, second_version
+from tests.simulated.audit import audit
+from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.simulation import Federation
+
+CLIENTS = sum(SITES.values())
+
+
+async def certificate_of(federation: Federation, job: str) -> bytes:
+    """Return a finished job's certificate, as the analyst got and checked it."""
+    encoded = await federation.after(federation.analyst.certificate(job))
+    assert encoded is not None
+    return encoded
+
+
+async def learned(federation: Federation, **changes: object) -> tuple[str, bytes]:
+    job = await federation.submit(**changes)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    return job, await certificate_of(federation, job)
+
+
+def verified(trust: Trust, encoded: bytes) -> Verified:
+    return verify_certificate(encoded, trust.consortium.signed_manifest.encode())
+
+
+async def test_a_job_leaves_a_certificate_that_holds_by_the_manifest_alone(
+    federation: Federation, trust: Trust
+) -> None:
+    job, encoded = await learned(federation)
+    certificate = verified(trust, encoded).certificate
+    assert certificate.job == job
+    ((round_id, result),) = (await audit(federation)).items()
+    (certified,) = certificate.rounds
+    assert certified.spec.digest == round_id
+    assert certified.result.body.model_dump(mode="json") == result
+    assert [entry.ledger for entry in certified.ledger_entries] == ["trainer", *federation.nodes]
+    assert certificate.report.body == await federation.report(job)
+
+
+async def test_each_round_of_a_job_is_in_its_certificate(
+    federation: Federation, trust: Trust
+) -> None:
+    first, _ = await learned(federation, task=TASK_WITH_PROJECTION)
+    _, encoded = await learned(federation)
+    both = [
+        verified(trust, each).certificate
+        for each in (await certificate_of(federation, first), encoded)
+    ]
+    assert [len(each.rounds) for each in both] == [2, 1]
+    entries = [entry for each in both for one in each.rounds for entry in one.ledger_entries]
+    assert [each.number for each in entries if each.ledger == "compute-1"] == [1, 2, 3]
+
+
+async def test_a_certificate_is_the_same_to_the_last_byte_after_a_crash(
+    federation: Federation, trust: Trust
+) -> None:
+    job, encoded = await learned(federation)
+    await federation.crash("trainer")
+    answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+    assert answer.content == encoded
+
+
+async def test_there_is_no_certificate_before_a_job_is_finished(federation: Federation) -> None:
+    job, _ = await federation.collecting()
+    answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:shoal:problem:wrong-phase")
+    assert await federation.after(federation.analyst.certificate(job)) is None
+
+
+async def test_there_is_no_certificate_of_a_job_that_failed(trust: Trust, tmp_path: Path) -> None:
+    async with Federation(trust, tmp_path, absent=["clinic-a"]) as federation:
+        job = await federation.submit()
+        assert (await federation.finish(job))["phase"] == "failed"
+        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+        assert (answer.status_code, answer.json()["type"]) == (410, "urn:shoal:problem:job-failed")
+        with pytest.raises(JobFailed, match="job-failed"):
+            await federation.after(federation.analyst.certificate(job))
+
+
+async def test_there_is_no_certificate_of_a_job_that_nobody_knows(federation: Federation) -> None:
+    answer = await federation.ask("trainer", f"/v1/jobs/{'5' * 64}/certificate")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:shoal:problem:unknown-job")
+
+
+async def test_a_threshold_certificate_holds_without_the_node_that_was_lost(
+    tmp_path: Path,
+) -> None:
+    trust = make_trust(tmp_path / "trust", minimum_threshold=2)
+    policy = HOLDER_POLICY.model_copy(update={"minimum_threshold": 2})
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(trust, tmp_path, holders=holders, absent=["compute-2"]) as federation:
+        _, encoded = await learned(federation, sharing=ThresholdSharing(threshold=2))
+    (certified,) = verified(trust, encoded).certificate.rounds
+    assert [each.signer for each in certified.partial_sums] == ["compute-0", "compute-1"]
+
+
+async def test_a_job_whose_manifest_changed_between_its_rounds_has_both_in_its_certificate(
+    federation: Federation, trust: Trust
+) -> None:
+    job = await federation.submit(task=TASK_WITH_PROJECTION)
+    await federation.until(lambda: federation.is_collecting(job))
+    later = second_version(trust)
+    await publish(federation, later, *federation.services)
+    federation.analyst_book.accept(later.signed_manifest.encode(), later.roster.encode())
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    encoded = await certificate_of(federation, job)
+    certificate = verify_certificate(encoded, later.signed_manifest.encode()).certificate
+    versions = [each.spec.body.manifest for each in certificate.rounds]
+    assert versions == [trust.consortium.digest, later.digest]
