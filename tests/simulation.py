@@ -67,6 +67,16 @@ class Clock:
             loop.time = real_time
 
 
+class AtOnce:
+    """A data holder's timer here, by which noise takes no time and answers leave at once."""
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Return; when answers leave is tested in tests/privacy/test_upload_timing.py."""
+
+
 @dataclass
 class Running:
     """A party that is up."""
@@ -181,6 +191,7 @@ class Federation:
             # other bytes after each start: nothing that is sent again may be made again
             "random_bytes": fixed_bytes(f"{name} started {self._starts[name]} times"),
             "noise": noise,
+            "timer": AtOnce(),
             "transport": self.wire.of(life),
         }
         holder = DataHolder(**(arguments | dict(self._holder_arguments.get(name, {}))))

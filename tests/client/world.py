@@ -129,6 +129,21 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
 
+@dataclass
+class Timer:
+    """A timer by which drawing takes no time; `moments` are until when it was waited."""
+
+    moments: list[float] = field(default_factory=list)
+    passed: float = 0.0
+
+    def now(self) -> float:
+        return self.passed
+
+    async def sleep(self, seconds: float) -> None:
+        self.passed += seconds
+        self.moments.append(self.passed)
+
+
 def problem(status: int, code: str, **headers: str) -> httpx.Response:
     body = {"type": f"urn:shoal:problem:{code}", "title": code, "status": status, "detail": code}
     return httpx.Response(status, json=body, headers=headers)
@@ -281,6 +296,7 @@ class World:
             "clock": self.clock,
             "random_bytes": self.random_bytes,
             "noise": no_noise,
+            "timer": Timer(),
             "transport": self.transport,
         }
         return DataHolder(**(arguments | changes))

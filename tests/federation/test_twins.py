@@ -12,7 +12,7 @@ from shoal_protocol.rounds import RoundSpec
 from tests.simulated.chance import FixedNoise, fixed_bytes
 from tests.simulated.lives import Life
 from tests.simulated.trust import HOLDER_POLICY, SITES
-from tests.simulation import Federation
+from tests.simulation import AtOnce, Federation
 
 SITE = "clinic-c"
 
@@ -31,6 +31,7 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
         clock=federation.clock.of(SITE),
         random_bytes=fixed_bytes(life.name),
         noise=FixedNoise(life.name),
+        timer=AtOnce(),
         transport=federation.wire.of(life),
     )
 

@@ -1,6 +1,7 @@
 """Fetches rounds, judges them and prepares the clients' answers; it decides about no job.
 
-An answer is on disk, and its price in the ledger, before the first of its bytes is sent.
+An answer is on disk, and its price in the ledger, before the first of its bytes is sent. When it
+leaves does not depend on the noise in it.
 """
 
 import asyncio
@@ -17,15 +18,16 @@ from shoal_client.admission import check_round
 from shoal_client.background import Background
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
+from shoal_client.departure import MOST_DRAWS, departure, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
-from shoal_client.noise import NoiseSampler
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
 from shoal_client.repair import Repair
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import DELIVERED, State, StoredJob, StoredRound
 from shoal_protocol.documents import decode
+from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.envelope import envelope_size
 from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob, UnknownManifest
 from shoal_protocol.jobs import JobRequest
@@ -155,8 +157,35 @@ class Answering:
             await disk(State.end_round, round_id, DELIVERED)
 
     async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
-        site = self._site
         clients = await self._who_answers(round_id, spec)
+        size = max(1, MOST_DRAWS // spec.dimension)
+        for start in range(0, len(clients), size):
+            if self._site.clock() >= spec.deadline:
+                return  # who was not prepared for is charged nothing
+            portion = clients[start : start + size]
+            noise = await self._draw(spec, len(portion))
+            await self._send_answers(round_id, spec, nodes, portion, noise)
+
+    async def _draw(self, spec: RoundSpec, clients: int) -> Int64Vector:
+        """Return noise, shape (clients, spec.dimension), when its answers may leave."""
+        timer = self._site.timer
+        began = timer.now()
+        noise = await self._background.work(draw_noise, spec, clients, self._site.noise)
+        allowed = sampling_seconds(spec.noise_blocks(), clients)
+        leaves = departure(began=began, drawn=timer.now(), allowed_seconds=allowed)
+        await timer.sleep(leaves - timer.now())
+        return noise
+
+    async def _send_answers(
+        self,
+        round_id: str,
+        spec: RoundSpec,
+        nodes: Sequence[Peer],
+        clients: Sequence[int],
+        noise: Int64Vector,
+    ) -> None:
+        """Seal, store and send; all is sent, or failed, before other noise is drawn."""
+        site = self._site
         positions = site.positions()
         keys = box_keys(site.book.get(spec.manifest))
         largest = envelope_size(ShareKind.VECTOR, spec.dimension)
@@ -164,7 +193,7 @@ class Answering:
         async with asyncio.TaskGroup() as sending:
             for start in range(0, len(clients), size):
                 if site.clock() >= spec.deadline:
-                    return  # who was not prepared for is charged nothing
+                    return
                 batch = [
                     Assignment(
                         client,
@@ -174,7 +203,12 @@ class Answering:
                     for client in clients[start : start + size]
                 ]
                 answers = await self._background.work(
-                    seal_batch, spec, keys, batch, random_bytes=site.random_bytes, noise=site.noise
+                    seal_batch,
+                    spec,
+                    keys,
+                    batch,
+                    noise[start : start + size],
+                    random_bytes=site.random_bytes,
                 )
                 await self._background.disk(
                     State.record_answers, round_id, spec.cost, site.clock(), answers
@@ -202,11 +236,14 @@ def seal_batch(
     spec: RoundSpec,
     box_keys: Sequence[bytes],
     batch: Sequence[Assignment],
+    noise: Int64Vector,
     *,
     random_bytes: RandomBytes,
-    noise: NoiseSampler,
 ) -> list[tuple[int, list[bytes]]]:
-    """Return (client, its envelopes) for each assignment; runs in a thread or another process."""
+    """Return (client, its envelopes) for each assignment; runs in a thread or another process.
+
+    `noise` has shape (assignments, spec.dimension): each client's own.
+    """
     return [
         (
             each.client,
@@ -220,5 +257,5 @@ def seal_batch(
                 random_bytes=random_bytes,
             ),
         )
-        for each, drawn in zip(batch, draw_noise(spec, len(batch), noise), strict=True)
+        for each, drawn in zip(batch, noise, strict=True)
     ]

@@ -19,7 +19,7 @@ from nacl.signing import SigningKey
 
 from shoal_client.answering import Answering
 from shoal_client.background import Background
-from shoal_client.clock import Clock, system_clock
+from shoal_client.clock import Clock, LoopTimer, Timer, system_clock
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
@@ -60,6 +60,7 @@ class DataHolder:
         clock: Clock = system_clock,
         random_bytes: RandomBytes = nacl.utils.random,
         noise: NoiseSampler = exact_noise,
+        timer: Timer | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         executor: Executor | None = None,
         bulk: bool = True,
@@ -70,15 +71,18 @@ class DataHolder:
         """Open the state. `bulk` False sends one envelope in each request.
 
         Up to `concurrency` requests are open at once. `executor` prepares answers; None is a
-        thread, and a `ProcessPoolExecutor` uses more cores. `lock` is that of the key file; it is
-        closed with the data holder.
+        thread, and a `ProcessPoolExecutor` uses more cores. `timer` measures how long noise took
+        to draw, and waits until answers may leave; None is the event loop's. `lock` is that of
+        the key file; it is closed with the data holder.
 
         Raises:
             ValueError: keys and records do not match, or the state is in use or another
                 consortium's.
         """
         self._lock = lock
-        self._site = Site(keys, records, policy, book, clock, random_bytes, noise)
+        self._site = Site(
+            keys, records, policy, book, clock, random_bytes, noise, timer or LoopTimer()
+        )
         data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = book.current.manifest.authority
         self._background = Background(

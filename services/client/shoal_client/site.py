@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nacl.signing import SigningKey
 
-from shoal_client.clock import Clock
+from shoal_client.clock import Clock, Timer
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
 from shoal_client.records import Records
@@ -27,6 +27,7 @@ class Site:
     clock: Clock
     random_bytes: RandomBytes
     noise: NoiseSampler
+    timer: Timer
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:

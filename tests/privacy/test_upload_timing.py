@@ -1,0 +1,154 @@
+"""When answers leave tells nothing of their noise; all of it on a timer that is moved by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from shoal_client import answering
+from shoal_client.departure import GRID_SECONDS, departure, sampling_seconds
+from shoal_client.departure import _most as most
+from shoal_client.records import Records
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
+from tests.client.world import COLUMNS, Timer, World
+
+TRIALS = 40
+BLOCKS_OF_QUERY = 2  # each is a call of the sampler
+PARTS = st.one_of(
+    st.builds(GaussianPart, scale=st.floats(4.0, 2.0**50)),
+    st.builds(LaplacePart, scale=st.floats(1.0, 2.0**50), parties=st.integers(1, 100_000)),
+)
+BLOCKS = st.lists(st.tuples(st.integers(1, 5_000), PARTS), min_size=1, max_size=4)
+
+
+class SlowNoise:
+    """Noise that takes the longer to draw the larger it is, as no sampler of ours does so plainly.
+
+    `seconds` turns its mean magnitude, in scales, into the time that it takes.
+    """
+
+    def __init__(self, seed: int, timer: Timer, seconds: Callable[[float], float]) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._timer, self._seconds = timer, seconds
+        self.magnitudes: list[float] = []
+        self.took: list[float] = []
+
+    def __call__(self, part: NoisePart, count: int) -> Int64Vector:
+        drawn = np.rint(self._generator.normal(0.0, part.scale, count)).astype(np.int64)
+        self.magnitudes.append(float(np.abs(drawn).mean()) / part.scale)
+        self.took.append(self._seconds(self.magnitudes[-1]))
+        self._timer.passed += self.took[-1]
+        return drawn
+
+
+async def sent_at(
+    directory: Path, noise: SlowNoise, timer: Timer, *, clients: int = 1, records: float = 50.0
+) -> list[float]:
+    """Let a data holder answer a round; return when each of its requests with shares came."""
+    world = World(directory)
+    times: list[float] = []
+
+    def stamp(request: httpx.Request) -> None:
+        if "/shares" in request.url.path:
+            times.append(timer.now())
+
+    for node in world.nodes:
+        world.scripts[f"compute-{node.index}"] = stamp
+    values = np.full((clients, len(COLUMNS)), records)
+    holder = world.holder(
+        keys=world.keys[:clients],
+        records=Records(COLUMNS, values, np.arange(clients + 1)),
+        noise=noise,
+        timer=timer,
+    )
+    try:
+        request = world.submit()
+        await holder.step()
+        world.announce(request)
+        await holder.step()
+    finally:
+        await holder.close()
+    assert all(sorted(node.held) == list(range(clients)) for node in world.nodes)
+    return times
+
+
+async def test_the_time_of_an_upload_is_not_correlated_with_its_noise(tmp_path: Path) -> None:
+    magnitudes, took, left = [], [], []
+    for trial in range(TRIALS):
+        timer = Timer()
+        noise = SlowNoise(trial, timer, lambda magnitude: 0.05 * magnitude)
+        times = await sent_at(tmp_path / f"{trial}", noise, timer)
+        magnitudes.append(sum(noise.magnitudes))
+        took.append(sum(noise.took))
+        left.append(times)
+    assert np.corrcoef(magnitudes, took)[0, 1] > 0.99, "the test would not see a leak"
+    assert len(set(took)) == TRIALS
+    assert {tuple(times) for times in left} == {(GRID_SECONDS,) * 3}  # one for each node
+
+
+async def test_noise_that_takes_too_long_to_draw_leaves_at_the_next_moment_of_the_grid(
+    tmp_path: Path,
+) -> None:
+    for trial, seconds in enumerate((0.251, 0.4, 0.499)):
+        timer = Timer()
+        noise = SlowNoise(trial, timer, lambda magnitude, each=seconds: each / BLOCKS_OF_QUERY)
+        assert await sent_at(tmp_path / f"{trial}", noise, timer) == [2 * GRID_SECONDS] * 3
+
+
+async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None:
+    times = []
+    for trial, value in enumerate((0.0, 50.0, 1e9)):
+        timer = Timer()
+        noise = SlowNoise(0, timer, lambda magnitude: 0.05)
+        times.append(await sent_at(tmp_path / f"{trial}", noise, timer, records=value))
+    assert times[0] == times[1] == times[2]
+
+
+async def test_no_noise_is_drawn_while_answers_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "MOST_DRAWS", 1)  # one client at a time
+    timer = Timer()
+    noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
+    times = await sent_at(tmp_path, noise, timer, clients=5)
+    assert len(noise.took) == 5 * BLOCKS_OF_QUERY
+    assert times == [GRID_SECONDS * number for number in range(1, 6) for _ in range(3)]
+
+
+@given(blocks=BLOCKS, clients=st.integers(1, 5_000), began=st.floats(0.0, 1e6), data=st.data())
+def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
+    blocks: list, clients: int, began: float, data: st.DataObject
+) -> None:
+    allowed = sampling_seconds(blocks, clients)
+    took = data.draw(st.floats(0.0, allowed))
+    leaves = departure(began=began, drawn=began + took, allowed_seconds=allowed)
+    assert leaves == departure(began=began, drawn=began, allowed_seconds=allowed)
+    assert allowed <= leaves - began + 1e-9
+    assert leaves - began <= allowed + GRID_SECONDS + 1e-9
+
+
+@given(blocks=BLOCKS, clients=st.integers(1, 5_000))
+def test_more_noise_is_given_more_time(blocks: list, clients: int) -> None:
+    assert sampling_seconds(blocks, clients) < sampling_seconds(blocks, clients + 1)
+    assert sampling_seconds(blocks, clients) < sampling_seconds([*blocks, blocks[0]], clients)
+
+
+@pytest.mark.parametrize("mean", [1.0, 2.5, 10.0, 66.0, 1e3, 1e5, 1e7])
+def test_the_time_that_is_given_is_exceeded_less_often_than_one_in_2_to_the_40(
+    mean: float,
+) -> None:
+    at_most = most(mean)
+    # a sum of geometric numbers of trials is exceeded no more often than one of exponential times
+    assert stats.gamma.sf(at_most, mean) <= 2.0**-41
+    assert stats.poisson.sf(np.floor(at_most), mean) <= 2.0**-41
+
+
+def test_the_noise_of_nobody_takes_no_time_to_ask_for() -> None:
+    with pytest.raises(ValueError, match="clients"):
+        sampling_seconds([(3, GaussianPart(scale=8.0))], 0)
