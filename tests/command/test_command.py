@@ -14,7 +14,16 @@ from shoal_client.keys import read_client_keys
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import server_tls
 
-POLICY = ["--minimum-cohort", "3", "--maximum-epsilon", "2", "--delta", "1e-6"]
+POLICY = [
+    "--minimum-cohort",
+    "3",
+    "--minimum-colluders",
+    "1",
+    "--maximum-epsilon",
+    "2",
+    "--delta",
+    "1e-6",
+]
 ROLES = {
     "node-a": "compute",
     "node-b": "compute",
@@ -359,3 +368,17 @@ def test_a_broken_record_is_named_by_its_place_and_not_by_its_value(tmp_path) ->
     line = refused("records", "check", tmp_path / "records.csv")
     assert "line 3" in line
     assert "forty-one" not in line
+
+
+def test_check_says_what_is_wrong_with_the_set_up_and_fails(consortium: Path) -> None:
+    result = shoal("consortium", "check", consortium, status=1)
+    assert "one host" in result.stdout and "node-a, node-b" in result.stdout
+    assert "are serious" in result.stderr
+    found = json.loads(shoal("consortium", "check", consortium, "--json", status=1).stdout)
+    assert {each["severity"] for each in found} == {"serious", "caution"}
+    assert all(each.keys() == {"severity", "subject", "problem"} for each in found)
+
+
+def test_check_of_what_is_set_up_well_succeeds(consortium: Path, monkeypatch) -> None:
+    monkeypatch.setattr("shoal_client.deployment.check", lambda manifest, now: [])
+    assert "Nothing is wrong" in shoal("consortium", "check", consortium).stdout

@@ -1,6 +1,7 @@
 """`shoal consortium`: what its authority does, and what anyone may check; it holds no party."""
 
 import secrets
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 from nacl.signing import SigningKey
 from rich.table import Table
 
-from shoal_client import consortium_files
+from shoal_client import consortium_files, deployment
 from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
@@ -23,6 +24,7 @@ from shoal_client.command.terminal import (
     AsJson,
     ExitStatus,
     fail,
+    now,
     plain,
     say,
     say_json,
@@ -134,6 +136,27 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     say(f"Roster: {enrolled:,} clients enrolled, {len(consortium.roster) - enrolled:,} revoked.")
     _warn_of_shared_operators(consortium)
     say(f"Version {manifest.sequence}, digest {consortium.digest}")
+
+
+@app.command()
+def check(directory: Directory, as_json: AsJson = False) -> None:
+    """Say from the manifest alone whether it is set up as the protection assumes; 1 if it is not.
+
+    It asks no service. Who owns the machines, and who can log in, no manifest says.
+    """
+    findings = deployment.check(consortium_files.open_chain(directory)[-1].manifest, now=now())
+    serious = [found for found in findings if found.severity is deployment.Severity.SERIOUS]
+    if as_json:
+        say_json([asdict(found) for found in findings])
+    elif findings:
+        table = Table("severity", "whose", "what")
+        for found in findings:
+            table.add_row(found.severity, plain(found.subject), plain(found.problem))
+        show(table)
+    else:
+        say("Nothing is wrong as far as the manifest shows.")
+    if serious:
+        fail(f"{len(serious)} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
 
 
 @app.command()

@@ -1,0 +1,215 @@
+"""What is wrong with how a consortium is set up shows in its manifest, in plain words."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+from nacl.signing import SigningKey
+
+from shoal_client.deployment import Finding, Severity, check
+from shoal_client.parties import NewParty, PartyRole, first_manifest, new_party
+from shoal_protocol.manifest import ComputeParty, Manifest, Policy
+from shoal_protocol.roster import Roster
+from tests.client.world import counter_bytes
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+VALID_DAYS = 365
+POLICY = Policy(
+    minimum_cohort=50,
+    minimum_colluders=5,
+    maximum_epsilon=3.0,
+    delta=1e-6,
+    mechanisms=("discrete_gaussian",),
+    queries=("second_moments",),
+    maximum_round_seconds=60,
+)
+AUTHORITY = SigningKey(b"a" * 32)
+RANDOM = counter_bytes()
+CLIENTS = [SigningKey(RANDOM(32)).verify_key for _ in range(60)]
+
+
+@cache
+def party(role: str, name: str, operator: str, host: str) -> NewParty:
+    return new_party(
+        PartyRole(role),
+        name=name,
+        operator=operator,
+        url=None if role == "analyst" else f"https://{host}:8443",
+        extra_hosts=(),
+        now=NOW,
+        valid_days=VALID_DAYS,
+        random_bytes=RANDOM,
+    )
+
+
+def manifest(nodes: int = 3, clients: int = 60, **policy: Any) -> Manifest:
+    """Return the manifest of organisations that have nothing in common."""
+    parties = [
+        *(
+            party("compute", f"node-{k}", f"Hospital {k}", f"sums.hospital{k}.org")
+            for k in range(nodes)
+        ),
+        party("aggregator", "sums", "University", "sums.university.edu"),
+        party("trainer", "model", "Institute", "model.institute.org"),
+        party("analyst", "ada", "Institute of Ada", ""),
+    ]
+    return first_manifest(
+        "trial",
+        [each.card for each in parties],
+        roster=Roster(b"").with_enrolled(CLIENTS[:clients]),
+        policy=POLICY.model_copy(update=policy),
+        authority=AUTHORITY,
+    ).body
+
+
+def with_nodes(change: Callable[[int, ComputeParty], dict[str, Any]], nodes: int = 3) -> Manifest:
+    """Return the manifest with each node's entry changed."""
+    good = manifest(nodes)
+    changed = tuple(
+        node.model_copy(update=change(index, node)) for index, node in enumerate(good.compute_nodes)
+    )
+    return good.model_copy(update={"compute_nodes": changed})
+
+
+def moved(*hosts: str) -> Manifest:
+    """Return the manifest with the first nodes on these hosts, with certificates for them."""
+    good = manifest()
+    nodes = [
+        party("compute", f"node-{k}", f"Hospital {k}", host).card for k, host in enumerate(hosts)
+    ]
+    listed = [ComputeParty.model_validate(node.model_dump(exclude={"role"})) for node in nodes]
+    rest = good.compute_nodes[len(listed) :]
+    return good.model_copy(update={"compute_nodes": (*listed, *rest)})
+
+
+def only(found: list[Finding]) -> Finding:
+    [finding] = found
+    return finding
+
+
+def test_separate_organisations_with_a_tight_policy_have_nothing_to_mend() -> None:
+    assert check(manifest(), now=NOW) == []
+
+
+@pytest.mark.parametrize("spelling", ["Hospital 0", "  hospital   0 ", "HOSPITAL 0"])
+def test_compute_nodes_of_one_operator_are_found_however_it_is_spelt(spelling: str) -> None:
+    shared = with_nodes(lambda k, node: {"operator": spelling} if k == 1 else {})
+    finding = only(check(shared, now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.SERIOUS, "node-0, node-1")
+    assert "one operator" in finding.problem
+
+
+def test_compute_nodes_on_one_host_are_found_whatever_their_ports() -> None:
+    finding = only(check(moved("one.org", "one.org", "two.org"), now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.SERIOUS, "node-0, node-1")
+    assert "one host" in finding.problem
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        ("a.cloud.net", "b.cloud.net"),
+        ("192.0.2.10", "192.0.2.200"),
+        ("2001:db8::1", "2001:db8::ffff"),
+    ],
+)
+def test_compute_nodes_under_one_domain_or_network_are_a_reason_to_ask(hosts: Any) -> None:
+    bracketed = [f"[{host}]" if ":" in host else host for host in hosts]
+    finding = only(check(moved(*bracketed), now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.CAUTION, "node-0, node-1")
+
+
+def test_networks_and_names_that_differ_are_no_reason_to_ask() -> None:
+    assert check(moved("192.0.2.10", "198.51.100.10", "hospital.org"), now=NOW) == []
+
+
+def test_a_node_that_only_its_own_machine_reaches_is_found() -> None:
+    assert "own machine" in only(check(moved("127.0.0.1"), now=NOW)).problem
+
+
+def test_compute_nodes_with_one_tls_key_are_found() -> None:
+    shared = with_nodes(
+        lambda k, node: {"certificate": manifest().compute_nodes[0].certificate} if k == 1 else {}
+    )
+    found = check(shared, now=NOW)
+    assert {each.severity for each in found} == {Severity.SERIOUS}
+    assert [each.subject for each in found] == ["node-0, node-1", "node-1"]
+    assert "one TLS key" in found[0].problem and "not for the host" in found[1].problem
+
+
+@pytest.mark.parametrize("role", ["aggregator", "trainer"])
+def test_a_node_with_the_aggregators_or_trainers_operator_is_found(role: str) -> None:
+    good = manifest()
+    other = getattr(good, role)
+    shared = good.model_copy(
+        update={role: other.model_copy(update={"operator": good.compute_nodes[1].operator})}
+    )
+    finding = only(check(shared, now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.CAUTION, f"node-1, {other.name}")
+
+
+def test_a_party_with_the_authoritys_key_is_found() -> None:
+    good = manifest()
+    changed = good.model_copy(update={"authority": good.trainer.verify_key})
+    assert only(check(changed, now=NOW)).severity is Severity.SERIOUS
+
+
+@pytest.mark.parametrize(
+    ("days", "severity", "words"),
+    [
+        (-2, Severity.SERIOUS, "valid from"),
+        (VALID_DAYS - 31, None, ""),
+        (VALID_DAYS - 29, Severity.CAUTION, "expires in 29 days"),
+        (VALID_DAYS, Severity.SERIOUS, "expired on 2027-01-01"),
+    ],
+)
+def test_certificates_that_are_not_valid_or_not_for_long_are_found(
+    days: int, severity: Severity | None, words: str
+) -> None:
+    found = check(manifest(), now=NOW + timedelta(days=days))
+    assert len(found) == (0 if severity is None else 5)  # of three nodes, aggregator, trainer
+    assert all(each.severity is severity and words in each.problem for each in found)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lowest", "severity", "words"),
+    [
+        (4, None, None, ""),
+        (4, 3, None, ""),
+        (5, 4, None, ""),
+        (4, 2, Severity.CAUTION, "never used: of 4 Compute nodes at least 3"),
+        (3, 4, Severity.SERIOUS, "can never be used"),
+        (3, 2, Severity.CAUTION, "one lying node and the aggregator"),
+        (5, 3, Severity.CAUTION, "one lying node and the aggregator"),
+    ],
+)
+def test_a_threshold_that_is_useless_or_lets_one_liar_through_is_found(
+    nodes: int, lowest: int | None, severity: Severity | None, words: str
+) -> None:
+    found = check(manifest(nodes, minimum_threshold=lowest), now=NOW)
+    assert [each.severity for each in found] == ([] if severity is None else [severity])
+    assert all(words in each.problem for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"maximum_epsilon": 10.5}, "maximum_epsilon is 10.5"),
+        ({"minimum_colluders": 0}, "minimum_colluders is 0"),
+        ({"minimum_cohort": 19}, "minimum_cohort is 19"),
+        ({"delta": 0.1}, "delta is 0.1 for 60 clients"),
+        ({"minimum_cohort": 61}, "no round can end"),
+        ({"minimum_colluders": 49}, "leaves nobody"),
+    ],
+)
+def test_caps_that_promise_little_are_named(changes: dict[str, Any], words: str) -> None:
+    finding = only(check(manifest(**changes), now=NOW))
+    assert (finding.severity, finding.subject) == (Severity.CAUTION, "policy")
+    assert words in finding.problem
+
+
+def test_what_is_serious_comes_first() -> None:
+    loose = manifest(minimum_colluders=0, minimum_threshold=4)
+    assert [each.severity for each in check(loose, now=NOW)] == ["serious", "caution"]
