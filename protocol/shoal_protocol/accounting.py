@@ -117,13 +117,6 @@ def epsilon_of(costs: Iterable[Cost], *, delta: float) -> float:
     )
 
 
-def fits_budget(*, spent_mu: float, budget_mu: float) -> bool:
-    """Tell whether `spent_mu` keeps to `budget_mu`, forgiving floating-point error of 1e-12."""
-    require_at_least_zero("spent_mu", spent_mu)
-    require_at_least_zero("budget_mu", budget_mu)
-    return spent_mu <= budget_mu * (1.0 + _BUDGET_SLACK)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cap:
     """A limit of (`epsilon`, `delta`) on what one client may lose over several releases."""

@@ -127,7 +127,7 @@ def _check_round(
             spec,
             certificate.request.body,
             number=number,
-            spent_mu=compose(each.spec.body.cost for each in earlier).mu,
+            spent=compose(each.spec.body.cost for each in earlier),
         )
     with _about(f"the result of round {number}"):
         check_result(certified.result, spec, parties)

@@ -1,13 +1,12 @@
 """Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of, fits_budget
+from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of
 from shoal_protocol.attestations import Result
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
@@ -43,11 +42,6 @@ class PrivacyDemand(Model):
     def cost(self) -> Cost:
         """Return the cost of a job that uses all of it."""
         return self.cap.whole
-
-    @property
-    def mu(self) -> float:
-        """Return the GDP parameter that the job may spend."""
-        return self.cost.mu
 
     @property
     def mechanism(self) -> Mechanism:
@@ -112,12 +106,10 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
             raise RefusedJob(f"the policy does not allow the query {query}")
 
 
-def check_round_of_job(
-    spec: RoundSpec, request: JobRequest, *, number: int, spent_mu: float
-) -> None:
+def check_round_of_job(spec: RoundSpec, request: JobRequest, *, number: int, spent: Cost) -> None:
     """Refuse a round that asks for anything but what the job promised to those who joined it.
 
-    It must be the job's round `number`; `spent_mu` is what the rounds before it cost. What the
+    It must be the job's round `number`; `spent` is what the rounds before it cost. What the
     manifest says of a spec is `check_spec`'s to check.
 
     Raises:
@@ -140,7 +132,7 @@ def check_round_of_job(
         raise RefusedSpec("the population is smaller or larger than the job allows")
     if spec.noise.mechanism != privacy.mechanism:
         raise RefusedSpec("the noise is not of the job's mechanism")
-    if not fits_budget(spent_mu=math.hypot(spent_mu, spec.mu), budget_mu=privacy.mu):
+    if not privacy.cap.allows(compose([spent, spec.cost])):
         raise RefusedSpec("the job's rounds together cost more than the job may")
 
 

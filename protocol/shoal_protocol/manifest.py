@@ -99,11 +99,6 @@ class Policy(Model):
         """Return what all jobs together may cost one client."""
         return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
 
-    @property
-    def maximum_mu(self) -> float:
-        """Return the GDP parameter of the cap."""
-        return self.cap.whole.mu
-
 
 class RosterReference(Model):
     """A roster by its digest."""

@@ -71,7 +71,7 @@ class ReportingTrainer:
             "sharing": ADDITIVE,
             "compute_nodes": (3,),
             "partial_sums": (3,),
-            "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.mu),
+            "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.cost.mu),
             "posterior": Posterior(
                 names=("intercept", "age"),
                 target="pressure",

@@ -28,6 +28,7 @@ from shoal_client.state import State
 from shoal_client.status import HolderStatus, RoundStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol import envelope
+from shoal_protocol.accounting import compose
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest_bundle import bundle
@@ -301,15 +302,16 @@ async def test_two_rounds_are_answered_one_after_the_other(
     request = world.submit(task=TASK.model_copy(update={"projection": True}))
     await holder.step()
     moments = SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))
-    world.announce(request, 0, query=moments, mu=PRIVACY.mu * 0.2**0.5)
+    world.announce(request, 0, query=moments, mu=PRIVACY.cost.mu * 0.2**0.5)
     await holder.step()
     for node in world.nodes:
         node.held.clear()
-    world.announce(request, 1, mu=PRIVACY.mu * 0.8**0.5)
+    world.announce(request, 1, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
     assert np.array_equal(world.total(EVERYONE), encoded(world))
     spent = await holder.spent()
-    assert list(spent.values()) == pytest.approx([PRIVACY.mu**2] * CLIENTS)
+    costs = [compose(each).mu for each in spent.values()]
+    assert costs == pytest.approx([PRIVACY.cost.mu] * CLIENTS)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ async def test_two_rounds_are_answered_one_after_the_other(
     [
         {"colluders": 1},
         {"dropouts": 1},
-        {"mu": PRIVACY.mu * 1.001},
+        {"mu": PRIVACY.cost.mu * 1.001},
         {"population": BitMap(range(CLIENTS - 3)), "dropouts": 1},
         {"query": SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))},
         {"query": QUERY.model_copy(update={"records_per_client": 2})},
@@ -358,9 +360,9 @@ async def test_rounds_that_cost_more_than_the_job_together_are_refused(
 ) -> None:
     request = world.submit()
     await holder.step()
-    world.announce(request, 0, mu=PRIVACY.mu * 0.8)
+    world.announce(request, 0, mu=PRIVACY.cost.mu * 0.8)
     await holder.step()
-    world.announce(request, 1, mu=PRIVACY.mu * 0.7)
+    world.announce(request, 1, mu=PRIVACY.cost.mu * 0.7)
     await holder.step()
     [job] = (await holder.status()).jobs
     assert "cost more" in str(job.ended)

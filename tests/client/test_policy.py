@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from shoal_client.policy import Policy
-from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.threshold import ThresholdSharing
@@ -118,12 +117,12 @@ def test_a_query_for_a_column_or_of_a_kind_not_allowed_is_not_answered() -> None
     assert with_rules(queries=()).query_refusal(QUERY) is not None
 
 
-def test_the_budget_adds_squares_and_stops_exactly_at_the_cap() -> None:
-    share = POLICY.maximum_mu / 5**0.5
-    spent = 0.0
-    for _ in range(5):
-        assert POLICY.affords(spent, share)
-        spent += share * share
-    assert not POLICY.affords(spent, share * 1e-3)
-    assert POLICY.maximum_mu == gaussian_mu(epsilon=3.0, delta=1e-6)
-    assert POLICY.affords(0.0, PRIVACY.mu)
+def test_a_pure_cap_allows_pure_jobs_only(request_for) -> None:
+    pure = with_rules(maximum_epsilon=1.0, delta=0.0)
+    demand = PRIVACY.model_copy(update={"delta": 0.0})
+    assert pure.refusal(request_for(privacy=demand)) is None
+    assert pure.refusal(request_for()) is not None
+    dearer = demand.model_copy(update={"epsilon": 1.01})
+    refusal = pure.refusal(request_for(privacy=dearer))
+    assert refusal is not None
+    assert refusal.endswith("allows one client: epsilon 1 at delta 0")

@@ -1,5 +1,6 @@
 """The data holder's memory: one answer per round for ever, debited with the bytes, and durable."""
 
+import math
 import sqlite3
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from shoal_client import outbox
 from shoal_client.state import ACKNOWLEDGED, State
 from shoal_client.state_file import SCHEMA_VERSION
-from shoal_protocol.accounting import Cost
+from shoal_protocol.accounting import NOTHING, Cost
 from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -34,7 +35,7 @@ def state(path: Path) -> Iterator[State]:
 
 def with_round(state: State, clients: int = 4) -> None:
     joins = [(client, b"join") for client in range(clients)]
-    state.add_job(JOB, b"request", mu=0.5, joins=joins, declined=1)
+    state.add_job(JOB, b"request", cost=Cost.gaussian(0.5), joins=joins, declined=1)
     state.add_round(ROUND, JOB, 0, b"spec", None)
 
 
@@ -190,13 +191,38 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     with_round(state, clients=3)
     answer(state, range(2))  # of mu 0.3; the job may cost 0.5
     state.settle_joins(JOB, [(2, "refused-job")])
-    assert state.committed() == pytest.approx({0: 0.25, 1: 0.25})
-    state.add_job(OTHER_JOB, b"request", mu=1.0, joins=[(0, b"j"), (2, b"j")], declined=0)
-    assert state.committed() == pytest.approx({0: 1.25, 1: 0.25, 2: 1.0})
+    assert squares(state) == pytest.approx({0: 0.25, 1: 0.25})
+    joins = [(0, b"j"), (2, b"j")]
+    state.add_job(OTHER_JOB, b"request", cost=Cost.gaussian(1.0), joins=joins, declined=0)
+    assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.0})
     state.end_job(JOB, "job-finished")
     state.end_job(OTHER_JOB, "job-failed")
-    assert state.committed() == pytest.approx({0: 0.09, 1: 0.09})
-    assert state.spent() == state.committed()
+    assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})
+    assert state.spent() == {0: [Cost.gaussian(0.3)], 1: [Cost.gaussian(0.3)]}
+
+
+def squares(state: State) -> dict[int, float]:
+    return {client: cost.mu**2 for client, cost in state.committed().items()}
+
+
+def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
+    state.add_job(JOB, b"request", cost=Cost.pure(1.0), joins=[(0, b"j"), (1, b"j")], declined=0)
+    state.add_round(ROUND, JOB, 0, b"spec", None)
+    state.record_answers(ROUND, Cost.pure(0.25), NOW, [(0, [b"e"])])
+    assert state.committed()[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75 with it
+    assert state.committed()[1].epsilon == pytest.approx(1.0)
+    assert state.spent_in_job(JOB).epsilon == pytest.approx(0.25)
+    state.end_job(JOB, "job-finished")
+    assert {client: cost.epsilon for client, cost in state.committed().items()} == {0: 0.25}
+
+
+def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
+    with_round(state, clients=2)
+    assert {cost.epsilon for cost in state.committed().values()} == {math.inf}
+    answer(state, range(1))
+    state.end_job(JOB, "job-finished")
+    assert state.committed()[0].epsilon == math.inf
+    assert state.spent_in_job(JOB).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
@@ -207,11 +233,11 @@ def test_a_refused_join_is_not_answered_for(state: State) -> None:
 
 def test_a_job_costs_what_its_dearest_client_spent(state: State) -> None:
     with_round(state)
-    assert state.job_mu(JOB) == 0.0
+    assert state.spent_in_job(JOB) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     state.record_answers(OTHER_ROUND, Cost.gaussian(0.4), NOW, [(0, [b"e"]), (1, [b"e"])])
-    assert state.job_mu(JOB) == pytest.approx(0.5)
+    assert state.spent_in_job(JOB).mu == pytest.approx(0.5)
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:

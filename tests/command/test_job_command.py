@@ -497,6 +497,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
                     "round": "cd" * 32,
                     "client": entry,
                     "mu": 0.2,
+                    "epsilon": None,
                 }
                 for entry in entries
             ],

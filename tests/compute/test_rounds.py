@@ -118,7 +118,7 @@ async def test_under_threshold_sharing_a_node_that_gives_up_speaks_for_itself_on
 
 
 async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation) -> None:
-    budget = spare.consortium.manifest.policy.maximum_mu
+    budget = spare.consortium.manifest.policy.cap.mu
     charged = [spare.spec(**TWO_SUFFICE, mu=0.6 * budget), spare.spec(mu=0.6 * budget)]
     for spec in charged:
         await spare.announce(spec)

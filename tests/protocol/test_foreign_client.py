@@ -206,7 +206,7 @@ def test_both_write_the_same_sets(clients: set[int]) -> None:
 def test_both_find_the_same_largest_mu() -> None:
     policy = CONSORTIUM.manifest.policy
     mine = foreign.largest_mu(policy.maximum_epsilon, policy.delta)
-    assert mine == pytest.approx(policy.maximum_mu, rel=1e-9)
+    assert mine == pytest.approx(policy.cap.mu, rel=1e-9)
 
 
 def read_document(given: Inputs) -> dict[str, Any]:

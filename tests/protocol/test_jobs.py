@@ -89,9 +89,9 @@ def test_any_demand_is_accepted_or_refused_by_its_cost(epsilon: float, delta: fl
     try:
         check_job(asked, MANIFEST)
     except RefusedJob:
-        assert asked.privacy.mu > POLICY.maximum_mu
+        assert asked.privacy.cost.mu > POLICY.cap.mu
     else:
-        cost = gaussian_epsilon(mu=asked.privacy.mu, delta=POLICY.delta)
+        cost = gaussian_epsilon(mu=asked.privacy.cost.mu, delta=POLICY.delta)
         assert cost <= POLICY.maximum_epsilon * (1 + 1e-9)
 
 

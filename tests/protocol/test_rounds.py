@@ -226,14 +226,14 @@ def test_a_population_beyond_the_bound_is_refused() -> None:
 
 
 def test_a_spec_with_too_little_noise_for_the_policy_is_refused() -> None:
-    just_enough = SPEC.noise.scale * SPEC.mu / POLICY.maximum_mu
+    just_enough = SPEC.noise.scale * SPEC.mu / POLICY.cap.mu
     check(with_scale(just_enough * 1.000001))
     with pytest.raises(RefusedSpec, match="too little for the policy"):
         check(with_scale(just_enough * 0.999999))
 
 
 def test_a_spec_may_spend_exactly_what_the_policy_allows() -> None:
-    check(spec(mu=POLICY.maximum_mu))
+    check(spec(mu=POLICY.cap.mu))
 
 
 def test_a_spec_whose_sum_could_overflow_is_refused() -> None:
@@ -350,7 +350,7 @@ def test_whatever_the_scale_a_spec_that_prices_it_right_is_accepted_or_refused(s
         check(with_scale(scale))
     except RefusedSpec:
         return
-    assert SPEC.noise.scale * SPEC.mu / POLICY.maximum_mu <= scale * 1.000001
+    assert SPEC.noise.scale * SPEC.mu / POLICY.cap.mu <= scale * 1.000001
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import (
     Abandonment,
     Held,
@@ -203,11 +204,13 @@ def _encoded_records(
 
 async def _check_ledgers(federation: Federation, seen: Seen) -> None:
     """Each client has paid for every round in which anything of it was ever sent, and once."""
-    paid: dict[int, float] = {}
+    paid: dict[int, list[Cost]] = {}
     for site in SITES:
         paid |= await federation.holder(site).spent()
-    owed: dict[int, float] = defaultdict(float)
+    owed: dict[int, list[Cost]] = defaultdict(list)
     for round_id, client in seen.envelopes:
-        owed[client] += seen.specs[round_id].mu ** 2
-    for client, price in owed.items():
-        assert paid[client] >= price * (1 - 1e-12), "a release that nobody paid for"
+        owed[client].append(seen.specs[round_id].cost)
+    for client, costs in owed.items():
+        covered, price = compose(paid[client]), compose(costs)
+        assert covered.mu >= price.mu * (1 - 1e-12), "a release that nobody paid for"
+        assert covered.epsilon >= price.epsilon * (1 - 1e-12), "a release that nobody paid for"

@@ -250,7 +250,7 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
     assembled: Assemble, clock: HandMovedClock
 ) -> None:
     service = assembled()
-    limit = CONSORTIUM.manifest.policy.maximum_mu**2
+    limit = CONSORTIUM.manifest.policy.cap.mu**2
     finished = 0
     while True:
         request = cheap(finished, clock)
@@ -266,7 +266,7 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
         finished += 1
         service = assembled()  # what was spent is known after a crash
     assert finished > 2
-    assert finished == int(limit / cheap(0, clock).privacy.mu ** 2)
+    assert finished == int(limit / cheap(0, clock).privacy.cost.mu ** 2)
     entries = (await ledger(service))["entries"]
     assert len(entries) == 2 * finished
     assert max(entry["cumulative_epsilon"] for entry in entries) <= 4.0 + 1e-6
@@ -276,8 +276,8 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
 async def test_a_client_that_is_committed_elsewhere_cannot_join_but_others_can(
     trainer: Service, clock: HandMovedClock
 ) -> None:
-    limit = CONSORTIUM.manifest.policy.maximum_mu**2
-    jobs = [cheap(n, clock) for n in range(int(limit / cheap(0, clock).privacy.mu ** 2) + 1)]
+    limit = CONSORTIUM.manifest.policy.cap.mu**2
+    jobs = [cheap(n, clock) for n in range(int(limit / cheap(0, clock).privacy.cost.mu ** 2) + 1)]
     for request in jobs:
         assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
     for request in jobs[:-1]:

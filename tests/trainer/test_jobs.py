@@ -95,7 +95,7 @@ async def test_a_job_costs_what_its_rounds_cost_and_not_more_than_was_asked(
     specs = federation.rounds["aggregator"].values()
     spent = compose(spec.cost for spec in specs)
     assert privacy.mu == spent.mu
-    assert math.isclose(privacy.mu, JOB.privacy.mu, rel_tol=1e-9)
+    assert math.isclose(privacy.mu, JOB.privacy.cost.mu, rel_tol=1e-9)
     assert privacy.epsilon == gaussian_epsilon(mu=spent.mu, delta=JOB.privacy.delta)
     assert privacy.epsilon <= JOB.privacy.epsilon + 1e-6
     assert np.isclose(min(spec.mu for spec in specs) ** 2 / privacy.mu**2, 0.2)

@@ -7,6 +7,7 @@ analyst say it believes what they signed, and only as far as these three allow.
 from datetime import datetime
 
 from shoal_client.policy import Policy
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.jobs import JobRequest, check_job, check_round_of_job
@@ -51,12 +52,12 @@ def check_round(
     number: int,
     consortium: Consortium,
     policy: Policy,
-    spent_mu: float,
+    spent: Cost,
     now: datetime,
 ) -> None:
     """Refuse a round that asks for anything but what the joined job promised.
 
-    `spent_mu` is what the job's earlier rounds cost. A deadline that has passed is a refusal too.
+    `spent` is what the job's earlier rounds cost. A deadline that has passed is a refusal too.
 
     Raises:
         RefusedSpec: the detail says why.
@@ -67,4 +68,4 @@ def check_round(
     if reason := policy.refusal(request) or policy.query_refusal(spec.query):
         raise RefusedSpec(reason)
     check_spec(spec, consortium, now=now)
-    check_round_of_job(spec, request, number=number, spent_mu=spent_mu)
+    check_round_of_job(spec, request, number=number, spent=spent)

@@ -111,7 +111,7 @@ class Answering:
                 number=job.next_number,
                 consortium=self._site.book.current,
                 policy=self._site.policy,
-                spent_mu=await self._background.disk(State.job_mu, job.job),
+                spent=await self._background.disk(State.spent_in_job, job.job),
                 now=now,
             )
         except RefusedSpec as refusal:
@@ -229,7 +229,7 @@ class Answering:
             return []
         # the job is in there already; the owner may have lowered the cap since it was joined
         committed = await self._background.disk(State.committed)
-        return [client for client in clients if site.policy.affords(committed[client], 0.0)]
+        return [client for client in clients if site.policy.cap.allows(committed[client])]
 
 
 def seal_batch(

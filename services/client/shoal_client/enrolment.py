@@ -13,6 +13,7 @@ from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, Unavaila
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
+from shoal_protocol.accounting import NOTHING, compose
 from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 from shoal_protocol.jobs import JobRequest, Join
@@ -76,13 +77,13 @@ class Enrolment:
             now=site.clock(),
         )
         committed = await self._background.disk(State.committed)
-        most_records, mu = request.task.records_per_client, request.privacy.mu
+        most_records, cost = request.task.records_per_client, request.privacy.cost
         positions = sorted(site.positions().items())
         small = {here for _, here in positions if site.records.counts[here] <= most_records}
         solvent = {
             here
             for client, here in positions
-            if site.policy.affords(committed.get(client, 0.0), mu)
+            if site.policy.cap.allows(compose([committed.get(client, NOTHING), cost]))
         }
         able = small & solvent
         joining = [(client, site.keys[here]) for client, here in positions if here in able]
@@ -90,8 +91,7 @@ class Enrolment:
             raise RefusedJob(
                 f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
                 f"{len(small)} of these have at most {most_records} records, {len(solvent)} have "
-                f"budget left for epsilon {request.privacy.epsilon:g} at delta "
-                f"{request.privacy.delta:g}"
+                f"budget left for {request.privacy.cap}"
             )
         joins = await self._background.work(sign_joins, request.manifest, job, joining)
         declined = len(site.keys) - len(joining)
@@ -99,7 +99,7 @@ class Enrolment:
             State.add_job,
             job,
             signed.encode(),
-            mu=mu,
+            cost=cost,
             joins=joins,
             declined=declined,
         )

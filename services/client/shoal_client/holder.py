@@ -35,6 +35,7 @@ from shoal_client.state import ClientCharge, State
 from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
+from shoal_protocol.accounting import Cost
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.sharing import RandomBytes
 
@@ -174,8 +175,8 @@ class DataHolder:
             refused=dict(self._enrolment.refused),
         )
 
-    async def spent(self) -> dict[int, float]:
-        """Return what each client that ever answered has spent, as mu^2."""
+    async def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client that ever answered has spent, round by round."""
         return await self._background.disk(State.spent)
 
     async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:

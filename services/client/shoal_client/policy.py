@@ -3,9 +3,7 @@
 It is judged before anything is signed or sent, and again before every answer.
 """
 
-import math
 import tomllib
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -13,8 +11,7 @@ from typing import Literal
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import fits_budget
-from shoal_protocol.curves import gaussian_mu
+from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
@@ -37,7 +34,7 @@ class Policy(Model):
     queries: tuple[Literal["second_moments", "second_moment_matrix"], ...]
     columns: tuple[str, ...]
     maximum_epsilon: float = Field(gt=0, le=100)
-    delta: float = Field(gt=0, lt=1)
+    delta: float = Field(ge=0, lt=1)
     minimum_population: int = Field(ge=2)
     minimum_colluders: int = Field(ge=0)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
@@ -58,10 +55,10 @@ class Policy(Model):
         except pydantic.ValidationError as error:
             raise ValueError(f"{file}: {describe(error)}") from None
 
-    @cached_property
-    def maximum_mu(self) -> float:
-        """Return the GDP parameter of the cap: jobs compose by adding mu^2."""
-        return gaussian_mu(epsilon=self.maximum_epsilon, delta=self.delta)
+    @property
+    def cap(self) -> Cap:
+        """Return what all jobs together may cost one client."""
+        return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
 
     def refusal(self, request: JobRequest) -> str | None:
         """Return why no client of this data holder takes part in a job, or None if they may."""
@@ -81,9 +78,8 @@ class Policy(Model):
             return f"colluders is below this data holder's {self.minimum_colluders}"
         if reason := self._sharing_refusal(request.sharing):
             return reason
-        if not self.affords(0.0, request.privacy.mu):
-            asked = f"epsilon {request.privacy.epsilon:g} at delta {request.privacy.delta:g}"
-            allowed = f"epsilon {self.maximum_epsilon:g} at delta {self.delta:g}"
+        if not self.cap.allows(request.privacy.cost):
+            asked, allowed = request.privacy.cap, self.cap
             return f"{asked} exceeds what this data holder allows one client: {allowed}"
         return None
 
@@ -103,8 +99,3 @@ class Policy(Model):
         if forbidden := sorted(set(query.column_names) - set(self.columns)):
             return f"this data holder does not allow the column {forbidden[0]!r}"
         return None
-
-    def affords(self, committed_mu_squared: float, mu: float) -> bool:
-        """Tell whether a client who has committed so much may spend `mu` more."""
-        total = math.sqrt(committed_mu_squared + mu * mu)
-        return fits_budget(spent_mu=total, budget_mu=self.maximum_mu)

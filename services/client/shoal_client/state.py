@@ -5,23 +5,21 @@ transaction that stores the bytes to send, before the first of them is sent; a c
 round of a job once, for ever. The ledger only grows.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from shoal_client import ledger
+from shoal_client import ledger, spending
 from shoal_client.peer import ACKNOWLEDGED
-from shoal_client.state_file import StateFile
+from shoal_client.state_file import PENDING, StateFile
 from shoal_client.status import JobStatus, read_jobs
 from shoal_protocol.accounting import Cost
 from shoal_protocol.envelope import envelope_digest
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import LedgerEntry
 
-PENDING: Final = "pending"
 DELIVERED: Final = "delivered"
 
 
@@ -52,6 +50,7 @@ class ClientCharge:
     round_id: str
     client: int
     mu: float
+    epsilon: float | None  # None is infinite
     at: str
 
 
@@ -89,15 +88,15 @@ class State:
         job: str,
         request: bytes,
         *,
-        mu: float,
+        cost: Cost,
         joins: Iterable[tuple[int, bytes]],
         declined: int,
     ) -> None:
-        """Store a job with the signed joins that are to be sent."""
+        """Store a job, which may cost each client `cost`, with the signed joins to be sent."""
         with self.file.transaction():
             self.file.database.execute(
-                "INSERT INTO jobs (job, request, mu, declined) VALUES (?, ?, ?, ?)",
-                (job, request, mu, declined),
+                "INSERT INTO jobs (job, request, mu, epsilon, declined) VALUES (?, ?, ?, ?, ?)",
+                (job, request, cost.mu, cost.stated_epsilon, declined),
             )
             self.file.database.executemany(
                 "INSERT INTO joins VALUES (?, ?, ?, ?)",
@@ -238,31 +237,23 @@ class State:
         """Return every job that was joined, in order, in counts."""
         return read_jobs(self.file)
 
-    def committed(self) -> dict[int, float]:
-        """Return each client's mu^2: what it spent, and what open jobs may still ask of it."""
-        rows = self.file.rows(
-            "SELECT client, SUM(square) FROM ("
-            " SELECT client, mu * mu AS square FROM spending"
-            " UNION ALL"
-            " SELECT client, MAX(0.0, mu * mu - COALESCE(square, 0.0)) FROM jobs"
-            "  JOIN joins USING (job) LEFT JOIN (SELECT job, client, SUM(mu * mu) AS square"
-            "   FROM spending GROUP BY job, client) USING (job, client)"
-            "  WHERE ended IS NULL AND outcome IN (?, ?)"
-            ") GROUP BY client",
-            PENDING,
-            ACKNOWLEDGED,
-        )
-        return dict(rows)
+    def committed(self) -> dict[int, Cost]:
+        """Return what each client spent, and what open jobs may still ask of it."""
+        return spending.committed(self.file)
 
-    def spent(self) -> dict[int, float]:
-        """Return each client's mu^2 over all rounds that it answered."""
-        return dict(self.file.rows("SELECT client, SUM(mu * mu) FROM spending GROUP BY client"))
+    def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client's answers cost it, one by one."""
+        return spending.spent(self.file)
+
+    def spent_in_job(self, job: str) -> Cost:
+        """Return the most that the rounds answered so far cost one client of a job."""
+        return spending.spent_in_job(self.file, job)
 
     def charges(self, *, after: int, count: int) -> list[ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""
         rows = self.file.rows(
-            "SELECT entry, job, number, round, client, mu, at FROM spending WHERE entry > ?"
-            " ORDER BY entry LIMIT ?",
+            "SELECT entry, job, number, round, client, mu, epsilon, at FROM spending"
+            " WHERE entry > ? ORDER BY entry LIMIT ?",
             after,
             count,
         )
@@ -271,12 +262,3 @@ class State:
     def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
         return ledger.entries(self.file, after=after, count=count)
-
-    def job_mu(self, job: str) -> float:
-        """Return the largest mu that the rounds answered so far cost one client of a job."""
-        rows = self.file.rows(
-            "SELECT COALESCE(MAX(square), 0.0) FROM"
-            " (SELECT SUM(mu * mu) AS square FROM spending WHERE job = ? GROUP BY client)",
-            job,
-        )
-        return math.sqrt(rows[0][0])

@@ -12,12 +12,16 @@ from typing import Any, Final
 
 SCHEMA_VERSION: Final = 3
 
+PENDING: Final = "pending"
+"""The outcome, so far, of what nobody has answered."""
+
 _SCHEMA: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
 CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
-    mu REAL NOT NULL,
+    mu REAL NOT NULL,                -- what it may cost each client
+    epsilon REAL,                    -- NULL is infinite
     declined INTEGER NOT NULL,       -- clients of ours that did not join
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );

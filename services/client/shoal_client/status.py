@@ -53,7 +53,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             " HAVING MIN(outcome = 'acknowledged')) GROUP BY round"
         )
     )
-    answers = dict(file.rows("SELECT round, COUNT(*) FROM ledger GROUP BY round"))
+    answers = dict(file.rows("SELECT round, COUNT(*) FROM spending GROUP BY round"))
     rounds: dict[str, list[RoundStatus]] = {}
     for job, round_id, number, ended, repaired in file.rows(
         "SELECT job, round, number, ended, repaired FROM rounds ORDER BY rowid"

@@ -4,7 +4,8 @@ They change nothing. Only the ledger names clients, so it asks for the owner's t
 """
 
 import hmac
-from statistics import median
+import math
+from statistics import median_low
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
@@ -15,7 +16,7 @@ from shoal_client.policy import Policy
 from shoal_client.status import HolderStatus
 from shoal_hosting.application import create_application
 from shoal_hosting.problems import problem
-from shoal_protocol.curves import gaussian_epsilon
+from shoal_protocol.accounting import Cost, epsilon_of
 from shoal_protocol.encoding import canonical_json
 
 
@@ -59,6 +60,7 @@ def create_agent_application(
                     "round": each.round_id,
                     "client": each.client,
                     "mu": each.mu,
+                    "epsilon": each.epsilon,
                     "at": each.at,
                 }
                 for each in entries
@@ -102,16 +104,17 @@ def _is_owner(request: Request, token: str) -> bool:
     return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
 
 
-def _spending(spent: dict[int, float], policy: Policy) -> dict[str, Any]:
+def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
     """Return how the clients' epsilon so far is distributed, by replacement of one client."""
-    squares = sorted(spent.values()) or [0.0]
-    points = {"least": squares[0], "median": median(squares), "most": squares[-1]}
+    histories = {client: tuple(sorted(costs, key=repr)) for client, costs in spent.items()}
+    found = {each: epsilon_of(each, delta=policy.delta) for each in set(histories.values())}
+    epsilons = sorted(found[each] for each in histories.values()) or [0.0]
+    points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
     return {
         "clients": len(spent),
         "delta": policy.delta,
         "epsilon": {
-            name: gaussian_epsilon(mu=square**0.5, delta=policy.delta)
-            for name, square in points.items()
+            name: epsilon if math.isfinite(epsilon) else None for name, epsilon in points.items()
         },
         "maximum_epsilon": policy.maximum_epsilon,
     }

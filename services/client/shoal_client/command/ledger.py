@@ -73,12 +73,13 @@ class _AgentEntry(pydantic.BaseModel):
     round: str
     client: int
     mu: float
+    epsilon: float | None  # None is infinite
 
 
 class _Spread(pydantic.BaseModel):
-    least: float
-    median: float
-    most: float
+    least: float | None  # None is infinite
+    median: float | None
+    most: float | None
 
 
 class _Spent(pydantic.BaseModel):
@@ -158,8 +159,8 @@ def agent(
     say(f"{len(rounds):,} rounds were answered, {len(clients):,} times by a client.")
     say(
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
-        f"{spent.epsilon.least:.4g}, median {spent.epsilon.median:.4g}, most "
-        f"{spent.epsilon.most:.4g}; you allow {spent.maximum_epsilon:.4g}."
+        f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "
+        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}."
     )
     say(_unbroken(chain))
 
