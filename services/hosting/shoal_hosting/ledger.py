@@ -76,14 +76,16 @@ class LedgerTables:
         only_grows(self.entries)
         event.listen(self.head, "after_create", _begin)
 
-    def hold(self, db: Connection) -> Head:
+    def hold(self, db: Connection, *, lock: bool = True) -> Head:
         """Keep everybody else from adding an entry until `db` is done; return the last one.
+
+        Without `lock` it only looks, for a transaction that sees one state throughout.
 
         Raises:
             LedgerBroken: nothing says which that is.
         """
-        query = select(self.head.c.number, self.head.c.digest).with_for_update()
-        row = db.execute(query).one_or_none()
+        query = select(self.head.c.number, self.head.c.digest)
+        row = db.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
             raise LedgerBroken("the ledger's head is gone")
         return Head(*row)
@@ -154,13 +156,15 @@ class LedgerFollower:
         """Return the last entry that was read."""
         return self._chain.head
 
-    def follow(self, db: Connection) -> Iterator[Charged]:
+    def follow(self, db: Connection, *, lock: bool = True) -> Iterator[Charged]:
         """Verify and yield the entries that are new here; nobody can add one until `db` is done.
+
+        `lock` is as in `LedgerTables.hold`.
 
         Raises:
             LedgerBroken: they do not follow from those before, or some are gone.
         """
-        head = self._tables.hold(db)
+        head = self._tables.hold(db, lock=lock)
         for charged in self._tables.after(db, self._chain.head.number):
             if charged.entry.ledger != self._name:
                 raise LedgerBroken(f"the ledger in the database is not that of {self._name}")

@@ -1,0 +1,163 @@
+"""Shows a node's ledger to its operator; it only reads the database, also while the node runs.
+
+Of a client it tells when it is asked for that one: who took part is the clients' own matter.
+"""
+
+import argparse
+import json
+import math
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyroaring import BitMap
+from sqlalchemy import Connection, Engine, create_engine, event, select
+
+from shoal_compute.schema import ledger, manifests
+from shoal_compute.settings import ComputeSettings
+from shoal_hosting.database_choice import check_choice
+from shoal_hosting.ledger import LedgerFollower
+from shoal_hosting.party import load_party
+from shoal_hosting.security import StartupRefused, startup_of
+from shoal_hosting.settings import read_settings
+from shoal_hosting.storage import translating_storage_errors
+from shoal_protocol.accounting import Cost
+from shoal_protocol.documents import decode
+from shoal_protocol.errors import LedgerBroken, StorageUnavailable
+from shoal_protocol.ledger import Head, LedgerEntry
+from shoal_protocol.manifest import Manifest
+
+_BROKEN: Final = 1  # the exit status
+
+
+class Line(NamedTuple):
+    """An entry, and the most that a client of its population has spent up to it."""
+
+    entry: LedgerEntry
+    cumulative: Cost
+
+
+class View(NamedTuple):
+    """A whole ledger that was verified, or what of it is about one client."""
+
+    lines: list[Line]
+    head: Head
+    delta: float | None  # of the latest policy; None if no manifest was accepted yet
+
+
+def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
+    """Read and verify the ledger of the node `name`; with `client`, keep what is about that one.
+
+    Raises:
+        LedgerBroken
+    """
+    follower = LedgerFollower(ledger, name)
+    lines = []
+    for entry, population in follower.follow(db, lock=False):
+        if client is None:
+            lines.append(Line(entry, follower.balances.largest(population)))
+        elif client in population:
+            lines.append(Line(entry, follower.balances.largest(BitMap([client]))))
+    query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
+    encoded = db.execute(query).scalar_one_or_none()
+    delta = None if encoded is None else decode(encoded, Manifest).body.policy.delta
+    return View(lines, follower.head, delta)
+
+
+def open_to_read(database: Path, database_url: str | None) -> Engine:
+    """Open a node's database so that nothing in it can be changed or locked.
+
+    Each transaction sees one state of it throughout.
+    """
+    if database_url is None:
+        engine = create_engine(f"sqlite+pysqlite:///file:{database}?mode=ro&uri=true")
+        event.listen(engine, "connect", _leave_transactions_to_us)
+        event.listen(engine, "begin", _begin)
+        return engine
+    return create_engine(
+        database_url,
+        isolation_level="REPEATABLE READ",
+        hide_parameters=True,
+        execution_options={"postgresql_readonly": True},
+    )
+
+
+def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # or the driver would begin none for what only reads
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def show_ledger(arguments: Sequence[str]) -> int:
+    """Print the ledger of the node that the settings are of, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m shoal_compute ledger", description=__doc__)
+    parser.add_argument("--client", type=int, help="show only what this client was charged")
+    parser.add_argument("--json", action="store_true", help="print JSON, for shoal ledger verify")
+    asked = parser.parse_args(arguments)
+    with startup_of("shoal-compute ledger"):
+        read = read_settings(ComputeSettings, "SHOAL_", os.environ)
+        check_choice(read.data, "compute", read.database_url)
+        name = load_party(read.party).name
+        engine = open_to_read(read.data / "compute.sqlite", read.database_url)
+        try:
+            with translating_storage_errors(), engine.connect() as db:
+                view = read_ledger(db, name, asked.client)
+        except StorageUnavailable:
+            raise StartupRefused("the node's database cannot be read: did it ever start?") from None
+        except LedgerBroken as error:
+            sys.stderr.write(f"the ledger is broken: {error}\n")
+            return _BROKEN
+        finally:
+            engine.dispose()
+    sys.stdout.write(as_json(view, asked.client) if asked.json else as_text(view, name))
+    return 0
+
+
+def as_json(view: View, client: int | None) -> str:
+    """Return a view as JSON; a whole ledger's `entries` can be verified."""
+    lines = [_shown(line, view.delta) for line in view.lines]
+    if client is not None:
+        return json.dumps({"client": client, "charges": lines}, indent=2) + "\n"
+    head = {"number": view.head.number, "digest": view.head.digest}
+    return json.dumps({"entries": lines, "head": head}, indent=2) + "\n"
+
+
+def as_text(view: View, name: str) -> str:
+    """Return a view as lines of text."""
+    delta = "" if view.delta is None else f" (delta {view.delta:g})"
+    rows = [("", "kind", "round", "clients", "mu", f"epsilon so far{delta}", "digest")]
+    for line in view.lines:
+        epsilon = _shown(line, view.delta)["cumulative_epsilon"]
+        entry = line.entry
+        rows.append(
+            (
+                *(str(entry.number), entry.kind, entry.round[:12], f"{entry.clients:,}"),
+                *(f"{entry.mu:.4g}", "infinite" if epsilon is None else f"{epsilon:.4g}"),
+                entry.digest[:12],
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    end = (
+        f"The ledger of {name} is one unbroken chain of {view.head.number:,} entries; the last "
+        f"one's digest is {view.head.digest}."
+    )
+    return "\n".join([*table, end, ""])
+
+
+def _shown(line: Line, delta: float | None) -> dict[str, Any]:
+    epsilon = math.inf if delta is None else line.cumulative.epsilon_at(delta)
+    return line.entry.model_dump(mode="json") | {
+        "digest": line.entry.digest,
+        "cumulative_mu": line.cumulative.mu,
+        "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
+        "delta": delta,
+    }
