@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -80,10 +81,12 @@ def make_trust(
     url_template: str = "https://{name}.example:{port}",
     first_port: int = 8440,
     now: datetime = NOW,
-    minimum_threshold: int | None = None,
-    maximum_epsilon: float = CONSORTIUM_POLICY.maximum_epsilon,
+    **policy: Any,
 ) -> Trust:
-    """Make a consortium; its signing and box keys are the same every time."""
+    """Make a consortium; its signing and box keys are the same every time.
+
+    `policy` are changes to the one that simulations usually have.
+    """
     plan = quickstart.Plan(
         consortium="simulated",
         compute_nodes=nodes,
@@ -91,9 +94,7 @@ def make_trust(
         url_template=url_template,
         first_port=first_port,
         extra_hosts=[],
-        policy=CONSORTIUM_POLICY.model_copy(
-            update={"minimum_threshold": minimum_threshold, "maximum_epsilon": maximum_epsilon}
-        ),
+        policy=ConsortiumPolicy.model_validate(CONSORTIUM_POLICY.model_dump() | policy),
         valid_days=30,
     )
     consortium = quickstart.make(directory, plan, now=now, random_bytes=fixed_bytes("trust"))

@@ -1,0 +1,89 @@
+"""Jobs with delta = 0: discrete Laplace noise, counted in pure epsilon by everybody."""
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal_client.async_analyst import JobRefused
+from shoal_client.noise import exact_noise
+from shoal_protocol.accounting import compose
+from tests.simulated.audit import audit
+from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.simulation import PRIVACY, Federation
+
+CLIENTS = sum(SITES.values())
+PURE = PRIVACY.model_copy(update={"delta": 0.0})
+
+
+@pytest.fixture(scope="module")
+def pure_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    """A consortium that allows nothing but pure epsilon: 4, as every data holder does."""
+    directory = tmp_path_factory.mktemp("pure")
+    return make_trust(directory, delta=0.0, mechanisms=("discrete_laplace",))
+
+
+@pytest.fixture
+async def federation(pure_trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    policy = HOLDER_POLICY.model_copy(update={"delta": 0.0})
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(pure_trust, tmp_path, noise=exact_noise, holders=holders) as running:
+        yield running
+
+
+async def test_a_job_ends_with_a_posterior_at_a_pure_price(federation: Federation) -> None:
+    report = await federation.learn(privacy=PURE)
+
+    (result,) = (await audit(federation)).values()
+    assert result is not None
+    assert report.cohort_sizes == (CLIENTS,)
+    assert (report.privacy.delta, report.privacy.epsilon) == (0.0, pytest.approx(2.0))
+    assert report.privacy.epsilon <= 2.0
+    assert len(report.posterior.mean) == 2  # the constant and the slope
+
+
+async def test_rounds_of_a_job_share_its_epsilon(federation: Federation) -> None:
+    report = await federation.learn(privacy=PURE, task=TASK_WITH_PROJECTION)
+
+    assert len(await audit(federation)) == 2
+    assert report.privacy.epsilon == pytest.approx(2.0)
+    spent = await federation.holder("clinic-a").spent()
+    assert {len(costs) for costs in spent.values()} == {2}
+    for costs in spent.values():
+        assert [cost.epsilon for cost in costs] == pytest.approx([0.4, 1.6])
+        assert compose(costs).epsilon == pytest.approx(2.0)
+
+
+async def test_jobs_share_the_cap_to_the_last_bit_and_no_more(federation: Federation) -> None:
+    for _ in range(2):
+        await federation.learn(privacy=PURE)
+    with pytest.raises(JobRefused, match="budget-exceeded"):
+        await federation.submit(privacy=PURE.model_copy(update={"epsilon": 0.01}))
+
+
+async def test_a_job_with_gaussian_noise_is_refused(federation: Federation) -> None:
+    with pytest.raises(JobRefused, match="delta of 0"):
+        await federation.submit(privacy=PRIVACY.model_copy(update={"epsilon": 0.01}))
+
+
+async def test_both_mechanisms_share_a_cap_with_delta(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    both = make_trust(
+        tmp_path_factory.mktemp("both"), mechanisms=("discrete_gaussian", "discrete_laplace")
+    )
+    async with Federation(both, tmp_path, noise=exact_noise) as federation:
+        for privacy in (PURE.model_copy(update={"epsilon": 0.3}), PRIVACY):
+            await federation.learn(privacy=privacy)
+        await audit(federation)
+        spent = await federation.holder("clinic-a").spent()
+        for first, second in spent.values():
+            assert first.epsilon == pytest.approx(0.3)
+            assert second.epsilon == math.inf
+        left = both.consortium.manifest.policy.cap.mu**2 - compose([first, second]).mu ** 2
+        assert left > 0.0
+        rest = PRIVACY.model_copy(update={"epsilon": 3.5})
+        assert rest.cost.mu**2 > left
+        with pytest.raises(JobRefused, match="budget-exceeded"):
+            await federation.submit(privacy=rest)
