@@ -220,10 +220,11 @@ async def test_a_node_whose_ledger_was_tampered_with_does_not_start(
 async def test_a_running_node_whose_ledger_lost_an_entry_takes_no_round(
     conspiracy: Conspiracy,
 ) -> None:
-    await conspiracy.announce(conspiracy.spec(**DEAR), [0])
+    for number in range(2):  # at the second it reads what became of the first
+        await conspiracy.announce(conspiracy.spec(number=number, mu=CAP * 0.6), [0])
     engine = conspiracy.services[0]._storage._engine
     genesis = f"UPDATE ledger_head SET number = 0, digest = '{GENESIS}'"
     tamper(engine, "DELETE FROM ledger", genesis)
-    later = conspiracy.spec(number=1, **DEAR)
+    later = conspiracy.spec(number=2, **DEAR)
     reply = await conspiracy.request(0, "POST", "/v1/rounds", later.encode())
     assert (reply.status_code, reply.json()["type"]) == (503, "urn:shoal:problem:ledger-broken")
