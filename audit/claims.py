@@ -7,6 +7,8 @@ from typing import Final
 from scipy import stats
 
 from audit.bounds import Counts, LowerBounds, lower_bounds, sharpest_threshold
+from shoal_protocol.accounting import Cost
+from shoal_protocol.curves import gaussian_epsilon
 
 THRESHOLDS: Final = 2
 
@@ -22,6 +24,12 @@ class Claim:
     epsilon: float
     delta: float
     mu: float
+
+    @classmethod
+    def of(cls, cost: Cost, *, delta: float) -> "Claim":
+        """Return the claim that a release has this cost."""
+        epsilon = gaussian_epsilon(mu=cost.mu, delta=delta) if delta else cost.epsilon
+        return cls(epsilon=epsilon, delta=delta, mu=cost.mu)
 
     @property
     def distance(self) -> float:

@@ -47,16 +47,34 @@ class Adversary(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """A round to be played: the spec as the clients follow it, and the price that was claimed.
+    """A round to be played: the spec as the clients follow it, and what each adversary may learn.
 
     A client has the sampler of `samplers`, or the real one. With `sends` above 1 everybody's
     answers are made that many times, and the adversaries see all totals.
     """
 
     spec: RoundSpec
-    claim: Claim
+    claims: Mapping[Adversary, Claim]
     samplers: Mapping[int, NoiseSampler] = field(default_factory=dict)
     sends: int = 1
+
+    @classmethod
+    def honest(cls, spec: RoundSpec, *, delta: float) -> "Game":
+        """Return the round in which all follow the spec, and its prices as documents state them."""
+        release = spec.release()
+        colluders = {Adversary.PUBLIC: 0}
+        claims = {
+            adversary: Claim.of(
+                release.promised(colluders=colluders.get(adversary, spec.colluders)), delta=delta
+            )
+            for adversary in Adversary
+        }
+        return cls(spec=spec, claims=claims)
+
+    @property
+    def claim(self) -> Claim:
+        """Return the price that the spec states, which is the worst case's."""
+        return self.claims[Adversary.WORST_CASE]
 
     @property
     def colluders(self) -> range:

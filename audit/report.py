@@ -36,7 +36,7 @@ def _figures(outcome: Outcome, adversary: Adversary) -> str:
     return " | ".join(
         [
             f"{scenario.runs:,}",
-            f"{measured.claim.epsilon:g}",
+            f"{measured.claim.epsilon:.2f}",
             f"{measured.bounds.epsilon:.2f}",
             f"{measured.implied_epsilon:.2f}" if measured.claim.delta else "-",
             "-" if true is None else f"{true:.2f}",
@@ -54,11 +54,11 @@ def summary(outcomes: list[Outcome], *, failure: float) -> dict[str, Any]:
                 "name": outcome.scenario.name,
                 "fault": outcome.scenario.is_faulty,
                 "runs_in_each_world": outcome.scenario.runs,
-                "claimed_epsilon": outcome.worst.claim.epsilon,
                 "delta": outcome.worst.claim.delta,
-                "claimed_mu": outcome.worst.claim.mu,
                 "measured": {
                     adversary.value: {
+                        "claimed_epsilon": measured.claim.epsilon,
+                        "claimed_mu": measured.claim.mu,
                         "epsilon_any_mechanism": measured.bounds.epsilon,
                         "epsilon_gaussian": measured.implied_epsilon,
                         "mu": measured.bounds.mu,

@@ -46,11 +46,11 @@ def run(
 
     Each adversary's bounds are wrong with probability `failure` at most.
     """
-    claim = scenario.game.claim
-    thresholds = claim.thresholds(trials=scenario.runs, failure=failure)
+    game = scenario.game
+    thresholds = game.claim.thresholds(trials=scenario.runs, failure=failure)
     counts = {adversary: np.zeros((_WORLDS, len(thresholds)), np.int64) for adversary in Adversary}
     work = {
-        pool.submit(guesses, scenario.game, world, runs, thresholds): (world, runs)
+        pool.submit(guesses, game, world, runs, thresholds): (world, runs)
         for runs in _chunks(scenario.runs)
         for world in range(_WORLDS)
     }
@@ -62,7 +62,7 @@ def run(
     return Outcome(
         scenario=scenario,
         measured={
-            adversary: claim.measured(
+            adversary: game.claims[adversary].measured(
                 [
                     Counts(trials=scenario.runs, hits=int(hits), alarms=int(alarms))
                     for alarms, hits in found.T

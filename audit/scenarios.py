@@ -17,7 +17,6 @@ from nacl.utils import random as random_bytes
 from pyroaring import BitMap
 from scipy import stats
 
-from audit.claims import Claim
 from audit.game import Adversary, Game
 from shoal_client import quickstart
 from shoal_client.noise import exact_noise
@@ -183,7 +182,7 @@ def _gaussian(
         colluders=1,
         sharing=sharing,
     )
-    return Game(spec=spec, claim=Claim(epsilon=epsilon, delta=delta, mu=spec.mu))
+    return Game.honest(spec, delta=delta)
 
 
 def _laplace(epsilon: float) -> Game:
@@ -195,7 +194,7 @@ def _laplace(epsilon: float) -> Game:
         dropouts=1,
         colluders=1,
     )
-    return Game(spec=spec, claim=Claim(epsilon=epsilon, delta=0.0, mu=spec.mu))
+    return Game.honest(spec, delta=0.0)
 
 
 @dataclass(frozen=True)
@@ -277,4 +276,4 @@ def _rescaled(game: Game, factor: float) -> Game:
 def _faulty(what: str, game: Game, factor: float, runs: int) -> Scenario:
     claim = game.claim
     true = gaussian_epsilon(mu=factor * claim.mu, delta=claim.delta)
-    return Scenario(name=f"{what}, ε = {claim.epsilon:g}", game=game, runs=runs, fault=true)
+    return Scenario(name=f"{what}, ε = {claim.epsilon:.3g}", game=game, runs=runs, fault=true)

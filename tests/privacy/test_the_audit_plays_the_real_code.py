@@ -159,7 +159,7 @@ def test_neighbours_that_do_not_attain_the_sensitivity_are_not_played() -> None:
     spec = scenarios.Rounds.under(delta=honest.claim.delta).spec(
         odd, cost=honest.spec.cost, population=4, dropouts=1, colluders=1
     )
-    game = Game(spec=spec, claim=honest.claim)
+    game = Game.honest(spec, delta=honest.claim.delta)
     with pytest.raises(ValueError, match="do not attain"):
         play(game, 0, 1)
 
