@@ -274,7 +274,9 @@ class Consortium(Parties):
             raise WrongManifest("the manifest is not the next version of the one in force")
         follows = self._opened(signed, roster, authority=self.manifest.authority)
         if not follows.roster.follows(self.roster):
-            raise MalformedDocument("a roster only enrols and revokes; an index keeps its client")
+            raise MalformedDocument(
+                "a roster only enrols and revokes; an index keeps its client, a client its index"
+            )
         return follows
 
     @classmethod

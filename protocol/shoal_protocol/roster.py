@@ -108,7 +108,21 @@ class Roster:
         before = np.frombuffer(earlier._keys, np.uint8).reshape(-1, _KEY_BYTES)
         after = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)[: len(earlier)]
         kept = (before == after).all(axis=1)
-        return bool((kept | ~after.any(axis=1)).all())
+        return bool((kept | ~after.any(axis=1)).all()) and not self.enrols_again(earlier)
+
+    def enrols_again(self, earlier: "Roster") -> bool:
+        """Tell whether a key of `earlier` that was revoked since has got another index here.
+
+        Its client would begin with nothing spent. `self` follows `earlier`, perhaps not at once.
+        """
+        rows = np.frombuffer(self._keys, np.dtype((np.void, _KEY_BYTES)))
+        new, there = rows[len(earlier) :], rows[: len(earlier)]
+        new = new[new != np.void(_REVOKED)]
+        if not new.size:
+            return False
+        before = np.frombuffer(earlier._keys, np.dtype((np.void, _KEY_BYTES)))
+        revoked = before[(before != np.void(_REVOKED)) & (there == np.void(_REVOKED))]
+        return bool(np.isin(revoked, new).any())
 
     def with_enrolled(self, keys: Iterable[VerifyKey]) -> "Roster":
         """Return a roster with further clients at the next free indices.

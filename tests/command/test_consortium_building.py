@@ -192,6 +192,15 @@ def test_a_client_is_enrolled_only_once() -> None:
             enrol(held, new)
 
 
+def test_a_revoked_client_is_not_enrolled_again_with_the_same_key() -> None:
+    first = roster(3)
+    later = first.with_revoked([1])
+    again = [keys(1, first=1)[0].verify_key]
+    with pytest.raises(ValueError, match="revoked, which is for good"):
+        enrol(later, again, earlier=[first, later])
+    assert len(enrol(later, [keys(1, first=7)[0].verify_key], earlier=[first, later])) == 4
+
+
 def test_operators_that_run_several_services_are_named() -> None:
     listed = [
         card("compute", "node-a", "St. Mary"),

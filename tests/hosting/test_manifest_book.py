@@ -7,8 +7,9 @@ import pytest
 from shoal_hosting.manifest_book import ManifestBook, history_paths, write_durably
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import sign
+from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import AUTHORITY_NAME, Consortium
-from tests.protocol.examples import CONSORTIUM, REVOKED, manifest, roster, signing_key
+from tests.protocol.examples import CONSORTIUM, REVOKED, client_key, manifest, roster, signing_key
 
 
 def next_version(of: Consortium, *revoked: int) -> Consortium:
@@ -62,3 +63,14 @@ def test_a_rival_of_an_accepted_version_is_refused_naming_both_files(
         ManifestBook.open(public, pinned.digest, data)
     assert str(published) in str(refusal.value)
     assert str(own) in str(refusal.value)
+
+
+def test_a_client_who_was_revoked_is_not_accepted_under_another_index(tmp_path: Path) -> None:
+    book = ManifestBook(CONSORTIUM, tmp_path)
+    book.accept(SECOND.signed_manifest.encode(), SECOND.roster.encode())
+    members = SECOND.roster.with_enrolled([client_key(0).verify_key])
+    body = manifest(of=members, sequence=3, previous=SECOND.digest)
+    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    with pytest.raises(MalformedDocument, match="again who was revoked"):
+        book.accept(signed.encode(), members.encode())
+    assert book.current.digest == SECOND.digest

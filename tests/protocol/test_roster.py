@@ -143,3 +143,17 @@ def test_a_million_clients_are_decoded_and_a_shared_key_among_them_is_found() ->
 def test_a_million_revoked_clients_share_no_key() -> None:
     content = MAGIC + (1_000_000).to_bytes(4, "little") + bytes(32_000_000)
     assert len(Roster.decode(content).enrolled_set) == 0
+
+
+def test_a_key_has_one_index_for_ever() -> None:
+    """Under another one its client would begin with nothing spent."""
+    start = roster(revoked=())
+    key = client_key(5).verify_key
+    at_once = start.with_revoked([5]).with_enrolled([key])
+    assert at_once.enrols_again(start)
+    assert not at_once.follows(start)
+    revoked = start.with_revoked([5])
+    later = revoked.with_enrolled([signing_key("newcomer").verify_key]).with_enrolled([key])
+    assert later.enrols_again(start)
+    assert not later.enrols_again(revoked)  # which no longer knows the key
+    assert not revoked.with_enrolled([signing_key("newcomer").verify_key]).enrols_again(start)

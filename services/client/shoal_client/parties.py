@@ -217,11 +217,11 @@ def next_manifest(
     return sign(manifest, AUTHORITY_NAME, authority)
 
 
-def enrol(roster: Roster, keys: Sequence[VerifyKey]) -> Roster:
-    """Return `roster` with further clients.
+def enrol(roster: Roster, keys: Sequence[VerifyKey], *, earlier: Sequence[Roster] = ()) -> Roster:
+    """Return `roster` with further clients, none of whom was on it or on one `earlier`.
 
     Raises:
-        ValueError: there is none, or one is enrolled already or named twice.
+        ValueError: there is none, or one is or was enrolled already, or named twice.
     """
     if not keys:
         raise ValueError("there is no client to enrol")
@@ -230,7 +230,13 @@ def enrol(roster: Roster, keys: Sequence[VerifyKey]) -> Roster:
         raise ValueError(f"{known} of these {len(keys)} clients are enrolled already")
     if len({bytes(key) for key in keys}) < len(keys):
         raise ValueError("a client appears twice among those to enrol")
-    return roster.with_enrolled(keys)
+    longer = roster.with_enrolled(keys)
+    if any(longer.enrols_again(each) for each in earlier):
+        raise ValueError(
+            "a key is among them that was revoked, which is for good: its client makes a new key, "
+            "and begins with nothing spent"
+        )
+    return longer
 
 
 def shared_operators(manifest: Manifest) -> dict[str, list[str]]:

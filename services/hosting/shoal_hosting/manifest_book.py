@@ -11,7 +11,7 @@ from typing import Final
 
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import decode
-from shoal_protocol.errors import ProtocolError, UnknownManifest, WrongManifest
+from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownManifest, WrongManifest
 from shoal_protocol.manifest import Consortium, Manifest
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
@@ -145,6 +145,9 @@ class ManifestBook:
             if known is not None:
                 return known
             successor = self._current.successor(signed_manifest, roster)
+            for earlier in self._versions.values():
+                if successor.roster.enrols_again(earlier.roster):
+                    raise MalformedDocument("the roster enrols a client again who was revoked")
             paths = history_paths(self._directory, successor.manifest.sequence)
             # the roster first: a manifest on file always has its roster
             write_durably(paths[1], roster)

@@ -167,8 +167,9 @@ def enrol(
     as_json: AsJson = False,
 ) -> None:
     """Enrol clients: sign the next manifest version with a longer roster."""
-    current = consortium_files.open_chain(directory)[-1]
-    roster = enrol_keys(current.roster, read_enrolments(enrolment))
+    *earlier, current = consortium_files.open_chain(directory)
+    keys = read_enrolments(enrolment)
+    roster = enrol_keys(current.roster, keys, earlier=[each.roster for each in earlier])
     following = _add_version(directory, current, roster, authority)
     first, last = len(current.roster), len(roster) - 1
     _report(following, f"Enrolled {last - first + 1:,} clients, indices {first} to {last}", as_json)
