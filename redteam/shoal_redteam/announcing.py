@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shoal_protocol.accounting import price
+from shoal_protocol.accounting import Cost, noise_for, price
 from shoal_protocol.encoding import canonical_json
+from shoal_protocol.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.findings import Finding, refused
 from shoal_redteam.forging import call_off, changed, forged
@@ -43,6 +44,18 @@ def priced(spec: RoundSpec, **changes: Any) -> dict[str, Any]:
         colluders=lie.colluders,
     )
     return changes | {"mu": cost.mu, "epsilon": cost.stated_epsilon}
+
+
+def noise_worth(spec: RoundSpec, cost: Cost) -> DiscreteGaussianNoise | DiscreteLaplaceNoise:
+    """Return the noise with which a spec would cost that much."""
+    return noise_for(
+        spec.noise.mechanism,
+        sensitivity=spec.design.sensitivity,
+        cost=cost,
+        population=spec.population_size,
+        dropouts=spec.dropouts,
+        colluders=spec.colluders,
+    )
 
 
 async def is_honest(stage: Stage, spec: RoundSpec) -> None:

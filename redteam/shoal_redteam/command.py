@@ -6,6 +6,7 @@ Exit status of `run`: 0 all were stopped, or are documented as not stopped; 1 on
 
 import asyncio
 import secrets
+import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -69,7 +70,11 @@ def run_attacks(
 
 async def _run(directory: Path, attacks: list[Attack]) -> Report:
     stage = Stage.open(
-        directory, clock=system_clock, pause=asyncio.sleep, random_bytes=secrets.token_bytes
+        directory,
+        clock=system_clock,
+        timer=time.perf_counter,
+        pause=asyncio.sleep,
+        random_bytes=secrets.token_bytes,
     )
     warn(expense(stage))
     console = Console(stderr=True, highlight=False)

@@ -243,6 +243,9 @@ def honest_spec(
     price: float = PRICE,
     dropouts: int = DROPOUTS,
     sharing: Sharing = ADDITIVE,
+    query: Query | None = None,
+    job: str | None = None,
+    number: int = 0,
 ) -> RoundSpec:
     """Return a spec that the policy allows, over `clients` or the crew, for `price` of a budget.
 
@@ -254,9 +257,9 @@ def honest_spec(
     try:
         return make_spec(
             manifest=stage.consortium,
-            job=stage.random_bytes(32).hex(),
-            number=0,
-            query=query_of(stage),
+            job=job or stage.random_bytes(32).hex(),
+            number=number,
+            query=query or query_of(stage),
             mechanism=mechanism_of(stage),
             cost=cost_of(stage, price),
             population=BitMap(stage.crew if clients is None else clients),

@@ -42,6 +42,8 @@ async def run(
                 found.append(each)
         except CannotAttack as error:
             found.append(not_carried_out(attack.tries, str(error)))
+        except Exception as error:  # noqa: BLE001 -- a fault of one attack loses no other's findings
+            found.append(not_carried_out(attack.tries, f"it failed: {type(error).__name__}"))
         if not found:
             found.append(not_carried_out(attack.tries, "it tried nothing"))
     return report

@@ -32,6 +32,8 @@ DROPOUTS: Final = 2  # of the rounds that are played
 PAUSE_SECONDS: Final = 0.25
 SPARE: Final = 2  # enrolled clients beside the population, who are not asked
 
+Timer = Callable[[], float]
+"""Seconds since some moment, to measure by."""
 Pause = Callable[[float], Awaitable[None]]
 """Let so many seconds pass."""
 
@@ -74,6 +76,7 @@ class Stage:
     consortium: Consortium
     keys: Keys
     clock: Clock
+    timer: Timer
     pause: Pause
     random_bytes: RandomBytes
     transport: httpx.AsyncBaseTransport | None
@@ -86,6 +89,7 @@ class Stage:
         directory: Path,
         *,
         clock: Clock,
+        timer: Timer,
         pause: Pause,
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -104,7 +108,7 @@ class Stage:
                 )
         consortium = consortium_files.open_chain(directory / "consortium")[-1]
         keys = Keys.read(directory, consortium)
-        return cls(consortium, keys, clock, pause, random_bytes, transport, directory)
+        return cls(consortium, keys, clock, timer, pause, random_bytes, transport, directory)
 
     async def close(self) -> None:
         """Close all connections."""

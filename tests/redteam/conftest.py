@@ -10,6 +10,7 @@ import structlog
 
 from shoal_protocol.manifest import ServiceParty
 from shoal_redteam.stage import Stage
+from tests.redteam.lag import LAG
 from tests.simulated.chance import fixed_bytes
 from tests.simulated.lives import Life
 from tests.simulated.trust import SITES, Trust, make_trust
@@ -51,6 +52,7 @@ async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
         stage = Stage.open(
             trust.directory,
             clock=federation.clock.of("red team"),
+            timer=lambda: federation.clock.now.timestamp() + LAG.seconds,
             pause=pause,
             random_bytes=fixed_bytes("red team"),
             transport=KnownHosts(trust, federation.wire.of(Life("red team"))),

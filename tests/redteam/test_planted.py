@@ -4,24 +4,32 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shoal_aggregator import aggregation, aggregator
+from shoal_client import answering
 from shoal_compute import announcing, attesting, shares, uploading
 from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
+from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept
 from shoal_hosting.limits import BodyLimits
 from shoal_protocol import documents, envelope, rounds
 from shoal_protocol.balances import Balances
 from shoal_protocol.documents import Signed
+from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.envelope import Envelope
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import Parties
+from shoal_protocol.mechanisms import NoisePart
+from shoal_protocol.roster import Roster
+from shoal_redteam.attacks import timing
 from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
 from shoal_redteam.stage import Stage
+from tests.redteam.lag import LAG
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -144,6 +152,38 @@ def shown_sums(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Round, "learn", learned)
 
 
+def slow_noise(patch: pytest.MonkeyPatch) -> None:
+    """A data holder takes the longer the larger its noise is, and sends when it is done."""
+    draw = timing.sampler
+
+    def drawn(part: NoisePart, count: int) -> Int64Vector:
+        block = draw(part, count)
+        LAG.seconds += float(np.abs(block).sum()) / (count * part.scale)
+        return block
+
+    patch.setattr(timing, "sampler", drawn)
+
+
+def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node takes longer over clients that have answered."""
+    judge = Intake.judge
+    answered: set[int] = set()
+
+    def judged(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
+        client = envelope.parse(encoded).header.client
+        LAG.seconds += 0.01 * (client in answered)
+        share = judge(self, encoded, in_force)
+        answered.add(client)
+        return share
+
+    patch.setattr(Intake, "judge", judged)
+
+
+def credulous_clients(patch: pytest.MonkeyPatch) -> None:
+    """A data holder answers whatever it is asked."""
+    patch.setattr(answering, "check_round", nothing)
+
+
 PLANTED: list[tuple[Plant, str]] = [
     (late_shares, "late"),
     (transplants, "transplant"),
@@ -171,6 +211,9 @@ PLANTED: list[tuple[Plant, str]] = [
     (impossible_totals, "overflowing-client"),
     (loose_json, "non-canonical"),
     (no_limits, "oversized"),
+    (slow_noise, "timing-of-noise"),
+    (slow_over_the_known, "timing-of-clients"),
+    (credulous_clients, "lies-to-clients"),
 ]
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal_protocol.accounting import Cost, compose, noise_for
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -15,7 +15,7 @@ from shoal_protocol.errors import (
     WrongCharge,
 )
 from shoal_protocol.mechanisms import NOISES
-from shoal_redteam.announcing import announced, is_honest, priced
+from shoal_redteam.announcing import announced, is_honest, noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
@@ -50,14 +50,7 @@ class TooLittleNoise(Attack):
             check="everybody computes the price again from the noise",
         )
         beyond = cost_of(stage, 1.0)
-        reckless = noise_for(
-            spec.noise.mechanism,
-            sensitivity=spec.design.sensitivity,
-            cost=Cost(mu=2 * beyond.mu, epsilon=2 * beyond.epsilon),
-            population=spec.population_size,
-            dropouts=spec.dropouts,
-            colluders=spec.colluders,
-        )
+        reckless = noise_worth(spec, Cost(mu=2 * beyond.mu, epsilon=2 * beyond.epsilon))
         priced_so = priced(spec, noise=reckless) | {"noise": reckless.model_dump(mode="json")}
         yield await announced(
             stage,

@@ -1,0 +1,161 @@
+"""What a lying trainer tells a data holder, whose services are all in league with it."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from shoal_protocol.documents import Signed
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.announcing import noise_worth, priced
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.findings import CannotAttack, Finding, seen
+from shoal_redteam.forging import changed, forged
+from shoal_redteam.play import cost_of, honest_spec
+from shoal_redteam.stage import Stage
+from shoal_redteam.trap import PRIVATE_COLUMN, Victim, victim
+
+_SECONDS: Final = 20.0
+_PRICE: Final = 1 / 1600  # of a budget, which is thrown away
+
+
+class LiesToClients(Attack):
+    """The trainer and all services lie to one data holder, which has nobody to ask."""
+
+    name = "lies-to-clients"
+    liar = "the trainer, in league with all services"
+    tries = "rounds that cost more, ask other things or come twice, shown to a client alone"
+    stopped_by = "the client's own checks: nothing is sent"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Show each lie to a data holder of its own, and an honest round to the first."""
+        job = job_request(stage, round_seconds=30, grace_seconds=20)
+        spec = spec_of(stage, job)
+        sent, _ = await self._shows(stage, job, spec, {})
+        if not sent:
+            raise CannotAttack("the data holder answers not even an honest round")
+        halved = spec.noise.model_copy(update={"scale": spec.noise.scale / 2})
+        reckless = noise_worth(spec, cost_of(stage, 0.9))
+        other_columns = tuple(
+            column.model_copy(update={"name": PRIVATE_COLUMN}) if place else column
+            for place, column in enumerate(spec.query.columns)
+        )
+        query = spec.query.model_dump(mode="json")
+        longer = spec.query.model_copy(
+            update={"records_per_client": spec.query.records_per_client + 1}
+        )
+        lies: dict[str, dict[str, Any]] = {
+            "half the noise at the same price": {"noise": halved.model_dump(mode="json")},
+            "a round that costs 90 % of the budget, priced as such, of a job that may not": priced(
+                spec, noise=reckless
+            )
+            | {"noise": reckless.model_dump(mode="json")},
+            "a column that the job did not name, and that the owner allows nobody": {
+                "query": query | {"columns": [each.model_dump() for each in other_columns]}
+            },
+            "more records than the job asks for": priced(spec, query=longer)
+            | {"query": longer.model_dump(mode="json")},
+            "fewer colluders than the job tolerates": priced(spec, colluders=spec.colluders - 1)
+            if spec.colluders
+            else {"colluders": -1},
+            "a round of another job": {"job": stage.random_bytes(32).hex()},
+            "a round out of turn": {"number": 1},
+            "other Compute nodes than the manifest's": {
+                "compute_nodes": list(reversed(spec.compute_nodes))
+            },
+            "a round bound to a manifest that nobody signed": {
+                "manifest": stage.random_bytes(32).hex()
+            },
+        }
+        for tried, lie in lies.items():
+            sent, said = await self._shows(stage, job, spec, lie)
+            yield seen(
+                tried,
+                stopped=not sent and bool(said),
+                answered=f"a data holder: {said or 'answers'}",
+                check="the job that it joined, the policy and the manifest that it pinned",
+            )
+        yield await self._signed_by_another(stage, job, spec)
+        yield await self._twice(stage, job, spec)
+
+    async def _shows(
+        self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec, lie: dict[str, Any]
+    ) -> tuple[bool, str]:
+        """Return whether a data holder answered a lie, and why it refused."""
+        key = stage.key(stage.trainer)
+        document = forged(spec.kind, changed(spec, **lie), stage.trainer, key)
+        async with victim(stage, job) as prey:
+            await shown(prey, canonical_json(document))
+            return bool(prey.trap.uploads), prey.refusal
+
+    async def _signed_by_another(
+        self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec
+    ) -> Finding:
+        async with victim(stage, job) as prey:
+            await shown(prey, stage.sign(spec, stage.aggregator).encode())
+            return seen(
+                "an honest round that the aggregator signed",
+                stopped=not prey.trap.uploads and bool(prey.refusal),
+                answered=f"a data holder: {prey.refusal or 'answers'}",
+                check="only the trainer, by the manifest, signs rounds",
+            )
+
+    async def _twice(self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec) -> Finding:
+        """Show one round, then another in its place: two answers would differ by fresh noise."""
+        second = spec.model_copy(update={"give_up_at": stage.after(_SECONDS * 3)})
+        second = second.model_copy(update={"proceed_at": second.give_up_at})
+        async with victim(stage, job) as prey:
+            await shown(prey, stage.sign(spec, stage.trainer).encode())
+            prey.trap.specs = {
+                number: stage.sign(second, stage.trainer).encode() for number in range(3)
+            }
+            for _ in range(4):
+                await prey.step()
+            rounds = sorted(prey.trap.uploads)
+            return seen(
+                "another spec in the place of a round that was answered",
+                stopped=rounds == [spec.digest],
+                answered=f"a data holder: answers {len(rounds)} round of that number",
+                check="one answer for a job's round, for ever, on disk before it leaves",
+            )
+
+
+async def shown(prey: Victim, spec: bytes) -> None:
+    """Show a round to a data holder, and give it time to join, to judge and to answer."""
+    prey.trap.specs = {0: spec}
+    for _ in range(4):
+        await prey.step()
+
+
+def spec_of(
+    stage: Stage,
+    job: Signed[JobRequest],
+    *,
+    number: int = 0,
+    price: float = _PRICE,
+    seconds: float = _SECONDS,
+) -> RoundSpec:
+    """Return a round that fits a job: a small part of its price, its columns, its tolerances."""
+    task = job.body.task
+    columns = tuple(Column(name=column.name, centre=0.0, scale=1.0) for column in task.columns)
+    query = SecondMomentMatrix(
+        columns=columns,
+        intercept=1.0,
+        radius=None,
+        grid_bits=10,
+        records_per_client=task.records_per_client,
+    )
+    return honest_spec(
+        stage,
+        query=query,
+        job=job.digest,
+        number=number,
+        price=price,
+        seconds=seconds,
+        grace=_SECONDS,
+    )
+
+
+ATTACKS = (LiesToClients,)

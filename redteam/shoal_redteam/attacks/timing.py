@@ -1,0 +1,157 @@
+"""What the clock tells on the way of an upload: of the noise that is in it, of who has answered."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import numpy as np
+
+from shoal_client.noise import exact_noise as sampler
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.envelope import envelope_digest, parse
+from shoal_protocol.held import encode_query
+from shoal_protocol.mechanisms import NoisePart
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.lies_to_clients import spec_of
+from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.attacks.transplant import transplanted
+from shoal_redteam.chance import FALSE_ALARM, larger_of, least_share, p_value, pairs_of
+from shoal_redteam.findings import CannotAttack, Finding, seen
+from shoal_redteam.play import Play, begin
+from shoal_redteam.stage import BYTES, Stage
+from shoal_redteam.trap import victim
+
+ROUNDS: Final = 60  # at one answer each
+_PRICE: Final = 1 / 40_000  # of a budget, which is thrown away
+UPLOADS: Final = 240
+PAIRS: Final = 150
+
+
+class NoiseByTime(Attack):
+    """Somebody on the line reads the noise of an answer from how long its upload takes."""
+
+    name = "timing-of-noise"
+    liar = "whoever watches the line of a client or a node"
+    tries = "how long a node takes to answer, against the noise in what was sent"
+    stopped_by = "nothing after the draw depends on what was drawn: equal sizes, equal checks"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Measure a data holder's departures and a node's answers, and compare with the noise."""
+        yield await self._departures(stage)
+        play = await begin(stage, seconds=_LONG)
+        client = play.clients[0]
+        record = play.spec.query.encode(np.zeros((1, len(play.spec.query.column_names))))
+        made = [play.contribution(client) for _ in range(UPLOADS)]
+        noise = [float(np.abs(each.vector - record).sum()) for each in made]
+        times = []
+        for each in made:
+            began = stage.timer()
+            await play.upload(0, each.envelopes[0])  # the first is stored, the others conflict
+            times.append(stage.timer() - began)
+        agree, of = pairs_of(noise, times)
+        chance = p_value(agree, of)
+        sizes = {len(each.envelopes[0]) for each in made}
+        yield seen(
+            f"the time of {UPLOADS} uploads against the size of the noise in each",
+            stopped=chance >= FALSE_ALARM and len(sizes) == 1,
+            answered=f"{stage.nodes[0]}: they agree in {_share(agree, of)}",
+            check=f"p = {chance:.2g}; a coincidence is called a leak with {FALSE_ALARM:g}",
+        )
+
+    async def _departures(self, stage: Stage) -> Finding:
+        """Show a data holder one round after another, and see how soon each answer leaves."""
+        drawn: list[float] = []
+
+        def recorded(part: NoisePart, count: int) -> Int64Vector:
+            block = sampler(part, count)
+            drawn.append(float(np.abs(block).sum()))
+            return block
+
+        job = job_request(stage, round_seconds=3600, grace_seconds=60)
+        delays = []
+        async with victim(stage, job, noise=recorded) as prey:
+            for number in range(ROUNDS):
+                spec = spec_of(stage, job, number=number, price=_PRICE, seconds=_LONG)
+                prey.trap.specs[number] = stage.sign(spec, stage.trainer).encode()
+                for _ in range(4):
+                    if spec.digest not in prey.trap.uploads:
+                        await prey.step()
+                if spec.digest not in prey.trap.uploads:
+                    raise CannotAttack(f"the data holder does not answer: {prey.refusal}")
+                sent = min(prey.trap.uploads[spec.digest])
+                delays.append(sent - prey.trap.served[number])
+        blocks = len(drawn) // ROUNDS
+        noise = [sum(drawn[place : place + blocks]) for place in range(0, len(drawn), blocks)]
+        agree, of = pairs_of(noise, delays)
+        chance = p_value(agree, of)
+        return seen(
+            f"how soon {ROUNDS} answers of a data holder leave, against the noise in each",
+            stopped=chance >= FALSE_ALARM,
+            answered=f"a data holder: they agree in {_share(agree, of)}",
+            check=f"p = {chance:.2g}; a coincidence is called a leak with {FALSE_ALARM:g}",
+        )
+
+
+class ClientByTime(Attack):
+    """A stranger learns from a node's answer time whether a client has answered."""
+
+    name = "timing-of-clients"
+    liar = "anybody"
+    tries = "how long a node takes over a client that has answered, against one that has not"
+    stopped_by = "the same checks in the same order for both; a held query looks up both alike"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Ask about both by turns, in an order that is drawn each time."""
+        play = await begin(stage, seconds=_LONG)
+        known, unknown = play.clients[0], play.clients[len(stage.nodes)]
+        await play.answer([known])
+        for tried, bodies in {
+            "an upload with a forged signature": (
+                f"{play.path}/shares",
+                {client: _forged(play, client) for client in (known, unknown)},
+            ),
+            "a question which envelopes are held": (
+                f"{play.path}/shares/held",
+                {
+                    client: encode_query([(client, envelope_digest(_forged(play, client)))])
+                    for client in (known, unknown)
+                },
+            ),
+        }.items():
+            path, by_client = bodies
+            pairs = []
+            for _ in range(PAIRS):
+                times = {}
+                order = (known, unknown) if stage.random_bytes(1)[0] & 1 else (unknown, known)
+                for client in order:
+                    began = stage.timer()
+                    await stage.send(stage.nodes[0], path, by_client[client], BYTES)
+                    times[client] = stage.timer() - began
+                pairs.append((times[known], times[unknown]))
+            slower, of = larger_of(pairs)
+            chance = p_value(slower, of)
+            yield seen(
+                f"{tried}, {PAIRS} times for each of two clients",
+                stopped=chance >= FALSE_ALARM,
+                answered=f"{stage.nodes[0]}: the one that has answered takes longer in "
+                f"{_share(slower, of)}",
+                check=f"p = {chance:.2g}; a coincidence is called a leak with {FALSE_ALARM:g}",
+            )
+
+
+_LONG: Final = 300.0  # seconds: the round must not end before all is measured
+
+
+def _forged(play: Play, client: int) -> bytes:
+    """Return an envelope in a client's name that another client signed."""
+    whole = play.contribution(client).envelopes[0]
+    signer = play.stage.keys.clients[play.clients[1]]
+    return transplanted(whole, parse(whole).header, signer)
+
+
+def _share(agree: int, of: int) -> str:
+    if not of:
+        return "no pair: all take equally long"
+    return f"{agree} of {of} pairs; {least_share(of):.0%} would be a leak"
+
+
+ATTACKS = (NoiseByTime, ClientByTime)

@@ -1,0 +1,146 @@
+"""A data holder as it is, and a lying trainer that is all it ever reaches; it spends no budget.
+
+Jobs are signed by the analyst, and specs by the trainer: both keys are here. What the data holder
+sends to Compute nodes is acknowledged and kept, and goes no further.
+"""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numpy as np
+
+from shoal_client.holder import DataHolder
+from shoal_client.noise import NoiseSampler, exact_noise
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.documents import Signed
+from shoal_protocol.envelope import unframe
+from shoal_protocol.jobs import JobRequest
+from shoal_redteam.stage import Stage
+
+PRIVATE_COLUMN: Final = "diagnosis"
+"""A column that the data holder has, and lets nobody ask for."""
+_PATIENCE_SECONDS: Final = 30.0
+_TICK_SECONDS: Final = 0.01
+_OK, _CREATED, _ACCEPTED, _NOT_FOUND = 200, 201, 202, 404
+
+
+@dataclass
+class Trap(httpx.AsyncBaseTransport):
+    """The network as the data holder sees it."""
+
+    stage: Stage
+    job: Signed[JobRequest]
+    specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
+    served: dict[int, float] = field(default_factory=dict)  # when each was first fetched
+    uploads: dict[str, list[float]] = field(default_factory=dict)  # when, by the round's id
+    joined: int = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer as a trainer and as Compute nodes that have agreed to everything."""
+        body, parts = await request.aread(), request.url.path.strip("/").split("/")
+        match parts:
+            case ["v1", "jobs"]:
+                return _json({"jobs": [{"job": self.job.digest, "phase": "enrolling"}]})
+            case ["v1", "jobs", _, "request"]:
+                return httpx.Response(_OK, content=self.job.encode())
+            case ["v1", "jobs", _, "joins"]:
+                self.joined += 1
+                return _json({"job": self.job.digest}, _CREATED)
+            case ["v1", "jobs", _, "rounds", number]:
+                return self._round(int(number))
+            case ["v1", "rounds", round_id, "shares", "bulk"]:
+                self.uploads.setdefault(round_id, []).append(self.stage.timer())
+                return _json({"outcomes": [{"status": _CREATED} for _ in unframe(body)]})
+            case ["v1", "rounds", round_id, "shares"]:
+                self.uploads.setdefault(round_id, []).append(self.stage.timer())
+                return _json({"status": _CREATED}, _CREATED)
+        return _json({}, _NOT_FOUND)
+
+    def _round(self, number: int) -> httpx.Response:
+        if number not in self.specs:
+            return _json({}, _ACCEPTED)
+        self.served.setdefault(number, self.stage.timer())
+        return httpx.Response(_OK, content=self.specs[number])
+
+
+@dataclass
+class Victim:
+    """One client of the crew, with its own policy and a ledger that is thrown away."""
+
+    stage: Stage
+    trap: Trap
+    holder: DataHolder
+    refusals: list[str]
+
+    @property
+    def refusal(self) -> str:
+        """Return why it refused a round or a job last, "" if it refused none."""
+        return self.refusals[-1] if self.refusals else ""
+
+    async def step(self) -> None:
+        """Let it do what is due, and time pass for as long as that takes."""
+        task = asyncio.create_task(self.holder.step())
+        latest = self.stage.after(_PATIENCE_SECONDS)
+        while not task.done() and self.stage.clock() < latest:
+            await asyncio.wait({task}, timeout=0)
+            if not task.done():
+                await self.stage.pause(_TICK_SECONDS)
+        if not task.done():
+            task.cancel()
+        await task
+
+
+@asynccontextmanager
+async def victim(
+    stage: Stage, job: Signed[JobRequest], *, noise: NoiseSampler = exact_noise
+) -> AsyncIterator[Victim]:
+    """Start a data holder for one client of the crew that allows what `job` asks for."""
+    request = job.body
+    policy = Policy(
+        analysts=(request.analyst,),
+        tasks=(request.task.name,),
+        queries=("second_moments", "second_moment_matrix"),
+        columns=tuple(column.name for column in request.task.columns),
+        maximum_epsilon=stage.consortium.manifest.policy.maximum_epsilon,
+        delta=stage.consortium.manifest.policy.delta,
+        minimum_population=request.minimum_population,
+        minimum_colluders=request.privacy.colluders,
+    )
+    columns = (*policy.columns, PRIVATE_COLUMN)
+    refusals: list[str] = []
+
+    def report(event: str, /, **facts: object) -> None:
+        if event in ("round taken", "round not believed", "job refused") and facts.get("reason"):
+            refusals.append(str(facts["reason"]))
+
+    trap = Trap(stage, job)
+    with tempfile.TemporaryDirectory() as directory:
+        holder = DataHolder(
+            keys=[stage.keys.clients[stage.crew[0]]],
+            records=Records(columns, np.zeros((1, len(columns))), np.arange(2)),
+            policy=policy,
+            book=ManifestBook(stage.consortium, Path(directory)),
+            data_directory=Path(directory) / "state",
+            clock=stage.clock,
+            random_bytes=stage.random_bytes,
+            noise=noise,
+            transport=trap,
+            report=report,
+        )
+        try:
+            yield Victim(stage, trap, holder, refusals)
+        finally:
+            await holder.close()
+
+
+def _json(value: Any, status: int = _OK) -> httpx.Response:
+    return httpx.Response(status, content=json.dumps(value).encode())

@@ -1,0 +1,46 @@
+"""The red team's test for leaks through time: exact, and able to find one."""
+
+import math
+
+import pytest
+
+from shoal_redteam.chance import FALSE_ALARM, larger_of, least_share, p_value, pairs_of
+from tests.simulated.chance import fixed_bytes
+
+
+def test_the_p_value_is_the_two_sided_binomial_one() -> None:
+    assert p_value(0, 10) == 2 / 1024
+    assert p_value(10, 10) == 2 / 1024
+    assert p_value(5, 10) == 1.0
+    assert math.isclose(p_value(2, 10), 2 * (1 + 10 + 45) / 1024)
+
+
+def test_the_test_calls_a_coincidence_a_leak_as_rarely_as_it_says() -> None:
+    # exact, over all outcomes of 200 fair coins
+    alarm = sum(math.comb(200, k) for k in range(201) if p_value(k, 200) < FALSE_ALARM) / 2**200
+    assert 0 < alarm < FALSE_ALARM
+
+
+def test_two_quantities_of_which_one_follows_the_other_are_found_out() -> None:
+    draw = fixed_bytes("quantities")
+    noise = [float(int.from_bytes(draw(4), "little")) for _ in range(100)]
+    times = [3.0 + 1e-12 * each for each in noise]
+    assert p_value(*pairs_of(noise, times)) < FALSE_ALARM
+
+
+def test_a_machine_that_slows_down_is_no_leak() -> None:
+    draw = fixed_bytes("drift")
+    noise = [float(int.from_bytes(draw(4), "little")) for _ in range(400)]
+    times = [float(number) for number in range(400)]
+    assert p_value(*pairs_of(noise, times)) > 0.01
+
+
+def test_ties_say_nothing() -> None:
+    assert pairs_of([1.0, 1.0, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0]) == (1, 1)
+    assert larger_of([(1.0, 1.0), (2.0, 1.0)]) == (1, 1)
+    assert p_value(0, 0) == 1.0
+
+
+def test_too_few_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        least_share(20)
