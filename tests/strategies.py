@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX
+from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.sharing import SEED_BYTES
 
 LARGEST_JSON_INTEGER: Final = 2**53 - 1
@@ -38,6 +39,28 @@ signed_vectors = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size
     lambda values: np.array(values, np.int64)
 )
 node_counts = st.integers(2, 7)
+
+
+def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, records=1):
+    """Return a query of the catalogue whose columns have the bounds -1 and 1."""
+    return kind(
+        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
+        intercept=intercept,
+        radius=radius,
+        grid_bits=grid_bits,
+        records_per_client=records,
+    )
+
+
+queries = st.builds(
+    make_query,
+    st.sampled_from([SecondMoments, SecondMomentMatrix]),
+    st.integers(1, 7),
+    radius=st.none() | st.floats(0.2, 4.0),
+    intercept=st.sampled_from([0.0, 0.3, 1.0]),
+    grid_bits=st.integers(4, 15),
+    records=st.integers(1, 3),
+)
 seeds = st.binary(min_size=SEED_BYTES, max_size=SEED_BYTES)
 
 

@@ -24,6 +24,9 @@ LATTICE_EXCESS: Final = 1e-8
 LARGEST_SCALE: Final = 2.0**56
 """64-bit samplers of the Gaussian saturate 128 scales away."""
 
+LARGEST_LAPLACE_SCALE: Final = 2.0**54
+"""Shares of the Laplace saturate at 2^62, 256 scales away: with probability below exp(-255)."""
+
 _LOG_FAILURE: Final = 60.0  # tail events of probability exp(-60) are covered by a claim's margins
 _LARGEST_FAILURE: Final = 2.0**-40
 _TERMS: Final = 64
@@ -116,7 +119,7 @@ class DiscreteLaplaceNoise(Model):
     """The total of `parties` clients is a discrete Laplace of `scale`, at relative scale 1."""
 
     mechanism: Literal["discrete_laplace"] = "discrete_laplace"
-    scale: float = Field(ge=1, le=LARGEST_SCALE)  # finer noise than the grid is a mistake
+    scale: float = Field(ge=1, le=LARGEST_LAPLACE_SCALE)  # finer noise than the grid is a mistake
 
     def part(self, relative_scale: float, *, parties: int) -> LaplacePart:
         """Return one client's noise on a coordinate."""

@@ -8,7 +8,6 @@ else. Proofs: docs/mathematics.md.
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Final, Literal
 
 import numpy as np
@@ -110,7 +109,7 @@ class _Moments(BaseModel):
         """p, the length of a row: one per column, and one for the intercept if there is one."""
         return len(self.columns) + (self.intercept > 0.0)
 
-    @cached_property
+    @property
     def squared_norm_limit(self) -> int | None:
         """Largest squared norm of a row, in lattice units; None if the ball contains the box."""
         if self.radius is None:

@@ -15,7 +15,6 @@ from scipy import stats
 
 from shoal_client import negative_binomial
 from shoal_client.negative_binomial import (
-    LARGEST_SCALE,
     FairBits,
     exp_minus,
     laplace_shares,
@@ -23,6 +22,7 @@ from shoal_client.negative_binomial import (
     propose,
     two_over_e,
 )
+from shoal_protocol.mechanisms import LARGEST_LAPLACE_SCALE
 from tests.simulated.chance import fixed_bytes
 
 FALSE_ALARM = 1e-6
@@ -283,13 +283,13 @@ def test_integers_are_uniform_below_every_bound(bound):
 
 def test_the_largest_scale_stays_within_64_bits():
     draws = laplace_shares(
-        scale=LARGEST_SCALE, parties=1, count=500, random_bytes=fixed_bytes("large")
+        scale=LARGEST_LAPLACE_SCALE, parties=1, count=500, random_bytes=fixed_bytes("large")
     )
     assert 2**53 < np.abs(draws.astype(float)).mean() < 2**55
     assert np.abs(draws).max() < 2**62
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 2.0 * LARGEST_SCALE])
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 2.0 * LARGEST_LAPLACE_SCALE])
 def test_a_scale_that_is_no_scale_or_reaches_the_end_of_64_bits_is_refused(scale):
     with pytest.raises(ValueError, match="scale"):
         laplace_shares(scale=scale, parties=1, count=1, random_bytes=fixed_bytes("never"))

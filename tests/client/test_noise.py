@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal_client.noise import LARGEST_SCALE, discrete_gaussian, exact_noise
-from shoal_protocol.mechanisms import GaussianPart, LaplacePart
+from shoal_client.noise import discrete_gaussian, exact_noise
+from shoal_protocol.mechanisms import LARGEST_SCALE, GaussianPart, LaplacePart
 
 DRAWS = 20_000
 

@@ -30,19 +30,10 @@ from tests.privacy.sensitivity_search import (
     search,
 )
 from tests.simulated.chance import fixed_bytes
+from tests.strategies import make_query, queries
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 GRID = 2**10
-
-
-def make(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, records=1):
-    return kind(
-        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
-        intercept=intercept,
-        radius=radius,
-        grid_bits=grid_bits,
-        records_per_client=records,
-    )
 
 
 def case(query, mechanism, supremum, closeness=1e-9, *, starts=12):
@@ -64,14 +55,14 @@ def squares_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
         supremum = math.hypot(math.sqrt(columns) * records, rest)
     else:
         supremum = columns * records + rest
-    query = make(SecondMoments, columns, intercept=intercept, records=records)
+    query = make_query(SecondMoments, columns, intercept=intercept, records=records)
     return case(query, mechanism, supremum)
 
 
 def squares_in_a_ball(columns, radius, mechanism, *, records=1):
     order = 2 if mechanism == GAUSSIAN else 1
     supremum = records * largest_gap_of_squares(columns, radius**2, order)
-    query = make(SecondMoments, columns, radius=radius, records=records)
+    query = make_query(SecondMoments, columns, radius=radius, records=records)
     return case(query, mechanism, supremum, 0.01)
 
 
@@ -81,7 +72,7 @@ def matrix_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
     `intercept` is 0 or 1. With several records and a constant, ones against fewer records.
     """
     width = columns + (intercept > 0.0)
-    query = make(SecondMomentMatrix, columns, intercept=intercept, records=records)
+    query = make_query(SecondMomentMatrix, columns, intercept=intercept, records=records)
     if mechanism == GAUSSIAN:
         flipped = 2.0 * math.sqrt(width**2 // 4) if width > 1 else 1.0
         return case(query, mechanism, flipped * records)
@@ -103,7 +94,9 @@ def matrix_in_a_ball(columns, radius, mechanism, *, intercept=0.0, records=1):
         supremum = 1.0
     else:
         supremum = math.sqrt(2.0) if mechanism == GAUSSIAN else largest_spread(width)
-    query = make(SecondMomentMatrix, columns, radius=radius, intercept=intercept, records=records)
+    query = make_query(
+        SecondMomentMatrix, columns, radius=radius, intercept=intercept, records=records
+    )
     closeness = 0.2 if intercept and mechanism == LAPLACE else 0.01
     return case(query, mechanism, supremum * radius**2 * records, closeness, starts=20)
 
@@ -179,17 +172,6 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_
     assert reached <= supremum * (1.0 + 1e-9)
 
 
-queries = st.builds(
-    make,
-    st.sampled_from(list(SEARCHES)),
-    st.integers(1, 6),
-    radius=st.none() | st.floats(0.2, 4.0),
-    intercept=st.sampled_from([0.0, 0.3, 1.0]),
-    grid_bits=st.integers(4, 15),
-    records=st.integers(1, 3),
-)
-
-
 @settings(max_examples=60)
 @given(query=queries, mechanism=st.sampled_from(MECHANISMS), seed=st.integers(0, 2**32 - 1))
 def test_pitfall_15_no_query_of_any_shape_is_exceeded(query, mechanism, seed):
@@ -220,14 +202,14 @@ def test_pitfall_15_columns_with_extreme_bounds_do_not_exceed_the_sensitivity(
     kind, mechanism, centre, scale
 ):
     columns = tuple(Column(name=f"c{j}", centre=centre, scale=scale) for j in range(3))
-    query = make(kind, 3, radius=1.1, records=2).model_copy(update={"columns": columns})
+    query = make_query(kind, 3, radius=1.1, records=2).model_copy(update={"columns": columns})
     assert not search(query, mechanism, starts=10, seed=3).exceeds
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_pitfall_15_what_is_not_a_finite_number_is_refused(kind, bad):
-    query = make(kind, 3, radius=1.0, intercept=0.5, records=2)
+    query = make_query(kind, 3, radius=1.0, intercept=0.5, records=2)
     with pytest.raises(ValueError, match="not a finite number"):
         query.encode(np.array([[0.0, 0.0, 0.0], [0.0, bad, 0.0]]))
 
@@ -257,11 +239,11 @@ def the_other_norm(design, query):
 
 
 FAULTS = [
-    *((half, make(kind, 4, records=2)) for kind in SEARCHES),
-    *((normalised_bound_not_squared, make(kind, 4)) for kind in SEARCHES),
-    *((normalised_bound_not_squared, make(kind, 4, radius=0.9)) for kind in SEARCHES),
-    *((one_rounding_step_less, make(kind, 4)) for kind in SEARCHES),
-    *((one_record_less, make(kind, 2, records=3)) for kind in SEARCHES),
+    *((half, make_query(kind, 4, records=2)) for kind in SEARCHES),
+    *((normalised_bound_not_squared, make_query(kind, 4)) for kind in SEARCHES),
+    *((normalised_bound_not_squared, make_query(kind, 4, radius=0.9)) for kind in SEARCHES),
+    *((one_rounding_step_less, make_query(kind, 4)) for kind in SEARCHES),
+    *((one_record_less, make_query(kind, 2, records=3)) for kind in SEARCHES),
 ]
 
 
@@ -273,7 +255,7 @@ def test_a_planted_sensitivity_that_is_too_small_is_caught(fault, query, mechani
 
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_a_planted_l2_bound_for_the_laplace_mechanism_is_caught(kind):
-    assert search(faulty(make(kind, 4), the_other_norm), LAPLACE, starts=12, seed=1).exceeds
+    assert search(faulty(make_query(kind, 4), the_other_norm), LAPLACE, starts=12, seed=1).exceeds
 
 
 def test_a_planted_row_outside_its_ball_is_caught():
@@ -284,10 +266,10 @@ def test_a_planted_row_outside_its_ball_is_caught():
             shrunk = records * np.minimum(1.0, self.radius / norms)
             return np.rint(shrunk * self.grid).astype(np.int64)
 
-    query = make(Nearest, 4, radius=0.9, grid_bits=5)
+    query = make_query(Nearest, 4, radius=0.9, grid_bits=5)
     assert search(query, GAUSSIAN, starts=12, seed=1).exceeds
     assert not search(
-        make(SecondMoments, 4, radius=0.9, grid_bits=5), GAUSSIAN, starts=12, seed=1
+        make_query(SecondMoments, 4, radius=0.9, grid_bits=5), GAUSSIAN, starts=12, seed=1
     ).exceeds
 
 
@@ -307,7 +289,7 @@ def test_pitfall_17_rounding_does_not_push_the_sums_one_way(kind):
     # Uniform records: the mean of 200 000 rounding errors within 5 standard errors of zero,
     # false alarm below 1e-5 for the four columns together.
     generator = np.random.default_rng(3)
-    query = make(kind, 4, grid_bits=8, records=1)
+    query = make_query(kind, 4, grid_bits=8, records=1)
     records = generator.uniform(-1.0, 1.0, (200_000, 4))
     rows = query.model_copy(update={"records_per_client": len(records)}).rows(records)
     errors = rows - records * query.grid
@@ -319,7 +301,7 @@ def test_pitfall_17_rounding_does_not_push_the_sums_one_way(kind):
 @pytest.mark.parametrize("radius", [None, math.nextafter(2.0, 0.0), 1.7, 0.6])
 def test_pitfall_17_rounding_never_makes_a_row_longer(kind, radius):
     generator = np.random.default_rng(4)
-    query = make(kind, 4, radius=radius, grid_bits=6, records=1000)
+    query = make_query(kind, 4, radius=radius, grid_bits=6, records=1000)
     records = generator.uniform(-1.0, 1.0, (1000, 4))
     records[:50] = generator.choice([-1.0, 1.0], (50, 4))
     rows = query.rows(records)
@@ -345,7 +327,7 @@ def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, nois
     # Integers plus integers: each output near either is seen from both, odd ones and even ones.
     # The rarest of the 17 values, 12 away at scale 4, has probability .0011: one of them is missed
     # in 20 000 draws with probability below 1e-8.
-    query = make(kind, 1, grid_bits=4)
+    query = make_query(kind, 1, grid_bits=4)
     one, other = (int(query.encode(np.array([[x]]))[0]) for x in (0.1875, 0.25))
     seen = [set((value + noise(20_000)).tolist()) for value in (one, other)]
     middle = (one + other) // 2
@@ -356,7 +338,7 @@ def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, nois
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_pitfall_2_what_is_added_to_noise_is_an_integer_whatever_the_floats_were(kind, mechanism):
-    query = make(kind, 3, radius=1.1, intercept=0.3)
+    query = make_query(kind, 3, radius=1.1, intercept=0.3)
     found = search(query, mechanism, starts=12, seed=2)
     for records in (found.one, found.other, in_data_units(query, np.full((1, 3), 0.1))):
         assert query.encode(records).dtype == np.int64

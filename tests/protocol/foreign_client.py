@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 from nacl.exceptions import BadSignatureError
@@ -258,18 +259,30 @@ def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes]
     require(protecting >= 1, "nobody adds noise")
     require(query["name"] in policy["queries"], "query")
     require(spec["noise"]["mechanism"] in policy["mechanisms"], "mechanism")
-    facts = describe(query)
+    gaussian = spec["noise"]["mechanism"] == "discrete_gaussian"
+    facts = describe(query, gaussian=gaussian)
     require(spec["dimension"] == facts["dimension"], "dimension")
     scales = [relative * spec["noise"]["scale"] for _, relative in facts["blocks"]]
-    d, least = spec["dimension"], min(scales)
-    squares = d + 2 * math.sqrt(60 * d) + 120
-    fine = least >= 4 and (squares + d) / (6 * protecting * least**2) <= 1e-8
-    require(fine, "too coarse a grid")
-    cost = facts["sensitivity"] / (spec["noise"]["scale"] * math.sqrt(protecting))
-    require(math.isclose(cost, spec["mu"], rel_tol=1e-9), "mu")
-    allowed = largest_mu(policy["maximum_epsilon"], policy["delta"])
-    require(cost <= allowed * (1 + 1e-9), "too little noise")
-    tail = max(scales) * math.sqrt(2 * spec["population_size"] * math.log(2 * d * 2**40))
+    d, least, cost = spec["dimension"], min(scales), facts["sensitivity"] / spec["noise"]["scale"]
+    surprise, clients = math.log(2 * d * 2**40), spec["population_size"]
+    if gaussian:
+        squares = d + 2 * math.sqrt(60 * d) + 120
+        fine = least >= 4 and (squares + d) / (6 * protecting * least**2) <= 1e-8
+        require(fine, "too coarse a grid")
+        mu, epsilon = cost / math.sqrt(protecting), math.inf
+        require(spec["epsilon"] is None, "epsilon")
+        tail = max(scales) * math.sqrt(2 * clients * surprise)
+    else:
+        require(1 <= spec["noise"]["scale"] <= 2**54, "scale")
+        mu, epsilon = -2 * NormalDist().inv_cdf(1 / (1 + math.exp(cost))), cost
+        require(math.isclose(epsilon, spec["epsilon"], rel_tol=1e-9), "epsilon")
+        tail = max(scales) * 8 / 7 * (surprise + clients / protecting * math.log(64 / 15))
+    require(math.isclose(mu, spec["mu"], rel_tol=1e-9), "mu")
+    kept = epsilon <= policy["maximum_epsilon"] * (1 + 1e-9)
+    if not kept and policy["delta"] > 0:
+        allowed = largest_mu(policy["maximum_epsilon"], policy["delta"])
+        kept = mu <= allowed * (1 + 1e-9)
+    require(kept, "too little noise")
     largest_sum = spec["population_size"] * facts["largest_value"] + math.ceil(tail)
     require(2 * largest_sum < 2 ** (spec["modulus_bits"] - 2), "overflow")
 
@@ -290,20 +303,34 @@ def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
 # Section 13: queries
 
 
-def describe(query: dict[str, Any]) -> dict[str, Any]:
+def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
-    p = len(query["columns"]) + (query["intercept"] > 0)
-    r, b2 = query["records_per_client"], 4 ** query["grid_bits"]
+    m = len(query["columns"])
+    p = m + (query["intercept"] > 0)
+    r, b = query["records_per_client"], 2 ** query["grid_bits"]
+    b2, k = b * b, math.floor(query["intercept"] * b)
     limit = norm_limit(query)
     value = r * (b2 if limit is None else min(b2, limit))
     if query["name"] == "second_moments":
-        reach = math.sqrt(p) * b2
-        reach = reach if limit is None else min(reach, math.sqrt(2) * limit)
-        blocks, sensitivity = [(p, 1.0)], r * reach
+        constant = (r - 1 if limit is None else r) * k * k
+        sensitivity = m * r * b2 + constant
+        if gaussian:
+            sensitivity = math.sqrt(m * (r * b2) ** 2 + constant**2)
+        if limit is not None:
+            sensitivity = min(sensitivity, r * (math.sqrt(2) if gaussian else 2) * limit)
+        blocks = [(p, 1.0)]
     else:
-        off_diagonal = 1.0 if limit is None else math.sqrt(0.5)
-        blocks = [(p, 1.0), (p * (p - 1) // 2, off_diagonal)][: 1 + (p > 1)]
-        sensitivity = r * (p * b2 if limit is None else math.sqrt(2) * limit)
+        off_diagonal, pairs = 1.0, p * (p - 1) // 2
+        if gaussian:
+            sensitivity = r * (m * b2 + k * k)
+        else:
+            c = r - (m + 2) / (2 * m + 2) if limit is None else r
+            sensitivity = r * (m * (m + 1) / 2 * b2 + m * b * k) + c * k * k
+        if limit is not None:
+            ball = r * (math.sqrt(2) if gaussian else math.sqrt(p * (p + 1))) * limit
+            if gaussian or ball**2 * (p + pairs / 2) < sensitivity**2 * (p + pairs):
+                off_diagonal, sensitivity = math.sqrt(0.5), ball
+        blocks = [(p, 1.0), (pairs, off_diagonal)][: 1 + (p > 1)]
         sensitivity = value if p == 1 else sensitivity
     return {
         "dimension": sum(size for size, _ in blocks),

@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from nacl import bindings
 from nacl.signing import SigningKey
 
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import canonical_json, encode_clients, parse_canonical_json
 from shoal_protocol.envelope import parse
 from shoal_protocol.jobs import Join
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.ring import from_ring
+from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import foreign_client as foreign
 from tests.protocol.examples import (
@@ -29,6 +33,7 @@ from tests.protocol.examples import (
     DOCUMENTS,
     MATRIX,
     NODES,
+    POLICY,
     SHARING,
     SPEC,
     THRESHOLD,
@@ -38,11 +43,13 @@ from tests.protocol.examples import (
     box_key,
     box_private_key,
     client_key,
+    consortium,
     named,
     random_bytes,
     signing_key,
 )
-from tests.strategies import client_sets, finite_floats, json_values
+from tests.protocol.examples import spec as make_example_spec
+from tests.strategies import client_sets, finite_floats, json_values, queries
 from tests.vectors.make_vectors import FOLDER
 from tests.vectors.operations import Inputs
 
@@ -80,6 +87,7 @@ def test_it_shares_no_code_with_the_product() -> None:
             "json",
             "math",
             "re",
+            "statistics",
             "struct",
             "typing",
             "collections",
@@ -250,6 +258,41 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
     digest = foreign.sha256(given["body"]["kind"], foreign.write_json(given["body"]))
     signature = json.loads(encoded)["signature"]
     return {"bytes": encoded.hex(), "digest": digest, "signature": signature}
+
+
+@given(query=queries, mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]))
+def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mechanism) -> None:
+    design = query.design(mechanism)
+    gaussian = mechanism == "discrete_gaussian"
+    facts = foreign.describe(json.loads(query.model_dump_json()), gaussian=gaussian)
+    assert facts["sensitivity"] == pytest.approx(design.sensitivity, rel=1e-14)
+    blocks = [(block.coordinates, block.relative_scale) for block in design.blocks]
+    assert facts["blocks"] == blocks
+    assert (facts["dimension"], facts["largest_value"]) == (query.dimension, query.largest_value)
+
+
+@pytest.mark.parametrize("radius", [None, 0.4])
+def test_it_accepts_laplace_noise_at_its_price_and_no_less(radius: float | None) -> None:
+    both = consortium(
+        policy=POLICY.model_copy(update={"mechanisms": ("discrete_gaussian", "discrete_laplace")})
+    )
+    spec = make_example_spec(
+        manifest=both,
+        mechanism="discrete_laplace",
+        cost=Cost.pure(1.5),
+        query=MATRIX.model_copy(update={"radius": radius}),
+    )
+    assert foreign_check(spec, both) is None
+    less = spec.noise.model_copy(update={"scale": spec.noise.scale / 2})
+    for changes in ({"noise": less}, {"epsilon": 0.75}, {"mu": spec.mu / 2}, {"epsilon": None}):
+        with pytest.raises(foreign.Refused):
+            foreign_check(spec.model_copy(update=changes), both)
+
+
+def foreign_check(spec: RoundSpec, under: Consortium) -> None:
+    body = json.loads(spec.model_dump_json())
+    client = make_client(4, under)
+    foreign.check_spec(body, client.manifest, client.keys, NOW)
 
 
 def query_like_the_vector(given: Inputs) -> dict[str, Any]:

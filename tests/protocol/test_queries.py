@@ -10,30 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.quantisation import squared_radius_limit
 from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from tests.strategies import make_query, queries
 
 KINDS = (SecondMoments, SecondMomentMatrix)
-radii = st.none() | st.floats(0.2, 4.0)
-
-
-def make(kind, columns, *, radius, intercept=0.0, grid_bits=10, records=1):
-    return kind(
-        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
-        intercept=intercept,
-        radius=radius,
-        grid_bits=grid_bits,
-        records_per_client=records,
-    )
-
-
-queries = st.builds(
-    make,
-    st.sampled_from(KINDS),
-    st.integers(1, 7),
-    radius=radii,
-    intercept=st.sampled_from([0.0, 0.3, 1.0]),
-    grid_bits=st.integers(4, 15),
-    records=st.integers(1, 3),
-)
 
 
 @given(
@@ -43,7 +22,7 @@ queries = st.builds(
     intercept=st.sampled_from([0.0, 0.5]),
 )
 def test_a_row_never_leaves_its_box_or_its_ball(rows, radius, grid_bits, intercept):
-    query = make(SecondMoments, 6, radius=radius, grid_bits=grid_bits, intercept=intercept)
+    query = make_query(SecondMoments, 6, radius=radius, grid_bits=grid_bits, intercept=intercept)
     row = query.rows(np.array([rows]))[0].tolist()
     assert sum(w * w for w in row) <= (radius * query.grid) ** 2 * (1 + 1e-12)
     assert sum(w * w for w in row) <= squared_radius_limit(radius=radius, grid_bits=grid_bits)
@@ -53,7 +32,7 @@ def test_a_row_never_leaves_its_box_or_its_ball(rows, radius, grid_bits, interce
 @pytest.mark.parametrize("width", range(1, 30))
 def test_a_radius_a_hair_below_the_box_corner_is_kept_to_all_the_same(width):
     radius = math.nextafter(math.sqrt(width), 0.0)
-    query = make(SecondMoments, width, radius=radius)
+    query = make_query(SecondMoments, width, radius=radius)
     limit = squared_radius_limit(radius=radius, grid_bits=10)
     row = query.rows(np.ones((1, width)))[0].tolist()
     assert sum(w * w for w in row) <= limit
@@ -86,7 +65,7 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
 
 
 def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
-    query = make(SecondMomentMatrix, 2, radius=None, intercept=0.5)
+    query = make_query(SecondMomentMatrix, 2, radius=None, intercept=0.5)
     matrix = query.matrix_from(query.encode(np.array([[0.25, -1.0]])))
     row = np.array([0.5, 0.25, -1.0])
     assert np.array_equal(matrix, np.outer(row, row))
@@ -108,7 +87,7 @@ def test_columns_are_centred_scaled_and_cut():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_refused_by_row_and_column_only(bad):
-    query = make(SecondMomentMatrix, 3, radius=1.0, records=2)
+    query = make_query(SecondMomentMatrix, 3, radius=1.0, records=2)
     records = np.array([[7.25, 7.25, 7.25], [7.25, bad, 7.25]])
     with pytest.raises(ValueError, match="record 1, column 'c1'") as refusal:
         query.encode(records)
@@ -119,7 +98,7 @@ def test_a_number_that_is_not_finite_is_refused_by_row_and_column_only(bad):
 @pytest.mark.parametrize("shape", [(0, 3), (3, 3), (1, 2), (3,)])
 def test_records_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match="record"):
-        make(SecondMoments, 3, radius=None, records=2).encode(np.zeros(shape))
+        make_query(SecondMoments, 3, radius=None, records=2).encode(np.zeros(shape))
 
 
 @given(query=queries)
@@ -159,6 +138,6 @@ def test_a_query_survives_its_document(query):
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_query_outside_the_catalogue_is_refused(kind, change):
-    fields = make(kind, 2, radius=1.0).model_dump() | change
+    fields = make_query(kind, 2, radius=1.0).model_dump() | change
     with pytest.raises(ValidationError):
         TypeAdapter(Query).validate_python(fields)

@@ -18,10 +18,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import LARGEST_LAPLACE_SCALE
 from shoal_protocol.sharing import RandomBytes
-
-LARGEST_SCALE: Final = 2.0**54
-"""A share saturates at 2^62, which is 256 scales away: probability below exp(-255)."""
 
 _SATURATION: Final = 1 << 62
 _POOL_BYTES: Final = 512
@@ -78,9 +76,9 @@ def laplace_shares(
     except where a test fixes it. Takes about `count` / `parties` * 2 log2(scale) steps.
 
     Raises:
-        ValueError: `scale` is not within (0, LARGEST_SCALE], or a count is not positive.
+        ValueError: `scale` is not within (0, 2^54], or a count is not positive.
     """
-    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_SCALE):
+    if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_LAPLACE_SCALE):
         raise ValueError("a Laplace scale must be positive, finite and at most 2^54")
     if parties < 1 or count < 1:
         raise ValueError("counts of parties and of noise draws must be positive")

@@ -7,7 +7,6 @@ is the operating system's cryptographic generator. No floating-point noise is ev
 
 import math
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 from nacl.utils import random as system_random
@@ -18,13 +17,10 @@ from opendp.mod import enable_features
 
 from shoal_client.negative_binomial import laplace_shares
 from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
+from shoal_protocol.mechanisms import LARGEST_SCALE, GaussianPart, LaplacePart, NoisePart
 
 NoiseSampler = Callable[[NoisePart, int], Int64Vector]
 """(part, count) -> `count` independent integers of one client's noise, shape (count,)."""
-
-LARGEST_SCALE: Final = 2.0**56
-"""A draw saturates at 2^63, which is 128 scales away: never reached."""
 
 enable_features("contrib")  # not opendp.prelude, which would load scikit-learn
 
@@ -48,7 +44,7 @@ def discrete_gaussian(scale: float, count: int) -> Int64Vector:
     """Draw `count` integers, each x with probability proportional to exp(-x^2 / (2 scale^2)).
 
     Raises:
-        ValueError: `scale` is not within (0, LARGEST_SCALE], or `count` is not positive.
+        ValueError: `scale` is not within (0, 2^56], or `count` is not positive.
     """
     if not (math.isfinite(scale) and 0.0 < scale <= LARGEST_SCALE):
         raise ValueError("a noise scale must be positive, finite and at most 2^56")
