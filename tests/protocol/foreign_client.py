@@ -275,6 +275,7 @@ def check_spec(spec: dict[str, Any], manifest: dict[str, Any], keys: list[bytes]
     else:
         require(1 <= spec["noise"]["scale"] <= 2**54, "scale")
         mu, epsilon = -2 * NormalDist().inv_cdf(1 / (1 + math.exp(cost))), cost
+        require(spec["epsilon"] is not None, "epsilon")
         require(math.isclose(epsilon, spec["epsilon"], rel_tol=1e-9), "epsilon")
         tail = max(scales) * 8 / 7 * (surprise + clients / protecting * math.log(64 / 15))
     require(math.isclose(mu, spec["mu"], rel_tol=1e-9), "mu")
