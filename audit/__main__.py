@@ -9,6 +9,7 @@ an honest round's claim (then it would see nothing), or if a planted fault is no
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -52,14 +53,10 @@ def play_all(planned: list[Scenario], console: Console) -> list[Outcome]:
     with processes() as pool, Progress(*columns, console=console) as progress:
         for scenario in planned:
             task = progress.add_task(scenario.name, total=2 * scenario.runs)
-            outcomes.append(
-                run(
-                    scenario,
-                    pool,
-                    failure=FAILURE,
-                    advance=lambda runs, task=task: progress.advance(task, runs),  # type: ignore[misc]
-                )
-            )
+            advance = partial(progress.advance, task)
+            outcomes.append(run(scenario, pool, failure=FAILURE, advance=advance))
+            if not console.is_terminal:  # there bars are shown at the end only
+                console.print(f"played: {scenario.name}")
     return outcomes
 
 

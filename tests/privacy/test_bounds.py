@@ -95,21 +95,29 @@ def test_with_endless_runs_the_bounds_are_what_the_gaussian_costs(claim: Claim) 
 
 
 @pytest.mark.parametrize(
-    ("claim", "trials"), [(GAUSSIAN[0], 600_000), (GAUSSIAN[1], 200_000), (LAPLACE, 10_000)]
+    ("claim", "trials"), [(GAUSSIAN[0], 800_000), (GAUSSIAN[1], 300_000), (LAPLACE, 10_000)]
 )
 def test_the_bound_for_any_mechanism_nearly_always_shows_half_of_an_exact_claim(
     claim: Claim, trials: int
 ) -> None:
     audits = simulated(claim, trials, failure=1e-6, audits=400)
-    assert min(audit.bounds.epsilon for audit in audits) > claim.epsilon / 2.0
+    assert spare([audit.bounds.epsilon for audit in audits], claim.epsilon / 2.0) > 4.3
 
 
-@pytest.mark.parametrize(("claim", "trials"), [(GAUSSIAN[0], 40_000), (GAUSSIAN[1], 10_000)])
+@pytest.mark.parametrize(("claim", "trials"), [(GAUSSIAN[0], 40_000), (GAUSSIAN[1], 20_000)])
 def test_the_bound_for_gaussian_mechanisms_shows_half_of_an_exact_claim_with_few_runs(
     claim: Claim, trials: int
 ) -> None:
     audits = simulated(claim, trials, failure=1e-6, audits=400)
-    assert min(audit.implied_epsilon for audit in audits) > claim.epsilon / 2.0
+    assert spare([audit.implied_epsilon for audit in audits], claim.epsilon / 2.0) > 5.0
+
+
+def spare(found: list[float], half: float) -> float:
+    """Return by how many standard deviations bounds lie above half of a claim.
+
+    4.3 leaves a probability of 1e-5 to fall short, 5 one of 3e-7.
+    """
+    return float((np.mean(found) - half) / np.std(found))
 
 
 def test_thresholds_that_nobody_chose_prove_nothing() -> None:
