@@ -129,7 +129,7 @@ def test_create_refuses_a_missing_role_a_duplicate_and_an_existing_consortium(co
     assert not (home / "a2").exists()
 
 
-@pytest.mark.parametrize("missing", ["--minimum-cohort", "--maximum-epsilon", "--delta"])
+@pytest.mark.parametrize("missing", POLICY[::2])
 def test_the_policy_has_no_defaults(parties, missing) -> None:
     position = POLICY.index(missing)
     policy = POLICY[:position] + POLICY[position + 2 :]
@@ -139,6 +139,27 @@ def test_the_policy_has_no_defaults(parties, missing) -> None:
         status=2,
     )
     assert missing in result.stderr
+
+
+def test_a_pure_consortium_allows_the_discrete_laplace_only(parties) -> None:
+    create = ["consortium", "create", parties / "c", "--authority", parties / "authority"]
+    create += ["--name", "trial", *cards(parties), *POLICY[:-1], "0"]
+    assert "discrete_laplace" in refused(*create, "--mechanism", "discrete_gaussian")
+    assert "mechanisms" in refused(*create, "--mechanism", "uniform")
+    shoal(*create)
+    policy = described(parties / "c")["policy"]
+    assert (policy["delta"], policy["mechanisms"]) == (0, ["discrete_laplace"])
+
+
+def test_both_mechanisms_are_allowed_if_both_are_named(parties) -> None:
+    both = ["discrete_gaussian", "discrete_laplace"]
+    shoal(
+        *("consortium", "create", parties / "c", "--authority", parties / "authority"),
+        *("--name", "trial", *cards(parties), *POLICY),
+        *(part for name in both for part in ("--mechanism", name)),
+    )
+    assert described(parties / "c")["policy"]["mechanisms"] == both
+    assert "discrete_laplace" in shoal("consortium", "show", parties / "c").stdout
 
 
 def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> None:

@@ -27,7 +27,7 @@ systolic_pressure = [60, 220]
 
 [privacy]                      # for one client, over the whole job
 epsilon = 1.0
-delta = 1e-6
+delta = 1e-6                   # 0 asks for pure epsilon, with discrete Laplace noise: dearer
 dropouts = 20
 colluders = 10
 

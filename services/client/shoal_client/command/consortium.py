@@ -14,6 +14,7 @@ from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
     MaximumRoundSeconds,
+    Mechanisms,
     MinimumCohort,
     MinimumColluders,
     MinimumThreshold,
@@ -67,6 +68,7 @@ def create(
     minimum_colluders: MinimumColluders,
     maximum_epsilon: MaximumEpsilon,
     delta: Delta,
+    mechanism: Mechanisms = None,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
     minimum_threshold: MinimumThreshold = None,
     clients: Annotated[
@@ -88,6 +90,7 @@ def create(
         minimum_colluders=minimum_colluders,
         maximum_epsilon=maximum_epsilon,
         delta=delta,
+        mechanisms=mechanism,
         maximum_round_seconds=maximum_round_seconds,
         minimum_threshold=minimum_threshold,
     )

@@ -20,7 +20,17 @@ MinimumColluders = Annotated[
 MaximumEpsilon = Annotated[
     float, typer.Option(help="Largest epsilon of one client over all jobs together.")
 ]
-Delta = Annotated[float, typer.Option(help="The delta that belongs to it.")]
+Delta = Annotated[
+    float, typer.Option(help="The delta that belongs to it; 0 allows pure epsilon only.")
+]
+Mechanisms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mechanism",
+        help="Noise that jobs may use: discrete_gaussian, or discrete_laplace for pure epsilon; "
+        "repeatable. Without it the one that fits delta.",
+    ),
+]
 MaximumRoundSeconds = Annotated[
     int, typer.Option(min=1, max=30 * 86_400, help="Longest that a round may last.")
 ]
@@ -41,24 +51,28 @@ def policy(
     minimum_colluders: int,
     maximum_epsilon: float,
     delta: float,
+    mechanisms: list[str] | None,
     maximum_round_seconds: int,
     minimum_threshold: int | None,
 ) -> Policy:
-    """Return the policy, with every mechanism and query of this version allowed.
+    """Return the policy, with every query of this version allowed.
 
     Raises:
         ValueError: a value is out of range.
     """
+    fitting = ["discrete_gaussian" if delta else "discrete_laplace"]
     try:
-        return Policy(
-            minimum_cohort=minimum_cohort,
-            minimum_colluders=minimum_colluders,
-            maximum_epsilon=maximum_epsilon,
-            delta=delta,
-            mechanisms=("discrete_gaussian",),
-            queries=("second_moments", "second_moment_matrix"),
-            maximum_round_seconds=maximum_round_seconds,
-            minimum_threshold=minimum_threshold,
+        return Policy.model_validate(
+            {
+                "minimum_cohort": minimum_cohort,
+                "minimum_colluders": minimum_colluders,
+                "maximum_epsilon": maximum_epsilon,
+                "delta": delta,
+                "mechanisms": mechanisms or fitting,
+                "queries": ("second_moments", "second_moment_matrix"),
+                "maximum_round_seconds": maximum_round_seconds,
+                "minimum_threshold": minimum_threshold,
+            }
         )
     except pydantic.ValidationError as error:
         raise ValueError(describe(error)) from error

@@ -13,6 +13,7 @@ from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
     MaximumRoundSeconds,
+    Mechanisms,
     MinimumColluders,
     MinimumThreshold,
     policy,
@@ -50,6 +51,7 @@ def quickstart(
     minimum_colluders: MinimumColluders = 1,
     maximum_epsilon: MaximumEpsilon = 10.0,
     delta: Delta = 1e-5,
+    mechanism: Mechanisms = None,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
     threshold: MinimumThreshold = None,
     if_missing: Annotated[
@@ -74,6 +76,7 @@ def quickstart(
                 minimum_colluders=minimum_colluders,
                 maximum_epsilon=maximum_epsilon,
                 delta=delta,
+                mechanisms=mechanism,
                 maximum_round_seconds=maximum_round_seconds,
                 minimum_threshold=threshold,
             ),

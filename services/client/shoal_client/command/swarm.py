@@ -85,7 +85,7 @@ def run(
     if clients is not None and clients > len(keys):
         raise ValueError(f"{clients_key} holds {len(keys)} keys, fewer than {clients}")
     keys = keys[:clients]
-    few = len(keys) // 100
+    few = max(1, len(keys) // 100)
     plan = Plan(
         features=features,
         jobs=jobs,
