@@ -1,0 +1,76 @@
+"""docs/evidence.md names a test for every known failure, and every test that it names exists."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "evidence.md"
+FAILURES = 24
+NOT_BUILT = "not built yet"
+
+
+def sections() -> dict[int, str]:
+    """Return what the page says of each failure, by its number."""
+    _, *parts = re.split(r"^### (?=\d+\. )", PAGE.read_text(), flags=re.MULTILINE)
+    return {int(part.partition(".")[0]): part for part in parts}
+
+
+def named_in(section: str) -> list[str]:
+    return re.findall(r"^- `(tests/[^`]+)`$", section, flags=re.MULTILINE)
+
+
+@cache
+def defined_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text())
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, functions))
+
+
+def exists(test: str) -> bool:
+    path, _, name = test.partition("::")
+    is_test = name.startswith("test_")
+    return is_test and (ROOT / path).is_file() and name in defined_in(ROOT / path)
+
+
+NAMED = sorted({test for section in sections().values() for test in named_in(section)})
+
+
+def test_every_known_failure_is_there_once_in_order() -> None:
+    assert list(sections()) == list(range(1, FAILURES + 1))
+
+
+@pytest.mark.parametrize("number", range(1, FAILURES + 1))
+def test_every_failure_has_a_source_and_a_test_or_is_not_built(number: int) -> None:
+    section = sections()[number]
+    assert "\nSeen: " in section and "Here: " in section
+    assert bool(named_in(section)) != (NOT_BUILT in section)
+
+
+def test_only_the_protocol_that_is_not_there_is_without_a_test() -> None:
+    assert [number for number, section in sections().items() if NOT_BUILT in section] == [24]
+
+
+@pytest.mark.parametrize("test", NAMED)
+def test_a_test_that_the_page_names_exists(test: str) -> None:
+    assert exists(test), f"docs/evidence.md names {test}"
+
+
+def test_every_line_of_a_list_is_a_test() -> None:
+    listed = re.findall(r"^- .*$", PAGE.read_text(), flags=re.MULTILINE)
+    assert len(listed) == sum(len(named_in(section)) for section in sections().values())
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "tests/privacy/test_evidence.py::test_that_is_not_there",
+        "tests/privacy/test_nothing.py::test_exists",
+        "tests/privacy/test_evidence.py",
+    ],
+)
+def test_a_name_that_is_no_test_is_found(missing: str) -> None:
+    assert not exists(missing)

@@ -1,0 +1,91 @@
+"""Whatever a round asks that depends on records was paid for: it follows from released sums alone.
+
+The step that bounds columns by their spreads is where private data reach a query. So every query of
+a job is made again here from the task, the population's size and the results that were published.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_protocol.attestations import PartialSum, Result
+from shoal_protocol.documents import decode, from_json
+from shoal_protocol.encoding import decode_uint64, encode_uint64
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer.jobs import Released
+from shoal_trainer.learners import learner_for
+from shoal_trainer.learning import RequestedRound
+from tests.simulated.audit import look_at
+from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.simulation import Federation
+
+POPULATION = sum(SITES.values())
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return make_trust(tmp_path_factory.mktemp("trust"))
+
+
+@pytest.fixture
+async def learned(trust: Trust, tmp_path: Path) -> Any:
+    """A federation that has finished a job of two rounds."""
+    async with Federation(trust, tmp_path) as federation:
+        await federation.learn(task=TASK_WITH_PROJECTION)
+        yield federation
+
+
+async def rounds_of(federation: Federation) -> list[Released]:
+    """Return the job's rounds, with what was released of each, in order."""
+    specs = sorted(look_at(federation).specs.values(), key=lambda spec: spec.number)
+    return [Released(spec, await result_of(federation, spec)) for spec in specs]
+
+
+async def result_of(federation: Federation, spec: RoundSpec) -> Result:
+    answer = await federation.ask("aggregator", f"/v1/rounds/{spec.digest}/result")
+    return decode(answer.content, Result).body
+
+
+def asked(released: list[Released]) -> Iterator[Any]:
+    """Yield the query of each round as public knowledge alone makes it."""
+    sums = [each.sum() for each in released]
+    for number in range(len(released)):
+        wanted = learner_for(TASK_WITH_PROJECTION).next(POPULATION, sums[:number])
+        assert isinstance(wanted, RequestedRound)
+        yield wanted.query
+
+
+async def test_every_query_follows_from_the_task_and_released_sums_alone(
+    learned: Federation,
+) -> None:
+    released = await rounds_of(learned)
+    assert len(released) == 2
+    assert list(asked(released)) == [each.spec.query for each in released]
+
+
+async def test_the_second_rounds_bounds_do_depend_on_what_the_first_released(
+    learned: Federation,
+) -> None:
+    first, second = await rounds_of(learned)
+    values = decode_uint64(first.result.values)
+    more = first.result.model_copy(update={"values": encode_uint64(values * 4)})
+    [_, otherwise] = asked([Released(first.spec, more), second])
+    assert otherwise != second.spec.query, "there would be nothing to pay for"
+
+
+async def test_every_round_that_bounds_came_from_is_on_everybodys_ledger(
+    learned: Federation,
+) -> None:
+    rounds = {each.spec.digest for each in await rounds_of(learned)}
+    entries = (await learned.ask("trainer", "/v1/ledger")).json()["entries"]
+    assert {each["round"] for each in entries} == rounds
+    for site in SITES:
+        charged = await learned.holder(site).chain()
+        assert {each.round for each in charged if each.kind == "charge"} == rounds
+    for round_id in rounds:
+        answer = await learned.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
+        sums = [from_json(each, PartialSum).body for each in answer.json()["documents"]]
+        assert {each.node for each in sums} == set(learned.nodes)
+        assert all(each.charge.round == round_id and each.charge.mu > 0 for each in sums)
