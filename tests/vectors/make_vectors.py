@@ -18,6 +18,7 @@ from shoal_protocol.documents import Document, Signed, sign
 from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.envelope import Header, frame, seal
 from shoal_protocol.jobs import Join
+from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.prime_field import MODULUS
@@ -27,6 +28,7 @@ from shoal_protocol.sharing import Share, ShareKind
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
+from tests.protocol.test_ledger import LEDGER
 from tests.strategies import replaced, without
 from tests.vectors.operations import outcome
 
@@ -489,6 +491,26 @@ def manifest_cases() -> Iterator[Case]:
     yield "a reassigned index", "follow_manifest", follow(usurped)
 
 
+def ledger_cases() -> Iterator[Case]:
+    def follow(entries: list[LedgerEntry]) -> dict[str, Any]:
+        return {"entries": [each.model_dump(mode="json") for each in entries]}
+
+    first, second, third, _, back = LEDGER
+    pure = LedgerEntry(**dict(first) | {"epsilon": 0.75, "mu": 0.5})
+    yield "a first charge", "follow_ledger", follow([first])
+    yield "a charge with a finite epsilon", "follow_ledger", follow([pure])
+    yield "no entry", "follow_ledger", follow([])
+    yield "charges, of which one is given back", "follow_ledger", follow(LEDGER)
+    yield "another first entry", "follow_ledger", follow([second])
+    yield "one left out", "follow_ledger", follow([first, third])
+    yield "swapped", "follow_ledger", follow([second, first])
+    yield "a changed one", "follow_ledger", follow([pure, second])
+    relinked = LedgerEntry(**dict(back) | {"number": 2, "previous": first.digest})
+    yield "a return of what was not charged", "follow_ledger", follow([first, relinked])
+    yield "nobody", "population_digest", {"clients": []}
+    yield "some clients", "population_digest", {"clients": [1, 2, 3, 4, 5, 9, 70_000]}
+
+
 FILES = {
     "canonical_json": json_cases,
     "sets": set_cases,
@@ -498,6 +520,7 @@ FILES = {
     "envelopes": envelope_cases,
     "documents": document_cases,
     "manifests": manifest_cases,
+    "ledgers": ledger_cases,
 }
 
 

@@ -16,6 +16,7 @@ from shoal_protocol import (
     certificates,
     held,
     jobs,
+    ledger,
     manifest,
     rounds,
     threshold,
@@ -234,6 +235,16 @@ def follow_manifest(given: Inputs) -> Output:
     return {"digest": follows.digest}
 
 
+def follow_ledger(given: Inputs) -> Output:
+    """Follow a ledger from its first entry, and give the last one's digest."""
+    entries = [ledger.LedgerEntry.model_validate(each) for each in given["entries"]]
+    return {"digest": ledger.verify_chain(entries).head.digest}
+
+
+def population_digest(given: Inputs) -> Output:
+    return {"digest": ledger.population_digest(encode_clients(given["clients"]))}
+
+
 OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
     operation.__name__: operation
     for operation in (
@@ -260,6 +271,8 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         accept_spec,
         pin_manifest,
         follow_manifest,
+        follow_ledger,
+        population_digest,
     )
 }
 
