@@ -167,8 +167,8 @@ def fold_excess(*, scale: float, parties: int) -> float:
     """Return tau, by which the sum of discrete Gaussians may differ from a single one.
 
     tau = 10 sum_{k=1}^{parties-1} exp(-2 pi^2 scale^2 k / (k + 1)) bounds the difference of the
-    log-likelihoods at every integer (Kairouz, Liu and Steinke 2021, arXiv:2102.06387,
-    Theorem 9), for scale^2 >= 1/2.
+    log-likelihoods at every integer, for scale^2 >= 1/2 (Kairouz, Liu and Steinke 2021,
+    arXiv:2102.06387).
 
     Raises:
         ValueError: scale^2 is below 1/2, or `parties` is not positive.

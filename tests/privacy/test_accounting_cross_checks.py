@@ -228,6 +228,14 @@ def test_pitfall_4_one_client_fewer_than_was_counted_on_costs_more(mechanism):
         Release(noise=noise, sensitivity=8.0, cohort_size=19, **FEDERATION)
 
 
+def test_more_laplace_parts_than_were_counted_on_buy_nothing_far_out():
+    """As `adversaries` says: the loss of one step comes near its bound, if later than before."""
+    for clients, nearness in ((PARTIES, 1e-9), (PARTIES + 2, 0.01), (2 * PARTIES, 0.05)):
+        total = negative_binomial_difference(16.0, PARTIES, clients)
+        tail = total[len(total) // 2 + 400 : len(total) // 2 + 402]
+        assert 16.0 * math.log(tail[0] / tail[1]) == pytest.approx(1.0, abs=nearness)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("sensitivity", [3, 7, 20])
 def test_the_laplace_total_costs_exactly_its_epsilon(epsilon, sensitivity):
