@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal_protocol.accounting import compose
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
+from shoal_protocol.certificates import ADVERSARIES, CertifiedRound, ReleaseCertificate, prices
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import (
     MalformedDocument,
@@ -65,6 +65,7 @@ def verify_certificate(encoded: bytes, manifest: bytes) -> Verified:
         _check_round(certificate, number, versions)
     _check_ledgers(certificate.rounds)
     _check_report(certificate, versions)
+    _check_prices(certificate)
     return Verified(certificate, parties, versions)
 
 
@@ -185,6 +186,19 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
             raise MalformedDocument("its posterior is not of the job's task")
 
 
+def _check_prices(certificate: ReleaseCertificate) -> None:
+    """Refuse prices that are not what the noise of the rounds buys."""
+    expected = prices(certificate.request.body, certificate.rounds)
+    if [each.adversary for each in certificate.prices] != list(ADVERSARIES):
+        raise RefusedCertificate("it does not state its price against every adversary")
+    for stated, computed in zip(certificate.prices, expected, strict=True):
+        if not alike(stated.model_dump(), computed.model_dump()):
+            raise RefusedCertificate(
+                f"the price stated against {stated.adversary.replace('_', ' ')} is not what the "
+                "noise of its rounds buys"
+            )
+
+
 def alike(one: Any, other: Any) -> bool:
     """Tell whether two JSON values are the same, numbers with a point to a relative 1e-9.
 
@@ -194,6 +208,4 @@ def alike(one: Any, other: Any) -> bool:
         return math.isclose(one, other, rel_tol=_TOLERANCE)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
     return type(one) is type(other) and bool(one == other)

@@ -4,10 +4,12 @@ Whoever has it and the consortium's manifest can check it offline: `certificate_
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from shoal_protocol.accounting import Cost
+from shoal_protocol.adversaries import Release, Statement, statements
 from shoal_protocol.attestations import PartialSum, Result
 from shoal_protocol.documents import (
     BoundDocument,
@@ -19,10 +21,19 @@ from shoal_protocol.documents import (
     from_json,
 )
 from shoal_protocol.encoding import Digest
-from shoal_protocol.jobs import JobRequest, PosteriorReport
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import Manifest, Parties
 from shoal_protocol.rounds import RoundSpec
+
+Adversary = Literal[
+    "public",
+    "trainer",
+    "compute_node",
+    "colluding_compute_nodes",  # one fewer than open a sum, with the allowed colluders
+    "opening_compute_nodes",
+]
+ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
 
 
 def _reader(kind: type[DocumentT]) -> PlainValidator:
@@ -66,6 +77,18 @@ class CertifiedRound(Model):
         return (self.charge, *(each.body.charge for each in self.partial_sums))
 
 
+class Price(Model):
+    """What a job costs each client of its population against one adversary.
+
+    `promised` holds in every cohort that might have been summed, `bought` with the noise of those
+    that were; None where nothing can be said. What an adversary sees: `adversaries`.
+    """
+
+    adversary: Adversary
+    promised: PrivacySpent | None
+    bought: PrivacySpent | None
+
+
 class ReleaseCertificate(BoundDocument):
     """Trainer -> whoever doubts: what a job released, to whom, from how many, at what price.
 
@@ -82,6 +105,7 @@ class ReleaseCertificate(BoundDocument):
     request: SignedRequest
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
     report: SignedReport
+    prices: tuple[Price, ...]
 
     @classmethod
     def of(
@@ -103,4 +127,46 @@ class ReleaseCertificate(BoundDocument):
             request=request,
             rounds=tuple(rounds),
             report=report,
+            prices=prices(request.body, rounds),
         )
+
+
+def stated(request: JobRequest, rounds: Sequence[CertifiedRound]) -> tuple[Statement, ...]:
+    """Return what is stated of a job's rounds, in words too, in the order of `ADVERSARIES`."""
+    specs = [each.spec.body for each in rounds]
+    weakest = min(specs, key=lambda spec: spec.threshold)
+    releases = [
+        Release(
+            noise=spec.noise,
+            sensitivity=spec.design.sensitivity,
+            population=spec.population_size,
+            dropouts=spec.dropouts,
+            colluders=spec.colluders,
+            cohort_size=each.result.body.cohort_size,
+        )
+        for spec, each in zip(specs, rounds, strict=True)
+    ]
+    return statements(
+        releases,
+        delta=request.privacy.delta,
+        nodes=len(weakest.compute_nodes),
+        needed=weakest.threshold,
+    )
+
+
+def prices(request: JobRequest, rounds: Sequence[CertifiedRound]) -> tuple[Price, ...]:
+    """Return what a job's rounds cost against each adversary, at the job's delta."""
+
+    def spent(cost: Cost | None, epsilon: float | None) -> PrivacySpent | None:
+        if cost is None or epsilon is None:
+            return None
+        return PrivacySpent(epsilon=epsilon, delta=request.privacy.delta, mu=cost.mu)
+
+    return tuple(
+        Price(
+            adversary=adversary,
+            promised=spent(each.promised, each.promised_epsilon),
+            bought=spent(each.bought, each.bought_epsilon),
+        )
+        for adversary, each in zip(ADVERSARIES, stated(request, rounds), strict=True)
+    )

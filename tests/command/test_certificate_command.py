@@ -34,17 +34,18 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
     certificate = TWO_ROUNDS.make().body
     for fact in (
         "The certificate holds.",
-        f"Version 1 of the manifest of example, digest {examples.CONSORTIUM.digest}",
-        COMPARE,
-        "linear regression: pressure on age",
+        f"Version 1 of the manifest of example, digest {examples.CONSORTIUM.digest}. {COMPARE}",
+        "linear regression, pressure on age",
         f"analyst (Operator of analyst), as job {certificate.job}",
         *(f"id {each.spec.digest}" for each in certificate.rounds),
         *(f"cohort {each.result.body.cohort}" for each in certificate.rounds),
         "second moments, 3 numbers: the sum over 11 of 12 clients, with their noise.",
         "second moment matrix, 6 numbers: the sum over 11 of 12 clients",
         "discrete gaussian",
-        "2 clients are missing and 3 others",
-        "compute-0 (Operator of compute-0), compute-1 (Operator of compute-1), compute-2",
+        "2 clients are missing and 3 of the others",
+        "compute-0 (Operator of compute-0); compute-1 (Operator of compute-1); compute-2",
+        "Against 2 of 3 Compute nodes, with 3 clients of each cohort",
+        "epsilon 2 at delta 1e-06; 1.8",
         "aggregator (Operator of aggregator)",
         "trainer (Operator of trainer)",
         *(

@@ -57,15 +57,19 @@ class Making:
 
     def make(self) -> Signed[ReleaseCertificate]:
         """Return the certificate."""
-        self._heads.clear()
         request = self.signed("request", "analyst", self.job)
-        rounds = [self._round(number, request) for number in range(len(self.queries))]
+        rounds = self.rounds(request)
         report = self.signed("report", "trainer", _report(request, rounds))
         versions = {each.digest: each for each in (*self.consortia, *self.between)}
         body = ReleaseCertificate.of(
             request, self.said("rounds", rounds), report, version=versions.__getitem__
         )
         return self.signed("certificate", "trainer", body)
+
+    def rounds(self, request: Signed[JobRequest]) -> tuple[CertifiedRound, ...]:
+        """Return the job's rounds as they are certified."""
+        self._heads.clear()
+        return tuple(self._round(number, request) for number in range(len(self.queries)))
 
     def encode(self) -> bytes:
         """Return the certificate's file."""
@@ -200,7 +204,20 @@ ONE_ROUND = Making(
 CHANGED = successor(
     examples.CONSORTIUM, policy=examples.POLICY.model_copy(update={"minimum_cohort": 9})
 )
+PURE = examples.consortium(
+    policy=examples.POLICY.model_copy(update={"mechanisms": ("discrete_laplace",), "delta": 0.0})
+)
+OF_PURE_EPSILON = Making(
+    consortia=(PURE,),
+    job=examples.JOB.model_copy(
+        update={
+            "manifest": PURE.digest,
+            "privacy": examples.JOB.privacy.model_copy(update={"delta": 0.0}),
+        }
+    ),
+)
 MAKINGS = {
+    "pure epsilon": OF_PURE_EPSILON,
     "one round": ONE_ROUND,
     "two rounds": TWO_ROUNDS,
     "threshold, all sums": of_threshold(),

@@ -30,6 +30,7 @@ OTHER_JOB = replace(
 NOTHING = "0" * 64
 
 
+SMALL = replace(TWO_ROUNDS, cohorts=(BitMap(range(9)), examples.COHORT))
 CHARGE = WrongCharge.title
 UNDER_CHANGED = examples.JOB.model_copy(update={"manifest": CHANGED.digest})
 
@@ -69,6 +70,20 @@ def in_place(index: int, part: Callable[[ReleaseCertificate], Any]) -> Lie:
         swapped = list(several)
         swapped[index] = part(OTHER_JOB.make().body)
         return tuple(swapped)
+
+    return lie
+
+
+def priced(adversary: str, what: str, **fields: Any) -> Lie:
+    """Return the lie about `what` a certificate states against an adversary."""
+
+    def lie(body: Any) -> Any:
+        told = inside(what, **fields)
+        return changed(
+            prices=tuple(
+                told(each) if each.adversary == adversary else each for each in body.prices
+            )
+        )(body)
 
     return lie
 
@@ -196,9 +211,8 @@ LIES = {
         {"total 0": lambda total: total + 2**60}, "the result of round 0: " + IMPOSSIBLE
     ),
     "a result is over fewer clients than must be": Case(
-        {},
+        {"certificate": lambda body: changed(rounds=SMALL.rounds(body.request))(body)},
         "the result of round 0: the cohort is smaller than minimum_cohort",
-        replace(TWO_ROUNDS, cohorts=(BitMap(range(9)), examples.COHORT)),
     ),
     "a result claims more clients than its sums": Case(
         {"result 0": changed(cohort_size=12)},
@@ -308,6 +322,26 @@ LIES = {
         {},
         "the report: the rounds are not all those of the job's task",
         replace(TWO_ROUNDS, queries=(examples.MOMENTS,)),
+    ),
+    "a lower price is stated against the public": Case(
+        {"certificate": priced("public", "promised", epsilon=0.5)},
+        "the price stated against public is not what the noise",
+    ),
+    "a lower price is stated against colluding nodes": Case(
+        {"certificate": priced("colluding_compute_nodes", "promised", mu=0.1)},
+        "the price stated against colluding compute nodes is not what the noise",
+    ),
+    "more noise is said to have been there": Case(
+        {"certificate": priced("colluding_compute_nodes", "bought", epsilon=0.5)},
+        "the price stated against colluding compute nodes is not what the noise",
+    ),
+    "the price is stated at a larger delta": Case(
+        {"certificate": priced("trainer", "promised", delta=1e-3)},
+        "the price stated against trainer is not what the noise",
+    ),
+    "the price against nodes that open a sum is left out": Case(
+        {"certificate": lambda body: changed(prices=body.prices[:-1])(body)},
+        "it does not state its price against every adversary",
     ),
     "the certificate is in another job's name": Case(
         {"certificate": changed(job=NOTHING)}, "the job request: it is another job's"

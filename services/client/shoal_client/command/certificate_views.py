@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from shoal_client.command.terminal import plain
 from shoal_protocol.certificate_checks import Verified
-from shoal_protocol.certificates import CertifiedRound
+from shoal_protocol.certificates import CertifiedRound, stated
 from shoal_protocol.documents import Signed
 from shoal_protocol.ledger import LedgerEntry
 
@@ -43,6 +44,16 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "population_size": report.population_size,
         "rounds": [_round(verified, each) for each in certificate.rounds],
         "trainer": _signer(verified, certificate.report),
+        "prices": [
+            {
+                **price.model_dump(mode="json"),
+                "who": statement.adversary,
+                "sees": statement.sees,
+            }
+            for price, statement in zip(
+                certificate.prices, stated(request, certificate.rounds), strict=True
+            )
+        ],
         "privacy": report.privacy.model_dump(mode="json"),
         "not_shown": list(NOT_SHOWN),
     }
@@ -83,76 +94,89 @@ def _entry(entry: LedgerEntry) -> dict[str, Any]:
 def in_words(verified: Verified) -> RenderableType:
     """Say what was released, to whom, from how many, by whose word and at what price."""
     parts: list[RenderableType] = [Text("The certificate holds.", style="bold green")]
-    for title, lines in _sections(as_json(verified)):
+    for title, paragraphs in _sections(as_json(verified)):
         parts.append(Text(f"\n{title}", style="bold"))
-        parts.extend(plain(f"  {line}") for line in lines)
+        parts.extend(
+            Padding(plain(paragraph), (0, 0, 0, 2), expand=False) for paragraph in paragraphs
+        )
     return Group(*parts)
 
 
 def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    manifest, task = said["manifest"], said["task"]
+    manifest, task, rounds = said["manifest"], said["task"], said["rounds"]
     yield (
         "Under which agreement",
         [
-            f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest",
-            f"{manifest['digest']}.",
-            COMPARE,
+            f"Version {manifest['version']} of the manifest of {manifest['consortium']}, digest "
+            f"{manifest['digest']}. {COMPARE}",
         ],
     )
-    features = ", ".join(task["features"])
-    sums = "sum" if len(said["rounds"]) == 1 else "sums"
+    sums = "sum" if len(rounds) == 1 else "sums"
     yield (
         "What was released, and to whom",
         [
-            f"A posterior of {task['name'].replace('_', ' ')}: {task['target']} on {features}.",
-            f"It is made of the {sums} below. Both may be known to everybody; they were made for",
-            f"{_party(said['analyst'])}, as job",
-            f"{said['job']}.",
+            f"A posterior of {task['name'].replace('_', ' ')}, {task['target']} on "
+            f"{', '.join(task['features'])}, made of the {sums} below, for "
+            f"{_party(said['analyst'])}, as job {said['job']}. "
+            "Take all of it to be known to everybody.",
         ],
     )
-    for each in said["rounds"]:
-        yield f"Round {each['number']}", _round_lines(each)
-    yield "Who signed that this is so", _signer_lines(said)
+    for each in rounds:
+        yield f"Round {each['number']}", _round_paragraphs(each)
+    yield (
+        "At what price for each client, by replacement of all its records",
+        [_price(each) for each in said["prices"]],
+    )
+    yield (
+        "Who signed that this is so",
+        [
+            f"{_party(said['analyst'])}: the job request.",
+            f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
+            *(_attested(each) for each in rounds),
+        ],
+    )
     yield (
         "Ledger entries in which the price is kept",
         [
             f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
-            for each in said["rounds"]
+            for each in rounds
             for entry in each["ledger_entries"]
         ],
     )
-    yield "What no certificate can show", [f"- {line}" for line in said["not_shown"]]
+    yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
 
 
 def _party(party: dict[str, str]) -> str:
     return f"{party['name']} ({party['operator']})"
 
 
-def _round_lines(of: dict[str, Any]) -> list[str]:
+def _round_paragraphs(of: dict[str, Any]) -> list[str]:
     mechanism, scale = of["noise"]["mechanism"].replace("_", " "), of["noise"]["scale"]
-    whose = "each client's" if of["noise"]["mechanism"] == "discrete_gaussian" else "their total"
-    lost = of["population_size"] - of["minimum_cohort"]
+    whose = "from each client" if of["noise"]["mechanism"] == "discrete_gaussian" else "in all"
+    dropouts = of["population_size"] - of["minimum_cohort"]
     return [
         f"id {of['round']}",
+        f"cohort {of['cohort']}",
         f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
         f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
-        f"cohort {of['cohort']}",
-        f"Noise: {mechanism}, {whose} of scale {scale:,.4g} in lattice units. The price holds if",
-        f"as many as {lost:,} clients are missing and {of['colluders']:,} others reveal theirs.",
+        f"Noise: {mechanism}, of scale {scale:,.4g} {whose}, in lattice units. It is counted on "
+        f"even if {dropouts:,} clients are missing and {of['colluders']:,} of the others collude.",
     ]
 
 
-def _signer_lines(said: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{_party(said['analyst'])}: the job request.",
-        f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
-    ]
-    for of in said["rounds"]:
-        nodes = ", ".join(_party(each) for each in of["compute_nodes"])
-        count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']}"
-        lines += [
-            f"round {of['number']}: {nodes}: partial sums of {count} Compute nodes,",
-            "  over one cohort; added up again here, they give the result that",
-            f"  {_party(of['aggregator'])} signed.",
-        ]
-    return lines
+def _price(of: dict[str, Any]) -> str:
+    against = f"Against {of['who']} (seeing {of['sees']}): "
+    if of["promised"] is None:
+        return f"{against}nothing is promised."
+    promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
+    price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
+    return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
+
+
+def _attested(of: dict[str, Any]) -> str:
+    nodes = "; ".join(map(_party, of["compute_nodes"]))
+    count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']} Compute nodes"
+    return (
+        f"Of round {of['number']}, {count}: {nodes}. Their partial sums are over one cohort and, "
+        f"added up again here, give the result that {_party(of['aggregator'])} signed."
+    )
