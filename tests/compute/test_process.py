@@ -89,12 +89,33 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
                 for line in (await client.get("/metrics")).text.splitlines()
                 if line.startswith("process_resident_memory_bytes")
             )
+            shown = await asyncio.to_thread(look_at_ledger, party)  # while the node runs
+            assert (shown.returncode, shown.stdout) == (0, b"The ledger of compute-0 is empty.\n")
         assert float(memory.split()[1]) < 300e6
     finally:
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
     assert process.returncode == 0, log.decode()
     assert b'"error"' not in log
+
+
+def look_at_ledger(
+    environment: dict[str, str], *options: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "shoal_compute", "ledger", *options],
+        env={"PATH": os.environ["PATH"]} | environment,
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_the_ledger_of_a_node_that_never_started_is_not_made_up(party: dict[str, str]) -> None:
+    Path(party["SHOAL_DATA"]).mkdir()
+    shown = look_at_ledger(party, "--json")
+    assert (shown.returncode, shown.stdout) == (78, b"")
+    assert b"did it ever start?" in shown.stderr
+    assert list(Path(party["SHOAL_DATA"]).iterdir()) == []
 
 
 async def _until_ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:

@@ -130,6 +130,8 @@ def as_json(view: View, client: int | None) -> str:
 def as_text(view: View, name: str) -> str:
     """Return a view as lines of text."""
     delta = "" if view.delta is None else f" (delta {view.delta:g})"
+    if not view.head.number:
+        return f"The ledger of {name} is empty.\n"
     rows = [("", "kind", "round", "clients", "mu", f"epsilon so far{delta}", "digest")]
     for line in view.lines:
         epsilon = _shown(line, view.delta)["cumulative_epsilon"]
