@@ -403,3 +403,13 @@ def test_check_says_what_is_wrong_with_the_set_up_and_fails(consortium: Path) ->
 def test_check_of_what_is_set_up_well_succeeds(consortium: Path, monkeypatch) -> None:
     monkeypatch.setattr("shoal_client.deployment.check", lambda manifest, now: [])
     assert "Nothing is wrong" in shoal("consortium", "check", consortium).stdout
+
+
+@pytest.mark.parametrize(("nodes", "threshold"), [(4, 2), (3, 4), (5, 2)])
+def test_quickstart_refuses_a_threshold_that_can_never_be_used(
+    tmp_path: Path, nodes: int, threshold: int
+) -> None:
+    arguments = ["--compute", nodes, "--threshold", threshold]
+    line = refused("quickstart", tmp_path / "trial", *arguments)
+    assert f"a threshold of {threshold} can never be used" in line
+    assert not (tmp_path / "trial" / "consortium").exists()

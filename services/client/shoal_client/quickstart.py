@@ -67,6 +67,12 @@ class Plan:
     def __post_init__(self) -> None:
         if self.compute_nodes < 2:
             raise ValueError("a consortium has at least two Compute nodes")
+        lowest, majority = self.policy.minimum_threshold, self.compute_nodes // 2 + 1
+        if lowest is not None and not majority <= lowest <= self.compute_nodes:
+            raise ValueError(
+                f"a threshold of {lowest} can never be used: of {self.compute_nodes} Compute nodes "
+                f"{majority} to {self.compute_nodes} may be demanded"
+            )
         if not all(count >= 1 for count in self.clients.values()):
             raise ValueError("a site has at least one client")
         if not all(_SITE.fullmatch(site) for site in self.clients):
