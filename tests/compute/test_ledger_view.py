@@ -1,6 +1,7 @@
 """What a node's operator is shown of its ledger, while the node runs, and no other way."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ async def test_a_ledger_that_was_tampered_with_is_not_shown(charged: Federation)
     tamper(engine, "UPDATE ledger SET mu = mu / 2 WHERE number = 1")
     with pytest.raises(LedgerBroken, match="entry 1"):
         look(charged)
+
+
+async def test_a_directory_of_any_name_is_read(charged: Federation, tmp_path: Path) -> None:
+    odd = tmp_path / "100%41 data?#"
+    odd.mkdir()
+    for file in (charged.directory / "0").glob("compute.sqlite*"):
+        shutil.copy(file, odd)
+    engine = open_to_read(odd / "compute.sqlite", None)
+    with engine.connect() as db:
+        assert read_ledger(db, "compute-0").head.number == 2
+    engine.dispose()
 
 
 def test_postgresql_is_only_read_too(postgresql_url: str) -> None:

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, select
 
 from shoal_compute.schema import ledger, manifests
 from shoal_compute.settings import ComputeSettings
@@ -73,8 +74,13 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
     Each transaction sees one state of it throughout.
     """
     if database_url is None:
-        engine = create_engine(f"sqlite+pysqlite:///file:{database}?mode=ro&uri=true")
-        event.listen(engine, "connect", _leave_transactions_to_us)
+        address = f"file:{quote(str(database))}?mode=ro"
+        engine = create_engine(
+            "sqlite+pysqlite://",
+            # without the driver's transactions: it would begin none for what only reads
+            creator=lambda: sqlite3.connect(address, uri=True, isolation_level=None),
+            poolclass=NullPool,
+        )
         event.listen(engine, "begin", _begin)
         return engine
     return create_engine(
@@ -83,10 +89,6 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
         hide_parameters=True,
         execution_options={"postgresql_readonly": True},
     )
-
-
-def _leave_transactions_to_us(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # or the driver would begin none for what only reads
 
 
 def _begin(connection: Connection) -> None:
