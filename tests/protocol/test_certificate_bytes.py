@@ -1,0 +1,210 @@
+"""No change of a certificate's or a manifest's bytes passes unseen, whoever signs what is left."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import RefusedCertificate
+from tests.protocol import examples
+from tests.protocol.certified import ONE_ROUND, TWO_ROUNDS
+from tests.strategies import Path, at_path, json_values, paths, replaced, without
+
+CERTIFICATE, MANIFEST = ONE_ROUND.encode(), ONE_ROUND.manifest
+WIRE: Any = json.loads(CERTIFICATE)
+OTHER: Any = json.loads(TWO_ROUNDS.encode())
+PATHS: list[Path] = [("body", *path) for path in paths(WIRE["body"])][1:]
+FLIPS = (0x01, 0x02, 0x20, 0x80)  # another digit, another letter, the other case, no ASCII
+
+
+def refuse(encoded: bytes, manifest: bytes = MANIFEST) -> str:
+    """Expect a refusal and return the reason."""
+    with pytest.raises(RefusedCertificate) as refused:
+        verify_certificate(encoded, manifest)
+    return str(refused.value)
+
+
+def resigned(wire: Any) -> bytes:
+    """Return a changed certificate as a trainer signs it that does not keep to its own model."""
+    body = wire["body"]
+    message = b"shoal/v1/release_certificate\n" + canonical_json(body)
+    signature = examples.signing_key("trainer").sign(message).signature.hex()
+    return canonical_json({"body": body, "signature": signature, "signer": "trainer"})
+
+
+def flipped(content: bytes, position: int, flip: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ flip]) + content[position + 1 :]
+
+
+def test_bytes_all_over_a_certificate_count() -> None:
+    for position in range(0, len(CERTIFICATE), 5):
+        refuse(flipped(CERTIFICATE, position, FLIPS[position % len(FLIPS)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flip", FLIPS)
+def test_every_byte_of_a_certificate_counts_in_several_values(flip: int) -> None:
+    for position in range(len(CERTIFICATE)):
+        refuse(flipped(CERTIFICATE, position, flip))
+
+
+def test_a_certificate_lacks_no_byte_unseen() -> None:
+    for position in range(0, len(CERTIFICATE), 11):
+        refuse(CERTIFICATE[:position] + CERTIFICATE[position + 1 :])
+
+
+@pytest.mark.parametrize("more", [b" ", b"0", b"\n", b'"', b"\x00"])
+def test_nothing_is_put_into_a_certificate_unseen(more: bytes) -> None:
+    for position in range(0, len(CERTIFICATE), 37):
+        refuse(CERTIFICATE[:position] + more + CERTIFICATE[position:])
+
+
+def test_every_byte_of_the_manifest_counts() -> None:
+    for position in range(len(MANIFEST)):
+        refuse(CERTIFICATE, flipped(MANIFEST, position, FLIPS[position % len(FLIPS)]))
+
+
+def test_a_manifest_cut_short_or_with_more_is_refused() -> None:
+    for position in range(0, len(MANIFEST), 17):
+        refuse(CERTIFICATE, MANIFEST[:position])
+        refuse(CERTIFICATE, MANIFEST[:position] + b" " + MANIFEST[position:])
+
+
+def again(old: str, new: str) -> Callable[[], bytes]:
+    """Return how to write some text of the certificate in another way, wherever it stands."""
+
+    def write() -> bytes:
+        assert old.encode() in CERTIFICATE
+        return CERTIFICATE.replace(old.encode(), new.encode(), 1)
+
+    return write
+
+
+OTHER_WAYS: dict[str, Callable[[], bytes]] = {
+    "a member twice": again('{"body":', '{"body":null,"body":'),
+    "a member twice with the same value": again('"number":0,', '"number":0,"number":0,'),
+    "white space between members": lambda: json.dumps(WIRE, sort_keys=True).encode(),
+    "indented": lambda: json.dumps(WIRE, sort_keys=True, indent=1).encode(),
+    "a line's end": lambda: CERTIFICATE + b"\n",
+    "a Windows line's end": lambda: CERTIFICATE + b"\r\n",
+    "a byte order mark": lambda: b"\xef\xbb\xbf" + CERTIFICATE,
+    "UTF-16": lambda: CERTIFICATE.decode().encode("utf-16"),
+    "members in another order": lambda: json.dumps(
+        {key: WIRE[key] for key in ("signer", "signature", "body")}, separators=(",", ":")
+    ).encode(),
+    "a digest in capitals": lambda: CERTIFICATE.replace(
+        WIRE["body"]["job"].encode(), WIRE["body"]["job"].upper().encode()
+    ),
+    "a signature in capitals": lambda: CERTIFICATE.replace(
+        WIRE["signature"].encode(), WIRE["signature"].upper().encode()
+    ),
+    "a letter as an escape": again('"trainer"', '"tr\\u0061iner"'),
+    "a letter of a member as an escape": again('"kind"', '"\\u006bind"'),
+    "an integer with a point": again('"cohort_size":11', '"cohort_size":11.0'),
+    "an integer with an exponent": again('"cohort_size":11', '"cohort_size":1.1e1'),
+    "a zero with a sign": again('"number":0', '"number":-0'),
+    "a number with a leading zero": again('"cohort_size":11', '"cohort_size":011'),
+    "a float with a further zero": again('"delta":0.000001', '"delta":0.0000010'),
+    "a float with an exponent": again('"delta":0.000001', '"delta":1e-6'),
+    "two certificates in one file": lambda: CERTIFICATE + CERTIFICATE,
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_WAYS)
+def test_a_certificate_has_one_way_of_being_written(name: str) -> None:
+    changed = OTHER_WAYS[name]()
+    assert changed != CERTIFICATE
+    refuse(changed)
+
+
+@pytest.mark.parametrize("loosen", ["padding", "unused bit", "line end"])
+def test_a_set_of_clients_has_one_way_of_being_written(loosen: str) -> None:
+    with_gap = replace(ONE_ROUND, lies={"population": lambda _: BitMap([*range(11), 12])})
+    encoded = with_gap.encode()
+    assert verify_certificate(encoded, MANIFEST)
+    wire = json.loads(encoded)
+    path = ("body", "rounds", 0, "spec", "body", "population")
+    text = at_path(wire, path)
+    assert text.endswith("==")
+    loose = {
+        "padding": text[:-2],
+        "unused bit": text[:-3] + chr(ord(text[-3]) + 1) + "==",
+        "line end": text + "\n",
+    }[loosen]
+    refuse(encoded.replace(text.encode(), canonical_json(loose)[1:-1]))
+    refuse(resigned(replaced(wire, path, loose)))
+
+
+# what a trainer may say in its own words: nobody but the trainer vouches for it anywhere
+ITS_OWN_WORD = {("body", "rounds", 0, "charge", field) for field in ("at", "number", "previous")}
+STAND_INS = (None, 1, "f" * 64, [])
+
+
+def test_whatever_a_trainer_changes_and_signs_again_is_found() -> None:
+    found = 0
+    for path in PATHS:
+        if path in ITS_OWN_WORD:
+            continue
+        for stand_in in STAND_INS:
+            if canonical_json(at_path(WIRE, path)) != canonical_json(stand_in):
+                refuse(resigned(replaced(WIRE, path, stand_in)))
+                found += 1
+        refuse(resigned(without(WIRE, path)))
+    assert found > 500
+
+
+def test_whatever_stands_in_another_jobs_certificate_is_found_in_this_one() -> None:
+    swapped = 0
+    for path in PATHS:
+        try:
+            foreign = at_path(OTHER, path)
+        except (KeyError, IndexError, TypeError):
+            continue
+        same = foreign == at_path(WIRE, path) or path[1] == "prices"  # to a relative 1e-9
+        if path not in ITS_OWN_WORD and not same:
+            refuse(resigned(replaced(WIRE, path, foreign)))
+            swapped += 1
+    assert swapped > 50
+
+
+def test_re_signing_alone_changes_nothing() -> None:
+    """Else the two tests above could not fail."""
+    assert resigned(WIRE) == CERTIFICATE
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_and_nothing_else_happens(one: bytes, other: bytes) -> None:
+    refuse(one)
+    refuse(CERTIFICATE, other)
+
+
+@given(json_values.map(canonical_json))
+def test_arbitrary_json_is_refused(encoded: bytes) -> None:
+    refuse(encoded)
+    refuse(CERTIFICATE, encoded)
+
+
+@given(st.data())
+def test_any_json_in_any_place_is_refused_though_the_trainer_signed_it(
+    data: st.DataObject,
+) -> None:
+    path = data.draw(st.sampled_from([each for each in PATHS if each not in ITS_OWN_WORD]))
+    value = data.draw(json_values)
+    if canonical_json(value) != canonical_json(at_path(WIRE, path)):
+        refuse(resigned(replaced(WIRE, path, value)))
+
+
+@given(st.data())
+def test_any_piece_of_a_certificate_in_place_of_any_other_is_refused(data: st.DataObject) -> None:
+    path, source = data.draw(st.sampled_from(PATHS)), data.draw(st.sampled_from(PATHS))
+    if path in ITS_OWN_WORD or at_path(WIRE, source) == at_path(WIRE, path):
+        return
+    refuse(resigned(replaced(WIRE, path, at_path(WIRE, source))))
