@@ -1,6 +1,7 @@
 """`make demo`: real processes learn from real patients, and lose some of both on the way."""
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,14 @@ from rich.console import Console
 from demo.diabetes import load
 from demo.federation import Federation
 from demo.report import Fit, Summary, draw, mean_absolute_error, show
-from demo.scenario import CLINIC_PATIENTS, COMPUTE_NODES, Outcome, Scenario
+from demo.scenario import (
+    CERTIFICATE,
+    CLINIC_PATIENTS,
+    COMPUTE_NODES,
+    MANIFEST,
+    Outcome,
+    Scenario,
+)
 
 DIRECTORY = Path("build/demo")
 
@@ -34,7 +42,7 @@ def main() -> int:
             console.print(f"the demo failed: {error}", style="red")
             return 1
     _finish(console, scenario.clients, outcome)
-    return 0
+    return _verify(console)
 
 
 def _finish(console: Console, clients: int, outcome: Outcome) -> None:
@@ -59,6 +67,14 @@ def _finish(console: Console, clients: int, outcome: Outcome) -> None:
     summary.write(DIRECTORY / "summary.json")
     draw(report.posterior, fit, DIRECTORY / "posterior.png")
     console.print(f"written: {DIRECTORY}/summary.json, {DIRECTORY}/posterior.png")
+
+
+def _verify(console: Console) -> int:
+    """Check the release certificate as any sceptic would; return the command's exit status."""
+    files = [str(DIRECTORY / CERTIFICATE), "--manifest", str(DIRECTORY / MANIFEST)]
+    console.print(f"\n$ shoal certificate verify {' '.join(files)}", style="bold", highlight=False)
+    command = [sys.executable, "-m", "shoal_client", "certificate", "verify", *files]
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ DROPOUTS, COLLUDERS = 12, 12
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 120, 30, 120
 VICTIM: Final = "compute-1"
 DOWN_SECONDS: Final = 1.5
+MANIFEST, CERTIFICATE = "manifest.json", "certificate.json"
 
 POLICY: Final = f"""\
 analysts = ["analyst"]
@@ -85,12 +86,21 @@ class Scenario:
         self._kill_in_the_middle(federation, job)
         report = job.wait()
         ended = time.monotonic()
+        self._keep_certificate(job)
         timings = {
             "starting the services": started - begun,
             "joining": joined - started,
             "the round, with a node killed": ended - joined,
         }
         return Outcome(report, timings)
+
+    def _keep_certificate(self, job: Job) -> None:
+        certificate = job.certificate()
+        if certificate is None:
+            raise RuntimeError("the job is finished, and has no certificate")
+        (self._directory / CERTIFICATE).write_bytes(certificate)
+        manifest = self._directory / "federation" / "consortium" / MANIFEST
+        (self._directory / MANIFEST).write_bytes(manifest.read_bytes())
 
     def _prepare(self) -> list[Process]:
         home = self._directory / "federation"
