@@ -121,6 +121,25 @@ async def test_no_noise_is_drawn_while_answers_are_under_way(
     assert times == [GRID_SECONDS * number for number in range(1, 6) for _ in range(3)]
 
 
+async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+
+    class Late(Timer):
+        async def sleep(self, seconds: float) -> None:
+            world.clock.pass_seconds(61.0)
+
+    holder = world.holder(timer=Late())
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    assert await holder.spent() == {}
+    await holder.close()
+    assert not any("/shares" in request.url.path for request in world.requests)
+
+
 @given(blocks=BLOCKS, clients=st.integers(1, 5_000), began=st.floats(0.0, 1e6), data=st.data())
 def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
     blocks: list, clients: int, began: float, data: st.DataObject
