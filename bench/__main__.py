@@ -1,7 +1,27 @@
 """`make bench`: every measurement whose figures the README gives, one after another."""
 
-from bench import freezing, full_path, gossip, replicas, sharing, summing, traffic, uploads
+from bench import (
+    certificates,
+    freezing,
+    full_path,
+    gossip,
+    replicas,
+    sharing,
+    summing,
+    traffic,
+    uploads,
+)
 
-for part in (full_path, uploads, replicas, freezing, summing, traffic, sharing, gossip):
+for part in (
+    full_path,
+    uploads,
+    replicas,
+    freezing,
+    summing,
+    traffic,
+    sharing,
+    gossip,
+    certificates,
+):
     print(f"\n{part.__name__}: {(part.__doc__ or '').splitlines()[0]}")
     part.main()

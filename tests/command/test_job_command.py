@@ -450,6 +450,12 @@ async def test_json_is_what_the_trainer_signed(trial) -> None:
     assert (first["phase"], last) == ("finished", body)
 
 
+async def test_a_certificate_is_printed_as_it_is(trial, monkeypatch) -> None:
+    monkeypatch.setattr(Job, "certificate", lambda job: b'{"canonical":1}')
+    shown = await shoal("certificate", "fetch", UNKNOWN, *trial.who, "--out", "-")
+    assert shown.stdout_bytes == b'{"canonical":1}'
+
+
 async def test_a_certificate_is_not_fetched_before_the_job_is_finished(trial, tmp_path) -> None:
     application, kept = FastAPI(), tmp_path / "certificate.json"
 

@@ -31,13 +31,16 @@ def fetch(
     job: JobId,
     party: PartyDirectory,
     consortium: ConsortiumDirectory,
-    out: Annotated[Path, typer.Option(help="New file for the certificate.")],
+    out: Annotated[Path, typer.Option(help="New file for the certificate; - prints it.")],
 ) -> None:
     """Get a finished job's release certificate from the trainer, and check it."""
     with asking("the trainer"):
         encoded = open_analyst(party, consortium).job(checked_id(job)).certificate()
     if encoded is None:
         fail("the job is not finished; see `shoal job watch`", ExitStatus.NOT_YET)
+    if str(out) == "-":
+        typer.echo(encoded, nl=False)
+        return
     write_new(out, encoded, private=False)
     version = open_book(party, consortium).get(decode(encoded, ReleaseCertificate).body.manifest)
     manifest, _ = history_paths(consortium, version.manifest.sequence)
