@@ -32,10 +32,8 @@ from shoal_hosting.waiting import Changes
 from shoal_protocol.attestations import LONGEST_DETAIL, Abandonment, AbandonmentReason, PartialSum
 from shoal_protocol.documents import RoundDocument, Signed, decode, sign
 from shoal_protocol.errors import (
-    ConflictingDocument,
     RoundAbandoned,
     StorageUnavailable,
-    WrongCohort,
     WrongRound,
     WrongSigner,
 )
@@ -283,18 +281,10 @@ class Aggregator:
                 kind=signed.body.kind,
                 outcome=outcome.value,
             )
-        match outcome:
-            case Outcome.CONFLICTING:
-                raise ConflictingDocument
-            case Outcome.OTHER_COHORT:
-                raise WrongCohort("another node's partial sum on file is over another cohort")
-            case Outcome.ABANDONED:
-                raise RoundAbandoned
-            case Outcome.STORED:
-                self.wake.set()
-            case Outcome.ENDED:
-                self._ends.labels("abandoned").inc()
-                log.info("round abandoned", round=signed.body.round, party=signed.signer)
-                self.changes.tell(signed.body.round)
-            case Outcome.KNOWN | Outcome.LATE:
-                pass
+        offers.refuse(outcome)
+        if outcome is Outcome.STORED:
+            self.wake.set()
+        elif outcome is Outcome.ENDED:
+            self._ends.labels("abandoned").inc()
+            log.info("round abandoned", round=signed.body.round, party=signed.signer)
+            self.changes.tell(signed.body.round)

@@ -22,6 +22,7 @@ from shoal_aggregator.rows import (
 )
 from shoal_protocol.attestations import Abandonment, PartialSum
 from shoal_protocol.documents import Signed
+from shoal_protocol.errors import ConflictingDocument, RoundAbandoned, WrongCohort
 from shoal_protocol.phases import AggregationEvent, Phase
 
 
@@ -35,6 +36,21 @@ class Outcome(StrEnum):
     OTHER_COHORT = "other_cohort"  # than the round's; the first such is evidence
     LATE = "late"  # not stored: the round is published; to be compared with its sums first
     ABANDONED = "abandoned"
+
+
+def refuse(outcome: Outcome) -> None:
+    """Say no to who offered a document that was not taken.
+
+    Raises:
+        ConflictingDocument, WrongCohort, RoundAbandoned
+    """
+    match outcome:
+        case Outcome.CONFLICTING:
+            raise ConflictingDocument
+        case Outcome.OTHER_COHORT:
+            raise WrongCohort("another node's partial sum on file is over another cohort")
+        case Outcome.ABANDONED:
+            raise RoundAbandoned
 
 
 def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
