@@ -15,7 +15,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept
 from shoal_hosting.limits import BodyLimits
-from shoal_protocol import documents, envelope, rounds
+from shoal_protocol import certificate_checks, documents, envelope, rounds
 from shoal_protocol.balances import Balances
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import Int64Vector
@@ -112,7 +112,7 @@ def any_roster(patch: pytest.MonkeyPatch) -> None:
 
 def no_ledger(patch: pytest.MonkeyPatch) -> None:
     """A Compute node forgets what it has charged."""
-    patch.setattr(Balances, "count_affording", lambda self, clients, cost, cap: len(clients))
+    patch.setattr(Balances, "affording", lambda self, clients, cost, cap: clients)
 
 
 def free_rounds(patch: pytest.MonkeyPatch) -> None:
@@ -162,6 +162,7 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
         return block
 
     patch.setattr(timing, "sampler", drawn)
+    patch.setattr(answering, "departure", lambda *, began, drawn, allowed_seconds: drawn)
 
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
@@ -177,6 +178,12 @@ def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
         return share
 
     patch.setattr(Intake, "judge", judged)
+
+
+def credulous_readers(patch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a certificate does not add its sums and prices up again."""
+    patch.setattr(certificate_checks, "_check_round", nothing)
+    patch.setattr(certificate_checks, "_check_report", nothing)
 
 
 def credulous_clients(patch: pytest.MonkeyPatch) -> None:
@@ -213,6 +220,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (no_limits, "oversized"),
     (slow_noise, "timing-of-noise"),
     (slow_over_the_known, "timing-of-clients"),
+    (credulous_readers, "forged-certificate"),
     (credulous_clients, "lies-to-clients"),
 ]
 

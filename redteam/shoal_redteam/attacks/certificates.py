@@ -1,0 +1,174 @@
+"""Certificates of releases that never were, or were otherwise: anybody checks them offline."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from nacl.signing import SigningKey
+
+from shoal_client.peer import OK
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import Role, Signed, decode, sign
+from shoal_protocol.encoding import canonical_json, decode_uint64, encode_uint64
+from shoal_protocol.errors import ProtocolError, RefusedCertificate
+from shoal_protocol.jobs import Join
+from shoal_protocol.manifest import AUTHORITY_NAME
+from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.key_substitution import with_own_boxes
+from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.findings import CannotAttack, Finding, refused_codes
+from shoal_redteam.forging import forged
+from shoal_redteam.play import Play
+from shoal_redteam.stage import Stage
+
+_WAIT_SECONDS: Final = 60.0
+_READER: Final = "shoal certificate verify"
+
+
+class ForgedCertificate(Attack):
+    """Somebody shows a certificate that says more, or less, than what happened."""
+
+    name = "forged-certificate"
+    liar = "the trainer, or whoever hands a certificate on"
+    tries = "a total, price, size or ledger entry changed, and signed again by the trainer"
+    stopped_by = "refused-certificate: it holds what all others signed; canonical to the byte"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Run an honest job, and show its certificate with one thing changed."""
+        genuine = await certificate_of_a_job(stage)
+        manifest = stage.consortium.signed_manifest.encode()
+        if refusal := read(genuine, manifest):
+            raise CannotAttack(f"the honest certificate is refused: {refusal}")
+        key = stage.key(stage.trainer)
+
+        def signed_again(change: Callable[[dict[str, Any]], None]) -> bytes:
+            body = decode(genuine, ReleaseCertificate).body.model_dump(mode="json")
+            change(body)
+            return canonical_json(forged("release_certificate", body, stage.trainer, key))
+
+        def resigned(part: dict[str, Any], name: str, **fields: Any) -> None:
+            part["body"] |= fields
+            whole = forged(part["body"]["kind"], part["body"], name, stage.key(name))
+            part.update(whole)
+
+        def first(body: dict[str, Any]) -> dict[str, Any]:
+            found: dict[str, Any] = body["rounds"][0]
+            return found
+
+        def cheaper(body: dict[str, Any]) -> None:
+            privacy = body["report"]["body"]["privacy"]
+            resigned(body["report"], stage.trainer, privacy=privacy | {"epsilon": 0.0, "mu": 0.0})
+
+        def larger(body: dict[str, Any]) -> None:
+            size = body["report"]["body"]["population_size"] * 100
+            resigned(body["report"], stage.trainer, population_size=size)
+
+        lies: Mapping[str, bytes] = {
+            "a total that is one more, signed by the aggregator": signed_again(
+                lambda body: resigned(
+                    first(body)["result"],
+                    stage.aggregator,
+                    values=_one_more(first(body)["result"]["body"]["values"]),
+                )
+            ),
+            "a lower price in the report": signed_again(cheaper),
+            "a larger population in the report": signed_again(larger),
+            "a Compute node's sum left out": signed_again(
+                lambda body: first(body)["partial_sums"].pop()
+            ),
+            "a Compute node's sum in another order": signed_again(
+                lambda body: first(body)["partial_sums"].reverse()
+            ),
+            "half the noise in the spec": signed_again(
+                lambda body: resigned(
+                    first(body)["spec"],
+                    stage.trainer,
+                    noise=first(body)["spec"]["body"]["noise"]
+                    | {"scale": first(body)["spec"]["body"]["noise"]["scale"] / 2},
+                )
+            ),
+            "a cheaper entry of the trainer's ledger": signed_again(
+                lambda body: first(body)["charge"].update(mu=first(body)["charge"]["mu"] / 2)
+            ),
+            "white space in it": genuine.replace(b",", b", ", 1),
+            "a digit of a signature changed": _one_digit_changed(genuine),
+            "another party's signature under it": stage.sign(
+                decode(genuine, ReleaseCertificate).body, stage.aggregator
+            ).encode(),
+        }
+        for tried, lie in lies.items():
+            yield _judged(tried, read(lie, manifest))
+        own = SigningKey(stage.random_bytes(32))
+        other = sign(with_own_boxes(stage), AUTHORITY_NAME, own).encode()
+        yield _judged("the genuine one, under another manifest", read(genuine, other))
+
+
+def read(certificate: bytes, manifest: bytes) -> ProtocolError | None:
+    """Return why a certificate is refused, None if it holds."""
+    try:
+        verify_certificate(certificate, manifest)
+    except ProtocolError as error:
+        return error
+    return None
+
+
+def _judged(tried: str, refusal: ProtocolError | None) -> Finding:
+    outcomes = {_READER: refusal.code if refusal else ""}
+    return refused_codes(tried, outcomes, by={RefusedCertificate.code}, check=str(refusal))
+
+
+def _one_more(values: str) -> str:
+    total = decode_uint64(values)
+    total[0] += np.uint64(1)
+    return encode_uint64(total)
+
+
+def _one_digit_changed(genuine: bytes) -> bytes:
+    place = genuine.rindex(b'"signature":"') + len(b'"signature":"')
+    digit = b"0" if genuine[place : place + 1] != b"0" else b"1"
+    return genuine[:place] + digit + genuine[place + 1 :]
+
+
+async def certificate_of_a_job(stage: Stage) -> bytes:
+    """Have the trainer run an honest job with the crew, and return its signed certificate.
+
+    Raises:
+        CannotAttack: the job is not finished in time, or not taken.
+    """
+    request = job_request(stage, round_seconds=30, grace_seconds=20)
+    base, keys = f"/v1/jobs/{request.digest}", stage.keys.clients
+    joins = [
+        sign(
+            Join(manifest=stage.consortium.digest, job=request.digest, client=client),
+            Role.CLIENT.value,
+            keys[client],
+        ).to_json()
+        for client in stage.crew
+    ]
+    for path, content in {
+        "/v1/jobs": request.encode(),
+        f"{base}/joins": canonical_json({"documents": joins}),
+    }.items():
+        answer = await stage.send(stage.trainer, path, content)
+        if answer.is_refusal:
+            raise CannotAttack(f"the trainer refuses an honest job: {answer.reason}")
+
+    async def shows(path: str) -> bool:
+        return (await stage.ask(stage.trainer, path)).status == OK
+
+    await stage.until(
+        lambda: shows(f"{base}/rounds/0"), "the round of a job", seconds=_WAIT_SECONDS
+    )
+    spec: Signed[RoundSpec] = decode(
+        (await stage.ask(stage.trainer, f"{base}/rounds/0")).body, RoundSpec
+    )
+    play = Play(stage, spec)
+    await play.answer(play.clients)
+    path = f"{base}/certificate"
+    await stage.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
+    return (await stage.ask(stage.trainer, path)).body
+
+
+ATTACKS = (ForgedCertificate,)
