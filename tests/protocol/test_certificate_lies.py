@@ -1,17 +1,21 @@
 """Lies that their own author signed: each is found in a certificate, and said in its own words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pydantic
 import pytest
 from pyroaring import BitMap
 
 from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import Document
 from shoal_protocol.encoding import decode_uint64, encode_clients, encode_uint64
 from shoal_protocol.errors import RefusedCertificate, WrongCharge
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sums import IMPOSSIBLE
 from tests.protocol import examples
 from tests.protocol.certified import (
@@ -23,6 +27,7 @@ from tests.protocol.certified import (
     changed,
     of_threshold,
 )
+from tests.strategies import at_path, paths, replaced
 
 OTHER_JOB = replace(
     TWO_ROUNDS, job=examples.JOB.model_copy(update={"nonce": examples.seed("other")[:16].hex()})
@@ -383,3 +388,50 @@ def test_a_lie_that_its_author_signed_is_found(name: str) -> None:
     with pytest.raises(RefusedCertificate) as refused:
         verify_certificate(encoded, manifest)
     assert str(refused.value).startswith(LIES[name].said)
+
+
+EXTREMES = (0, 1, -1, 2, 2**53 - 1, 0.5, 5e-324, 1e-300, 1e300, 1.7e308)
+
+
+def with_extremes(wire: Any, kind: type[Document]) -> Iterator[Any]:
+    """Yield bodies that differ in one number, as far as they can be read at all."""
+    for path in paths(wire):
+        value = at_path(wire, path)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            for extreme in EXTREMES:
+                try:
+                    yield kind.model_validate(replaced(wire, path, extreme))
+                except pydantic.ValidationError:
+                    continue
+
+
+@pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
+def test_a_spec_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
+    making = MAKINGS[name]
+    honest = making.make().body
+    first, *others = honest.rounds
+    tried = 0
+    for spec in with_extremes(first.spec.body.model_dump(mode="json"), RoundSpec):
+        if spec == first.spec.body:
+            continue
+        rounds = (changed(spec=examples.named("trainer", spec))(first), *others)
+        forged = examples.named("trainer", changed(rounds=rounds)(honest))
+        with pytest.raises(RefusedCertificate):
+            verify_certificate(forged.encode(), making.manifest)
+        tried += 1
+    assert tried > 50
+
+
+@pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
+def test_a_request_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
+    making = MAKINGS[name]
+    honest = making.make().body
+    tried = 0
+    for request in with_extremes(honest.request.body.model_dump(mode="json"), JobRequest):
+        if request == honest.request.body:
+            continue
+        lie = changed(request=examples.named("analyst", request), job=request.digest)
+        with pytest.raises(RefusedCertificate):
+            verify_certificate(examples.named("trainer", lie(honest)).encode(), making.manifest)
+        tried += 1
+    assert tried > 30
