@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -40,10 +41,10 @@ def services_of(trust: Trust) -> list[ServiceParty]:
     return [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
 
 
-@pytest.fixture
-async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
+@asynccontextmanager
+async def stage_over(trust: Trust, directory: Path) -> AsyncIterator[Stage]:
     """No data holder is up: the red team has their keys."""
-    async with Federation(trust, tmp_path, absent=SITES) as federation:
+    async with Federation(trust, directory, absent=SITES) as federation:
 
         async def pause(seconds: float) -> None:
             await federation.step()
@@ -60,6 +61,27 @@ async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
         await stage.close()
         assert not federation.wire.crashes, "an application raised"
+
+
+@pytest.fixture
+async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage_over(trust, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other_stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A consortium with another policy: pure epsilon, threshold sharing, no colluders demanded."""
+    trust = make_trust(
+        tmp_path / "trust",
+        delta=0.0,
+        mechanisms=("discrete_laplace",),
+        queries=("second_moment_matrix",),
+        minimum_threshold=2,
+        minimum_colluders=0,
+    )
+    async with stage_over(trust, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True, scope="module")
