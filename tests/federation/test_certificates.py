@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from shoal_client.async_analyst import JobFailed
+from shoal_client.noise import exact_noise
 from shoal_protocol.certificate_checks import Verified, verify_certificate
 from shoal_protocol.threshold import ThresholdSharing
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.simulated.audit import audit
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulation import Federation
+from tests.simulation import PRIVACY, Federation
 
 CLIENTS = sum(SITES.values())
 
@@ -118,3 +119,21 @@ async def test_a_job_whose_manifest_changed_between_its_rounds_has_both_in_its_c
     certificate = verify_certificate(encoded, later.signed_manifest.encode()).certificate
     versions = [each.spec.body.manifest for each in certificate.rounds]
     assert versions == [trust.consortium.digest, later.digest]
+
+
+async def test_a_job_of_pure_epsilon_is_certified_at_a_price_without_delta(tmp_path: Path) -> None:
+    trust = make_trust(tmp_path / "trust", delta=0.0, mechanisms=("discrete_laplace",))
+    policy = HOLDER_POLICY.model_copy(update={"delta": 0.0})
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(trust, tmp_path, noise=exact_noise, holders=holders) as federation:
+        demand = PRIVACY.model_copy(update={"delta": 0.0})
+        _, encoded = await learned(federation, privacy=demand, task=TASK_WITH_PROJECTION)
+    certificate = verified(trust, encoded).certificate
+    noises = [each.spec.body.noise.mechanism for each in certificate.rounds]
+    assert noises == ["discrete_laplace"] * 2
+    *against, opened = certificate.prices
+    for price in against:
+        assert price.promised is not None
+        assert price.promised.delta == 0.0
+        assert price.promised.epsilon == pytest.approx(2.0)
+    assert opened.promised is None
