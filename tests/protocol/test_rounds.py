@@ -391,3 +391,51 @@ def test_a_spec_for_a_hundred_thousand_clients_is_made_and_checked() -> None:
     )
     check(made, consortium=crowd)
     assert len(POPULATION) < made.population_size == len(made.clients())
+
+
+PURE_POLICY = POLICY.model_copy(update={"mechanisms": ("discrete_gaussian", "discrete_laplace")})
+PURE_CONSORTIUM = consortium(policy=PURE_POLICY)
+
+
+def laplace_spec(**changes: Any) -> RoundSpec:
+    arguments = {"manifest": PURE_CONSORTIUM, "mechanism": "discrete_laplace"} | changes
+    return spec(**({"cost": Cost.pure(0.25)} | arguments))
+
+
+def test_a_round_with_laplace_noise_states_its_pure_epsilon_and_survives_the_wire() -> None:
+    made = laplace_spec()
+    read = decode(named("trainer", made).encode(), RoundSpec).body
+    check(read, consortium=PURE_CONSORTIUM)
+    assert read == made
+    assert made.epsilon == pytest.approx(0.25, rel=1e-12) and made.epsilon <= 0.25
+    assert made.noise.scale == pytest.approx(made.design.sensitivity / 0.25)
+    assert {part.parties for _, part in made.noise_blocks()} == {12 - 2 - 3 - 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"epsilon": 0.2}, "epsilon is not"),
+        ({"epsilon": None}, "epsilon is not"),
+        ({"mu": 0.2}, "mu is not"),
+        ({"colluders": 1}, "colluders must be at least 2"),
+    ],
+    ids=str,
+)
+def test_a_round_with_laplace_noise_at_another_price_is_refused(
+    changes: dict[str, Any], reason: str
+) -> None:
+    example = RoundSpec.model_validate(laplace_spec().model_dump() | changes)
+    with pytest.raises(RefusedSpec, match=reason):
+        check(example, consortium=PURE_CONSORTIUM)
+
+
+def test_a_round_with_laplace_noise_is_refused_where_the_policy_does_not_name_it() -> None:
+    example = laplace_spec().model_copy(update={"manifest": CONSORTIUM.digest})
+    with pytest.raises(RefusedSpec, match="mechanism"):
+        check(example)
+
+
+def test_gaussian_noise_is_refused_with_an_epsilon_that_it_has_not() -> None:
+    with pytest.raises(RefusedSpec, match="epsilon is not"):
+        check(changed(epsilon=0.5))
