@@ -46,9 +46,10 @@ def gossip(stage: Stage, documents: Iterable[Mapping[str, Any]], *, rounds: Iter
     )
 
 
-async def tell_node(stage: Stage, node: str, signed: Signed[Any]) -> None:
-    """Gossip a document to a node; what is not valid it leaves out, without saying so."""
-    message = gossip(stage, [signed.to_json()], rounds=[signed.body.round])
+async def tell_node(stage: Stage, node: str, *documents: Signed[Any]) -> None:
+    """Gossip documents to a node at once; what is not valid it leaves out, without saying so."""
+    rounds = sorted({signed.body.round for signed in documents})
+    message = gossip(stage, [signed.to_json() for signed in documents], rounds=rounds)
     await stage.send(node, "/v1/gossip", message)
 
 

@@ -36,34 +36,32 @@ class Equivocation(Attack):
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Play each lie in a round of its own."""
         liar = stage.nodes[-1]
-        play = await begin(stage, grace=_GRACE_SECONDS)
-        yield await self._says(play, "two holdings", [made_up_holdings(play, liar) for _ in "ab"])
-        play = await begin(stage, grace=_GRACE_SECONDS)
-        votes = [vote_for(play, liar, play.clients[:-out]) for out in (1, 2)]
-        yield await self._says(play, "two votes, for two cohorts", votes)
+        for witness in stage.nodes[:-1]:
+            play = await begin(stage, grace=_GRACE_SECONDS)
+            holdings = [made_up_holdings(play, liar) for _ in range(2)]
+            yield await self._says(play, witness, "two holdings", holdings)
+            play = await begin(stage, grace=_GRACE_SECONDS)
+            votes = [vote_for(play, liar, play.clients[:-out]) for out in (1, 2)]
+            yield await self._says(play, witness, "two votes, for two cohorts", votes)
         yield await self._sums_over_another_cohort(stage, liar)
         yield await self._sums_twice(stage, liar)
         yield await self._speaks_for_another(stage, liar)
 
-    async def _says(self, play: Play, tried: str, bodies: Sequence[Holdings | Vote]) -> Finding:
-        """Tell all others both; the liar's own process says nothing before the freeze."""
-        stage, liar = play.stage, bodies[0].node
-        others = [name for name in stage.nodes if name != liar]
-        lies = [stage.sign(body, liar) for body in bodies]
-        for name in others:
-            for lie in lies:
-                await tell_node(stage, name, lie)
+    async def _says(
+        self, play: Play, witness: str, tried: str, bodies: Sequence[Holdings | Vote]
+    ) -> Finding:
+        """Tell one node both at once, before the liar's own process could say anything."""
+        stage = play.stage
+        lies = [stage.sign(body, body.node) for body in bodies]
+        await tell_node(stage, witness, *lies)
         outcome = await play.outcome()
         await play.until_over()
-        reasons = {name: await play.reason(name) for name in others}
-        shown = {name: await play.documents(name) for name in others}
-        noticed = set(reasons.values()) == {"misconduct"}
-        kept = all(lie.to_json() in shown[name] for name in others for lie in lies)
+        reason, shown = await play.reason(witness), await play.documents(witness)
+        kept = all(lie.to_json() in shown for lie in lies)
         return seen(
-            tried,
-            stopped=noticed and kept and isinstance(outcome.body, Abandonment),
-            answered=f"{', '.join(f'{name}: {why}' for name, why in reasons.items())}; "
-            f"both documents are {'' if kept else 'not '}shown",
+            f"{tried}, told to {witness}",
+            stopped=reason == "misconduct" and kept and isinstance(outcome.body, Abandonment),
+            answered=f"{witness}: {reason}; both documents are {'' if kept else 'not '}shown",
             check="whoever sees both abandons the round, and shows both",
         )
 
