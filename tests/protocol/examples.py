@@ -212,6 +212,12 @@ THRESHOLD_JOB = JOB.model_copy(
     update={"manifest": THRESHOLD_CONSORTIUM.digest, "sharing": THRESHOLD}
 )
 THRESHOLD_SPEC = spec(manifest=THRESHOLD_CONSORTIUM, job=THRESHOLD_JOB.digest, sharing=THRESHOLD)
+LAPLACE_CONSORTIUM = consortium(
+    policy=POLICY.model_copy(update={"mechanisms": ("discrete_gaussian", "discrete_laplace")})
+)
+LAPLACE_SPEC = spec(
+    manifest=LAPLACE_CONSORTIUM, mechanism="discrete_laplace", cost=Cost.pure(epsilon=1.5)
+)
 DIMENSION = SPEC.dimension
 _BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
 

@@ -31,9 +31,9 @@ from tests.protocol.examples import (
     CONSORTIUM,
     DIMENSION,
     DOCUMENTS,
+    LAPLACE_CONSORTIUM,
     MATRIX,
     NODES,
-    POLICY,
     SHARING,
     SPEC,
     THRESHOLD,
@@ -43,7 +43,6 @@ from tests.protocol.examples import (
     box_key,
     box_private_key,
     client_key,
-    consortium,
     named,
     random_bytes,
     signing_key,
@@ -273,9 +272,7 @@ def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mec
 
 @pytest.mark.parametrize("radius", [None, 0.4])
 def test_it_accepts_laplace_noise_at_its_price_and_no_less(radius: float | None) -> None:
-    both = consortium(
-        policy=POLICY.model_copy(update={"mechanisms": ("discrete_gaussian", "discrete_laplace")})
-    )
+    both = LAPLACE_CONSORTIUM
     spec = make_example_spec(
         manifest=both,
         mechanism="discrete_laplace",

@@ -445,15 +445,41 @@ def spec_cases() -> Iterator[Case]:
         },
     }.items():
         yield name, "accept_spec", announced(**changes)
-    manifest = examples.THRESHOLD_CONSORTIUM.signed_manifest.encode().hex()
-    for name, changes in {
-        "a threshold spec is accepted": {},
-        "a threshold that nobody waits for": {"proceed_at": SPEC.deadline},
-        "a threshold with the other modulus": {"modulus_bits": 64},
-    }.items():
-        spec = as_party("trainer", examples.THRESHOLD_SPEC, **changes)
-        inputs = announced() | {"document": spec.encode().hex(), "manifest": manifest}
-        yield name, "accept_spec", inputs
+    threshold, laplace = examples.THRESHOLD_SPEC, examples.LAPLACE_SPEC
+    less = laplace.noise.model_copy(update={"scale": laplace.noise.scale / 2})
+    for name, under, spec, changes in (
+        ("a threshold spec is accepted", examples.THRESHOLD_CONSORTIUM, threshold, {}),
+        (
+            "a threshold that nobody waits for",
+            examples.THRESHOLD_CONSORTIUM,
+            threshold,
+            {"proceed_at": SPEC.deadline},
+        ),
+        (
+            "a threshold with the other modulus",
+            examples.THRESHOLD_CONSORTIUM,
+            threshold,
+            {"modulus_bits": 64},
+        ),
+        ("a Laplace spec is accepted", examples.LAPLACE_CONSORTIUM, laplace, {}),
+        ("too little Laplace noise", examples.LAPLACE_CONSORTIUM, laplace, {"noise": less}),
+        ("Laplace noise of no epsilon", examples.LAPLACE_CONSORTIUM, laplace, {"epsilon": None}),
+    ):
+        yield (
+            name,
+            "accept_spec",
+            announced()
+            | {
+                "document": as_party("trainer", spec, **changes).encode().hex(),
+                "manifest": under.signed_manifest.encode().hex(),
+            },
+        )
+    forbidden = as_party("trainer", laplace, manifest=SPEC.manifest).encode().hex()
+    yield (
+        "a mechanism that the policy forbids",
+        "accept_spec",
+        announced() | {"document": forbidden},
+    )
 
 
 def manifest_cases() -> Iterator[Case]:
