@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal_aggregator.assembly import Service, assemble
-from tests.databases import database_url, postgresql
 from tests.service_parties import HandMovedClock, book, party
-
-__all__ = ["aggregator", "assembled", "clock", "database_url", "postgresql"]
 
 Assemble = Callable[[], Service]
 

@@ -14,11 +14,8 @@ from shoal_hosting.storage import check_schema, open_engine
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import LedgerEntry, verify_chain
 from tests.compute.federation import Federation
-from tests.databases import postgresql, postgresql_url
 from tests.hosting.test_ledger import tamper
 from tests.protocol.examples import OPENED_AT, SPEC
-
-__all__ = ["postgresql", "postgresql_url"]
 
 SETTINGS = {"dropouts": 1, "colluders": 2, "mu": 0.3}
 

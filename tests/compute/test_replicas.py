@@ -36,12 +36,9 @@ from tests.compute.federation import (
     holdings,
     party,
 )
-from tests.databases import postgresql, postgresql_url
 from tests.hosting.test_manifest_book import next_version
 from tests.protocol import examples
 from tests.protocol.examples import signing_key
-
-__all__ = ["postgresql", "postgresql_url"]
 
 CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
 

@@ -38,11 +38,8 @@ from shoal_protocol.ledger import LedgerEntry, verify_chain
 from shoal_protocol.phases import Phase
 from shoal_protocol.sharing import Share, ShareKind
 from tests.compute.federation import holdings, vote
-from tests.databases import database_url, postgresql
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, POPULATION, signing_key
-
-__all__ = ["database_url", "postgresql"]
 
 SPEC = sign(examples.SPEC, "trainer", signing_key("trainer"))
 ROUND = SPEC.digest

@@ -25,10 +25,7 @@ from shoal_protocol.attestations import Result
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.envelope import frame
 from shoal_protocol.rounds import RoundSpec
-from tests.databases import postgresql, postgresql_url
 from tests.end_to_end.conftest import first_free_port
-
-__all__ = ["postgresql", "postgresql_url"]
 
 pytestmark = pytest.mark.slow
 

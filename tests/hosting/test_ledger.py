@@ -12,11 +12,8 @@ from shoal_hosting.storage import check_schema, open_engine
 from shoal_protocol.accounting import Cost
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import verify_chain
-from tests.databases import database_url, postgresql
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT
-
-__all__ = ["database_url", "postgresql"]
 
 SPECS = [examples.spec(number=number) for number in range(4)]
 NAME = "compute-0"

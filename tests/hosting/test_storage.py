@@ -17,9 +17,6 @@ from shoal_hosting.storage import (
     translating_storage_errors,
 )
 from shoal_protocol.errors import StorageUnavailable
-from tests.databases import database_url, postgresql, postgresql_url
-
-__all__ = ["database_url", "postgresql", "postgresql_url"]
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal_trainer.assembly import Service, assemble
-from tests.databases import database_url, postgresql
 from tests.service_parties import HandMovedClock, book, party
 from tests.trainer.federation import CONSORTIUM, Federation
-
-__all__ = ["assembled", "clock", "database_url", "federation", "postgresql", "trainer"]
 
 Assemble = Callable[[], Service]
 
