@@ -149,6 +149,19 @@ async def test_the_chain_is_shown_to_its_owner_in_pages_and_verifies(
     assert sum(each.clients for each in entries) == CLIENTS
 
 
+@pytest.mark.parametrize("after", [-1, 2**53, 2**63 - 1, 2**63, 10**30])
+async def test_a_page_that_cannot_be_is_a_problem_with_the_request(
+    world: World, agent: Service, after: int
+) -> None:
+    bearer = {"Authorization": f"Bearer {owner_token(world)}"}
+    for path in ("/v1/ledger", "/v1/ledger/chain"):
+        answer = await ask(agent, f"{path}?after={after}", **bearer)
+        assert answer.status_code == 422
+        assert answer.headers["content-type"] == "application/problem+json"
+        last = await ask(agent, f"{path}?after={2**53 - 1}", **bearer)
+        assert (last.status_code, last.json()["entries"]) == (200, [])
+
+
 async def test_the_owners_token_is_made_once_and_private(world: World, agent: Service) -> None:
     path = world.directory / "data" / "owner.token"
     token = owner_token(world)

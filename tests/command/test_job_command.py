@@ -541,6 +541,28 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
     assert "s3cret-token" not in shown.output + as_json.output
 
 
+async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
+    application = FastAPI()
+
+    @application.get("/v1/ledger")
+    def ledger(after: int) -> dict[str, object]:
+        entry = LEDGER[after]
+        more = {"cumulative_mu": 0.1, "cumulative_epsilon": None, "delta": 1e-5}
+        shown = entry.model_dump(mode="json") | {"digest": entry.digest} | more
+        return {"entries": [shown], "next": after + 1 if after + 1 < len(LEDGER) else None}
+
+    async with trial.serving(application):
+        shown = await shoal("ledger", "trainer", *trial.who)
+        as_json = await shoal("ledger", "trainer", *trial.who, "--json")
+    kept = trial.home / "ledger.json"
+    kept.write_text(as_json.stdout)
+    verified = await shoal("ledger", "verify", kept)
+    for printed in (shown, verified):
+        assert f"unbroken chain of 5 entries; the last one's digest is {LEDGER[-1].digest}" in (
+            printed.stdout
+        )
+
+
 async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
     application = FastAPI()
     for path in ("/v1/jobs", "/v1/ledger"):

@@ -10,13 +10,14 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_protocol.accounting import compose
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import PartialSumReference
 from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import encode_uint64, parse_canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_trainer import records
 from shoal_trainer.assembly import Service
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
@@ -131,9 +132,49 @@ async def test_a_round_is_on_the_ledger_when_it_is_announced(
     assert np.isclose(second["cumulative_mu"], math.hypot(first["mu"], second["mu"]))
 
 
-async def ledger(service: Service) -> Any:
+async def ledger(service: Service, query: str = "") -> Any:
     async with client_of(service.app) as http:
-        return (await http.get("/v1/ledger")).json()
+        return (await http.get(f"/v1/ledger{query}")).json()
+
+
+async def test_the_ledger_is_shown_in_pages_that_cost_no_more_than_they_show(
+    trainer: Service,
+    clock: HandMovedClock,
+    federation: Federation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    federation.decided = True
+    await trainer.step()
+    computed: list[float] = []
+    original = Cost.epsilon_at
+
+    def counted(cost: Cost, delta: float) -> float:
+        computed.append(cost.mu)
+        return original(cost, delta)
+
+    monkeypatch.setattr(Cost, "epsilon_at", counted)
+    records._epsilon.cache_clear()
+    first = await ledger(trainer, "?count=1")
+    assert [each["number"] for each in first["entries"]] == [first["next"]] == [1]
+    assert len(computed) == 1
+    second = await ledger(trainer, f"?count=1&after={first['next']}")
+    assert [each["number"] for each in second["entries"]] == [2]
+    assert await ledger(trainer, "?after=2") == {"entries": [], "next": None}
+    whole = await ledger(trainer)
+    assert whole == {"entries": first["entries"] + second["entries"], "next": None}
+    assert len(computed) == 2, "what was shown before is computed again"
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=9007199254740992", "count=0", "count=1001"])
+async def test_a_page_of_the_ledger_that_cannot_be_is_a_problem(
+    trainer: Service, query: str
+) -> None:
+    async with client_of(trainer.app) as http:
+        answer = await http.get(f"/v1/ledger?{query}")
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_clients_see_a_round_only_when_every_service_has_accepted_it(

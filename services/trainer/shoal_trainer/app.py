@@ -3,11 +3,12 @@
 import hashlib
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Header, Path, Request, Response
+from fastapi import FastAPI, Header, Path, Query, Request, Response
 from pydantic import AfterValidator
 
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.paging import After
 from shoal_hosting.problems import problem_document
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
@@ -117,9 +118,11 @@ def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> 
         return tagged(await records.certificate(job), if_none_match)
 
     @app.get("/v1/ledger")
-    async def show_ledger() -> dict[str, Any]:
-        """List every round ever announced and what it cost."""
-        return {"entries": await records.ledger()}
+    async def show_ledger(
+        after: After = 0, count: Annotated[int, Query(ge=1, le=1000)] = 1000
+    ) -> dict[str, Any]:
+        """List the rounds ever announced and what they cost, from entry `after` on."""
+        return await records.ledger(after=after, count=count)
 
     def tagged(found: tuple[str, bytes], if_none_match: str | None) -> Response:
         digest, document = found

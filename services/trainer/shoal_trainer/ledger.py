@@ -28,15 +28,23 @@ class Ledger:
         self._follower = LedgerFollower(ledger, name)
         self._lines: list[Line] = []
 
-    def follow(self, db: Connection) -> list[Line]:
-        """Verify the entries that are new here, and return all of them.
+    def follow(self, db: Connection) -> None:
+        """Verify the entries that are new here.
 
         Raises:
             LedgerBroken: they do not follow from those before, or some are gone.
         """
         for entry, population in self._follower.follow(db):
             self._lines.append(Line(entry, self._follower.balances.largest(population)))
-        return self._lines[:]
+
+    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
+        """Return up to `count` entries that follow entry `after`, once all are verified.
+
+        Raises:
+            LedgerBroken
+        """
+        self.follow(db)
+        return self._lines[after : after + count]  # they are numbered from 1, without gaps
 
     def charge(self, db: Connection, spec: RoundSpec, *, at: datetime) -> None:
         """Charge a round to its population.

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_clients, format_time
 from shoal_protocol.errors import WrongPhase
@@ -13,6 +15,8 @@ from shoal_trainer import releases, store
 from shoal_trainer.jobs import JobFailed, JobFinished
 from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
+
+_KEPT_EPSILONS: Final = 1 << 16  # each takes a millisecond, and anybody may ask again and again
 
 
 class Records:
@@ -108,8 +112,10 @@ class Records:
             raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
 
-    async def ledger(self) -> list[dict[str, Any]]:
-        """Return the entries of the ledger, oldest first, each with what was spent up to it.
+    async def ledger(self, *, after: int, count: int) -> dict[str, Any]:
+        """Return up to `count` entries that follow entry `after`, with what was spent up to each.
+
+        `next` is the last one's number, None if there was no more than that.
 
         `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
         population who has spent most.
@@ -117,13 +123,20 @@ class Records:
         Raises:
             LedgerBroken
         """
-        lines = await self._resources.storage.run(self._resources.ledger.follow)
-        delta = self._resources.book.current.manifest.policy.delta
-        return await asyncio.to_thread(lambda: [_shown(line, delta) for line in lines])
+        own = self._resources
+        lines = await own.storage.run(own.ledger.page, after=after, count=count)
+        delta = own.book.current.manifest.policy.delta
+        shown = await asyncio.to_thread(lambda: [_shown(line, delta) for line in lines])
+        return {"entries": shown, "next": after + count if len(lines) == count else None}
+
+
+@lru_cache(_KEPT_EPSILONS)
+def _epsilon(cost: Cost, delta: float) -> float:
+    return cost.epsilon_at(delta)
 
 
 def _shown(line: Line, delta: float) -> dict[str, Any]:
-    epsilon = line.cumulative.epsilon_at(delta)
+    epsilon = _epsilon(line.cumulative, delta)
     return line.entry.model_dump(mode="json") | {
         "digest": line.entry.digest,
         "cumulative_mu": line.cumulative.mu,

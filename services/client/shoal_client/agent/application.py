@@ -15,6 +15,7 @@ from shoal_client.holder import DataHolder
 from shoal_client.policy import Policy
 from shoal_client.status import HolderStatus
 from shoal_hosting.application import create_application
+from shoal_hosting.paging import After
 from shoal_hosting.problems import problem
 from shoal_protocol.accounting import Cost, epsilon_of
 from shoal_protocol.encoding import canonical_json
@@ -43,7 +44,7 @@ def create_agent_application(
     @app.get("/v1/ledger")
     async def show_ledger(
         request: Request,
-        after: Annotated[int, Query(ge=0)] = 0,
+        after: After = 0,
         count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """What each round cost each client, from entry `after` on, and what was spent in all."""
@@ -72,7 +73,7 @@ def create_agent_application(
     @app.get("/v1/ledger/chain")
     async def show_chain(
         request: Request,
-        after: Annotated[int, Query(ge=0)] = 0,
+        after: After = 0,
         count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""

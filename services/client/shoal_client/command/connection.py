@@ -103,14 +103,14 @@ def _get(certificate: str, url: str, path: str, token: str | None, query: dict[s
         raise Unavailable(f"{url} does not answer: {detail}") from error
 
 
-def ask_trainer(shape: type[Shape], book: ManifestBook, path: str) -> Shape:
+def ask_trainer(shape: type[Shape], book: ManifestBook, path: str, **query: str | int) -> Shape:
     """Return what the trainer answers to a GET.
 
     Raises:
         Refused, Unavailable: as `ask`.
     """
     trainer = book.current.manifest.trainer
-    return ask(shape, trainer.certificate, trainer.url, path)
+    return ask(shape, trainer.certificate, trainer.url, path, token=None, **query)
 
 
 def json_of(response: httpx.Response) -> Any:

@@ -57,8 +57,9 @@ class _TrainerLine(_Line):
     delta: float
 
 
-class _TrainerLedger(pydantic.BaseModel):
+class _TrainerPage(pydantic.BaseModel):
     entries: list[_TrainerLine]
+    next: int | None
 
 
 class _ChainPage(pydantic.BaseModel):
@@ -104,13 +105,21 @@ def trainer(
     The epsilon so far is that of the client of the round's population who has spent most. The
     chain of entries is checked; `shoal ledger verify` checks what --json printed again.
     """
-    ledger = ask_trainer(_TrainerLedger, open_book(party, consortium), "/v1/ledger")
-    chain = _verified(ledger.entries)
+    book = open_book(party, consortium)
+    lines: list[_TrainerLine] = []
+    chain = Chain()
+    following: int | None = 0
+    while following is not None:
+        page = ask_trainer(_TrainerPage, book, "/v1/ledger", after=following)
+        for line in page.entries:
+            chain.follow(line.entry())
+        lines += page.entries
+        following = page.next if page.entries else None
     if as_json:
-        say_json({"entries": [_exported(each) for each in ledger.entries]})
+        say_json({"entries": [_exported(each) for each in lines]})
         return
     table = Table(*_CHAIN, "epsilon so far", "at delta")
-    for each in ledger.entries:
+    for each in lines:
         table.add_row(*_cells(each), _number(each.cumulative_epsilon), f"{each.delta:.3g}")
     show(table)
     say(_unbroken(chain))
