@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost
@@ -58,6 +58,12 @@ class LedgerEntry(Model):
     mu: float = Field(gt=0)  # for each of them
     epsilon: float | None = Field(gt=0)  # None is infinite
     at: Timestamp
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.number == 1) != (self.previous == GENESIS):
+            raise ValueError("entry 1 of a ledger, and no other, names none before it")
+        return self
 
     @property
     def digest(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Document
 from shoal_protocol.encoding import decode_uint64, encode_clients, encode_uint64
 from shoal_protocol.errors import RefusedCertificate, WrongCharge
@@ -21,6 +21,7 @@ from tests.protocol import examples
 from tests.protocol.certified import (
     CHANGED,
     MAKINGS,
+    ONE_ROUND,
     TWO_ROUNDS,
     Lie,
     Making,
@@ -104,6 +105,10 @@ def halved(spec: Any) -> Any:
     return spec.model_copy(
         update={"noise": spec.noise.model_copy(update={"scale": spec.noise.scale / 2})}
     )
+
+
+def relinked(certified: CertifiedRound) -> CertifiedRound:
+    return changed(charge=changed(previous="5" * 64)(certified.charge))(certified)
 
 
 LIES = {
@@ -199,6 +204,11 @@ LIES = {
     "a node shows the entry of another node": Case(
         {"charge 0 compute-1": changed(ledger="compute-0")},
         "the partial sums of round 0: " + CHARGE,
+    ),
+    "the trainer's first ledger entry names one before it": Case(
+        {"certificate": lambda body: changed(rounds=(relinked(body.rounds[0]),))(body)},
+        "the certificate: ",
+        ONE_ROUND,
     ),
     "a node's ledger was set back between the rounds": Case(
         {"charge 1 compute-1": changed(number=1, previous=NOTHING)},
