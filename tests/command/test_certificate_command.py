@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal_client.command import app
+from shoal_client.command import app, inputs
 from shoal_client.command.certificate_views import COMPARE, NOT_SHOWN
 from shoal_protocol.encoding import canonical_json
 from tests.protocol import examples
@@ -140,3 +140,18 @@ def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "No such file" in result.stderr
+
+
+@pytest.mark.parametrize("place", ["certificate", "manifest"])
+def test_a_file_without_an_end_is_not_read_until_memory_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(inputs, "LARGEST_FILE", 2 << 20)
+    files = {"certificate": tmp_path / "certificate.json", "manifest": tmp_path / "manifest.json"}
+    files["certificate"].write_bytes(TWO_ROUNDS.encode())
+    files["manifest"].write_bytes(TWO_ROUNDS.manifest)
+    files[place] = Path("/dev/zero")
+    arguments = [str(files["certificate"]), "--manifest", str(files["manifest"])]
+    result = CliRunner().invoke(app, ["certificate", "verify", *arguments])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "/dev/zero has more than 2 MiB" in result.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from shoal_client.command import app
+from shoal_client.command import app, inputs
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from tests.protocol import examples
 from tests.protocol.certified import Making
@@ -51,8 +51,24 @@ def test_a_change_of_any_entry_is_found(tmp_path: Path, place: int, field: str) 
     digest = other["entries"][place]["digest"]
     value["entries"][place][field] = changed.get(field, digest)
     found = verify(tmp_path, value)
+    if (place, field) == (0, "previous"):
+        assert (found.exit_code, "names none before it" in found.output) == (1, True)
+        return
     assert found.exit_code == 3
     assert f"entry {place + 1}" in found.output
+
+
+def test_a_file_without_an_end_is_not_read_until_memory_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "LARGEST_FILE", 2 << 20)
+    ledger_file = tmp_path / "ledger.json"
+    ledger_file.write_text(json.dumps(exported(LEDGER)))
+    for arguments in (["/dev/zero"], [str(ledger_file), "--certificate", "/dev/zero"]):
+        found = CliRunner().invoke(app, ["ledger", "verify", *arguments])
+        assert (found.exit_code, "/dev/zero has more than 2 MiB" in found.output) == (1, True)
+    found = CliRunner().invoke(app, ["ledger", "verify", "-"], input=b"0" * (3 << 20))
+    assert (found.exit_code, "piped in has more than 2 MiB" in found.output) == (1, True)
 
 
 def test_what_is_no_ledger_is_one_line(tmp_path: Path) -> None:

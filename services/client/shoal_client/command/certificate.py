@@ -15,6 +15,7 @@ from shoal_client.command.connection import (
     open_analyst,
     open_book,
 )
+from shoal_client.command.inputs import read_file
 from shoal_client.command.terminal import AsJson, ExitStatus, asking, fail, output, say, say_json
 from shoal_client.private_files import write_new
 from shoal_hosting.manifest_book import history_paths
@@ -58,7 +59,7 @@ def verify(
 
     It asks nobody and needs no party directory. Exit status 1: the certificate does not hold.
     """
-    encoded, signed_manifest = file.read_bytes(), manifest.read_bytes()
+    encoded, signed_manifest = read_file(file), read_file(manifest)
     try:
         verified = verify_certificate(encoded, signed_manifest)
     except ProtocolError as error:

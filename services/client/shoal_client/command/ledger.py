@@ -2,7 +2,6 @@
 a ledger is whole."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from shoal_client.command.connection import (
     ask_trainer,
     open_book,
 )
+from shoal_client.command.inputs import read_file, read_standard_input
 from shoal_client.command.terminal import AsJson, say, say_json, show
 from shoal_client.private_files import read_private
 from shoal_protocol.certificates import ReleaseCertificate
@@ -190,15 +190,17 @@ def verify(
     release that it was charged for shows it. The certificate itself is checked by
     `shoal certificate verify`.
     """
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    content = read_standard_input() if str(file) == "-" else read_file(file)
     try:
-        value = json.loads(text)
+        value = json.loads(content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is not JSON (line {error.lineno})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is not JSON: it is not UTF-8") from None
     lines = _ChainPage.model_validate(value).entries
     chain = _verified(lines)
     if certificate is not None:
-        release = decode(certificate.read_bytes(), ReleaseCertificate).body
+        release = decode(read_file(certificate), ReleaseCertificate).body
         anchors = [
             entry
             for round_ in release.rounds
