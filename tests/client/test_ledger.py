@@ -40,8 +40,9 @@ def tamper(path: Path, *statements: str) -> None:
     """Do what somebody can do who has the file: drop the triggers first."""
     database = sqlite3.connect(path)
     for table in ("ledger", "charged"):
-        for rule in ("keeps", "stays"):
+        for rule in ("keeps", "stays", "adds"):
             database.execute(f"DROP TRIGGER {table}_{rule}")
+    database.execute("DROP TRIGGER ledger_head_keeps")
     for statement in statements:
         database.execute(statement)
     database.commit()

@@ -112,6 +112,12 @@ def test_debit_and_envelopes_are_stored_together_or_not_at_all(state: State) -> 
         "UPDATE ledger SET mu = 0",
         "DELETE FROM charged",
         "UPDATE charged SET client = 9",
+        "REPLACE INTO ledger SELECT number, previous, kind, round, job, 0.001, epsilon, at, digest"
+        " FROM ledger",
+        "REPLACE INTO charged SELECT entry, charge, job, number, client + 9 FROM charged",
+        "REPLACE INTO charged SELECT entry + 9, charge, job, number, client FROM charged",
+        "UPDATE OR REPLACE charged SET client = 0",
+        "DELETE FROM ledger_head",
     ],
 )
 def test_the_ledger_only_grows(state: State, path: Path, statement: str) -> None:

@@ -53,10 +53,11 @@ def tamper(engine: Engine, *statements: str) -> None:
 
 def _drop_triggers(db: Connection) -> None:
     if db.dialect.name == "sqlite":
-        db.execute(text("DROP TRIGGER ledger_keeps"))
-        db.execute(text("DROP TRIGGER ledger_stays"))
+        for name in ("ledger_keeps", "ledger_stays", "ledger_adds", "ledger_head_keeps"):
+            db.execute(text(f"DROP TRIGGER {name}"))
     else:
         db.execute(text("DROP TRIGGER ledger_stays ON ledger"))
+        db.execute(text("DROP TRIGGER ledger_head_stays ON ledger_head"))
 
 
 def test_an_honest_ledger_is_followed_to_its_end(engine: Engine) -> None:
@@ -74,15 +75,23 @@ def test_each_rounds_cost_is_kept_in_both_currencies(engine: Engine) -> None:
         assert LEDGER.charge_of(db, SPECS[0].digest).cost == Cost.gaussian(SPECS[0].mu)
 
 
-@pytest.mark.parametrize(
-    "statement", ["DELETE FROM ledger", "UPDATE ledger SET mu = 0", "TRUNCATE ledger"]
-)
-def test_the_database_itself_refuses_to_change_the_ledger(engine: Engine, statement: str) -> None:
-    if engine.dialect.name == "sqlite" and statement.startswith("TRUNCATE"):
-        statement = "DELETE FROM ledger WHERE number = 5"  # SQLite has no TRUNCATE
-    with pytest.raises((exc.IntegrityError, exc.InternalError), match="only grows"):
-        with engine.begin() as db:
-            db.execute(text(statement))
+CHANGED = "number, ledger, previous, kind, round, job, population, mu / 10, epsilon, at, digest"
+FORBIDDEN = {
+    "sqlite": [
+        f"REPLACE INTO ledger SELECT {CHANGED} FROM ledger WHERE number = 5",
+        f"REPLACE INTO ledger SELECT 9{CHANGED[6:]} FROM ledger WHERE number = 1",  # its round
+        "UPDATE OR REPLACE ledger SET number = 5 WHERE number = 1",
+    ],
+    "postgresql": ["TRUNCATE ledger", "TRUNCATE ledger_head", "TRUNCATE ledger, ledger_head"],
+}
+
+
+def test_the_database_itself_refuses_to_change_the_ledger(engine: Engine) -> None:
+    always = ["DELETE FROM ledger", "UPDATE ledger SET mu = 0", "DELETE FROM ledger_head"]
+    for statement in always + FORBIDDEN[engine.dialect.name]:
+        with pytest.raises((exc.IntegrityError, exc.InternalError), match="only grows"):
+            with engine.begin() as db:
+                db.execute(text(statement))
     assert follow(engine).head.number == 5
 
 

@@ -78,6 +78,18 @@ CREATE TRIGGER charged_keeps BEFORE DELETE ON charged
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER charged_stays BEFORE UPDATE ON charged
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+-- REPLACE removes the rows that are in its way without asking the triggers on DELETE
+CREATE TRIGGER ledger_adds BEFORE INSERT ON ledger
+WHEN EXISTS (SELECT 1 FROM ledger WHERE number = NEW.number)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER charged_adds BEFORE INSERT ON charged
+WHEN EXISTS (
+    SELECT 1 FROM charged WHERE entry = NEW.entry
+    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
+)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TABLE outbox (
     round TEXT NOT NULL REFERENCES rounds,
     node INTEGER NOT NULL,

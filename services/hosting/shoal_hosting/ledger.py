@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from shoal_hosting.append_only import only_grows
+from shoal_hosting.append_only import only_changes, only_grows
 from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import format_time
 from shoal_protocol.errors import LedgerBroken, MalformedDocument
@@ -74,6 +74,7 @@ class LedgerTables:
             Column("digest", String(64), nullable=False),
         )
         only_grows(self.entries)
+        only_changes(self.head)
         event.listen(self.head, "after_create", _begin)
 
     def hold(self, db: Connection, *, lock: bool = True) -> Head:
