@@ -286,5 +286,5 @@ class LedgerBroken(ProtocolError):
 
     code = "ledger-broken"
     title = "The service's ledger was tampered with or damaged"
-    status = 503
+    status = 500
     remedy = "Tell the service's operator, who restores the ledger from where it is whole."

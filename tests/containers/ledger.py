@@ -38,7 +38,9 @@ state = sqlite3.connect("/data/holder.sqlite")
 sent = state.execute(
     "SELECT round, node, client, hex(digest) FROM outbox WHERE outcome = 'acknowledged'"
 ).fetchall()
-paid = state.execute("SELECT round, client FROM ledger").fetchall()
+paid = state.execute(
+    "SELECT round, client FROM charged JOIN rounds USING (job, number)"
+).fetchall()
 print(json.dumps({"sent": sent, "paid": paid}))
 """
 

@@ -227,4 +227,4 @@ async def test_a_running_node_whose_ledger_lost_an_entry_takes_no_round(
     tamper(engine, "DELETE FROM ledger", genesis)
     later = conspiracy.spec(number=2, **DEAR)
     reply = await conspiracy.request(0, "POST", "/v1/rounds", later.encode())
-    assert (reply.status_code, reply.json()["type"]) == (503, "urn:shoal:problem:ledger-broken")
+    assert (reply.status_code, reply.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")

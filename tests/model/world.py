@@ -93,7 +93,7 @@ class World:
 
     @cached_property
     def consortium(self) -> Any:
-        lax = {"minimum_cohort": 2, "minimum_threshold": 2}
+        lax = {"minimum_cohort": 2, "minimum_threshold": 2, "minimum_colluders": 0}
         policy = examples.POLICY.model_copy(update=lax)
         return federation.consortium(self.nodes, policy=policy)
 
