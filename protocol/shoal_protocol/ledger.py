@@ -163,6 +163,19 @@ def verify_chain(entries: Iterable[LedgerEntry]) -> Chain:
     return chain
 
 
+def counted(entries: int) -> str:
+    """Say how many entries these are."""
+    return f"{entries:,} entry" if entries == 1 else f"{entries:,} entries"
+
+
+def in_words(ledger: str, head: Head) -> str:
+    """Say of a verified ledger, which has an entry, how long it is and how it ends."""
+    return (
+        f"The ledger of {ledger} is one unbroken chain of {counted(head.number)}; the last one's "
+        f"digest is {head.digest}."
+    )
+
+
 def check_anchors(entries: Sequence[LedgerEntry], anchors: Iterable[LedgerEntry]) -> None:
     """Check that a verified ledger still holds the entries that somebody else kept of it.
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shoal_client.command import app, inputs
-from shoal_protocol.ledger import EMPTY, LedgerEntry
+from shoal_protocol.ledger import EMPTY, GENESIS, LedgerEntry
 from tests.protocol import examples
 from tests.protocol.certified import Making
 from tests.protocol.test_ledger import LEDGER, ledger
@@ -39,6 +39,60 @@ def test_a_ledger_is_read_from_standard_input() -> None:
     assert (found.exit_code, "2 entries" in found.output) == (0, True)
 
 
+def head_of(entries: list[LedgerEntry]) -> dict[str, Any]:
+    return {"number": len(entries), "digest": entries[-1].digest}
+
+
+def test_a_ledger_that_ends_where_its_head_says_is_whole(tmp_path: Path) -> None:
+    found = verify(tmp_path, exported(LEDGER[:1]) | {"head": head_of(LEDGER[:1])})
+    assert (found.exit_code, "chain of 1 entry;" in found.output) == (0, True)
+    empty = {"number": 0, "digest": GENESIS}
+    assert verify(tmp_path, exported([]) | {"head": empty}).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        head_of(LEDGER),
+        head_of(LEDGER[:1]),
+        head_of(LEDGER[:2]) | {"digest": LEDGER[0].digest},
+        head_of(LEDGER[:2]) | {"number": 3},
+        None,
+    ],
+)
+def test_a_ledger_that_does_not_end_at_its_head_does_not_hold(tmp_path: Path, head: Any) -> None:
+    found = verify(tmp_path, exported(LEDGER[:2]) | {"head": head})
+    assert found.exit_code == 1
+    assert "does not hold: the head beside the entries is not the last of them, 2" in found.output
+    assert "unbroken" not in found.output
+
+
+@pytest.mark.parametrize("head", [[], 5, "2", {}, {"number": "2", "digest": LEDGER[1].digest}])
+def test_a_head_that_is_none_is_one_line(tmp_path: Path, head: Any) -> None:
+    found = verify(tmp_path, exported(LEDGER[:2]) | {"head": head})
+    assert (found.exit_code, found.output.count("\n")) == (1, 1)
+    assert "head" in found.output
+
+
+def test_of_what_is_beside_the_chain_it_is_said_that_it_was_not_checked(tmp_path: Path) -> None:
+    value = exported(LEDGER)
+    value["entries"][0] |= {"cumulative_mu": 0.1, "cumulative_epsilon": 1e-9, "delta": 0.5}
+    assert "not in the chain: not checked" in verify(tmp_path, value).output
+
+
+def test_a_ledger_that_does_not_hold_is_told_without_a_remedy_for_programs(tmp_path: Path) -> None:
+    found = verify(tmp_path, exported(LEDGER[1:]))
+    assert found.exit_code == 1
+    assert "Encode" not in found.output
+
+
+def test_a_certificate_that_is_none_is_told_apart_from_the_ledger(tmp_path: Path) -> None:
+    other = tmp_path / "certificate.json"
+    other.write_text("{}")
+    found = verify(tmp_path, exported(LEDGER), "--certificate", other)
+    assert (found.exit_code, "is no release certificate" in found.output) == (1, True)
+
+
 def test_an_empty_ledger_is_whole(tmp_path: Path) -> None:
     assert "is empty" in verify(tmp_path, exported([])).output
 
@@ -54,7 +108,7 @@ def test_a_change_of_any_entry_is_found(tmp_path: Path, place: int, field: str) 
     if (place, field) == (0, "previous"):
         assert (found.exit_code, "names none before it" in found.output) == (1, True)
         return
-    assert found.exit_code == 3
+    assert found.exit_code == 1
     assert f"entry {place + 1}" in found.output
 
 
@@ -98,14 +152,14 @@ def test_a_ledger_that_holds_what_a_release_anchors_is_found_whole(tmp_path: Pat
     for whole in (entries, [*entries, later]):
         found = verify(tmp_path, exported(whole), "--certificate", certificate)
         assert found.exit_code == 0
-        assert "All 2 entries in the release" in found.output
+        assert "the release holds of the ledger, 2 entries, is in it" in found.output
 
 
 def test_a_ledger_that_was_cut_off_is_found_by_a_release(tmp_path: Path) -> None:
     certificate, entries = released(tmp_path)
     assert verify(tmp_path, exported(entries[:1])).exit_code == 0
     found = verify(tmp_path, exported(entries[:1]), "--certificate", certificate)
-    assert found.exit_code == 3
+    assert found.exit_code == 1
     assert "cut off or set back" in found.output
 
 
@@ -115,7 +169,7 @@ def test_a_ledger_that_was_set_back_and_written_on_is_found_by_a_release(tmp_pat
         examples.spec(number=9), ledger="compute-1", after=entries[0].head, at=entries[0].at
     )
     found = verify(tmp_path, exported([entries[0], other]), "--certificate", certificate)
-    assert found.exit_code == 3
+    assert found.exit_code == 1
     assert "set back and written anew" in found.output
 
 

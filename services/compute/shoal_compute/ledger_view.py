@@ -28,7 +28,7 @@ from shoal_hosting.storage import translating_storage_errors
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import decode
 from shoal_protocol.errors import LedgerBroken, StorageUnavailable
-from shoal_protocol.ledger import Head, LedgerEntry
+from shoal_protocol.ledger import Head, LedgerEntry, in_words
 from shoal_protocol.manifest import Manifest
 
 _BROKEN: Final = 1  # the exit status
@@ -150,11 +150,7 @@ def as_text(view: View, name: str) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    end = (
-        f"The ledger of {name} is one unbroken chain of {view.head.number:,} entries; the last "
-        f"one's digest is {view.head.digest}."
-    )
-    return "\n".join([*table, end, ""])
+    return "\n".join([*table, in_words(name, view.head), ""])
 
 
 def _shown(line: Line, delta: float | None) -> dict[str, Any]:

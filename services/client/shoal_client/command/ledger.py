@@ -19,17 +19,24 @@ from shoal_client.command.connection import (
     open_book,
 )
 from shoal_client.command.inputs import read_file, read_standard_input
-from shoal_client.command.terminal import AsJson, say, say_json, show
+from shoal_client.command.terminal import AsJson, ExitStatus, fail, say, say_json, show
 from shoal_client.private_files import read_private
 from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import decode
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.ledger import Chain, LedgerEntry, check_anchors, verify_chain
+from shoal_protocol.errors import MalformedDocument, ProtocolError
+from shoal_protocol.ledger import (
+    Chain,
+    LedgerEntry,
+    check_anchors,
+    counted,
+    in_words,
+    verify_chain,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 _DIGITS = 12  # enough to tell digests apart
-_CHAIN = ("", "kind", "job", "round", "clients", "mu", "epsilon", "digest")
+_CHAIN = ("", "kind", "job", "round", "clients", "mu", "pure epsilon", "digest")
 
 
 class _Line(LedgerEntry):
@@ -65,6 +72,37 @@ class _TrainerPage(pydantic.BaseModel):
 class _ChainPage(pydantic.BaseModel):
     entries: list[_Line]
     next: int | None = None
+
+
+class _Head(pydantic.BaseModel):
+    """Where a ledger ended when it was printed."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    number: int
+    digest: str
+
+
+class _Exported(pydantic.BaseModel):
+    """What a ledger command printed with --json."""
+
+    entries: list[_Line]
+    head: _Head | None = None  # of a node's ledger
+
+    def whole(self) -> Chain:
+        """Return the ledger, checked.
+
+        Raises:
+            MalformedDocument: it is no unbroken chain, or does not end where its head says.
+        """
+        chain = _verified(self.entries)
+        end = _Head(number=chain.head.number, digest=chain.head.digest)
+        if "head" in self.model_fields_set and self.head != end:
+            raise MalformedDocument(
+                f"the head beside the entries is not the last of them, {end.number} with the "
+                f"digest {end.digest}: entries were removed or added, or the head was changed"
+            )
+        return chain
 
 
 class _AgentEntry(pydantic.BaseModel):
@@ -188,7 +226,12 @@ def verify(
 
     A ledger that was cut off at its end, or set back to a backup, is a whole chain still: a
     release that it was charged for shows it. The certificate itself is checked by
-    `shoal certificate verify`.
+    `shoal certificate verify`. It anchors the ledgers of the trainer and the Compute nodes only:
+    of a data holder's ledger nobody else holds an entry. What was printed beside the entries, such
+    as the epsilon so far, is not part of the chain and is not checked.
+
+    It asks nobody. Exit status 1: the ledger does not hold, or it or the certificate cannot be
+    read; 2: wrong usage.
     """
     content = read_standard_input() if str(file) == "-" else read_file(file)
     try:
@@ -197,21 +240,32 @@ def verify(
         raise ValueError(f"{file} is not JSON (line {error.lineno})") from None
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not JSON: it is not UTF-8") from None
-    lines = _ChainPage.model_validate(value).entries
-    chain = _verified(lines)
-    if certificate is not None:
-        release = decode(read_file(certificate), ReleaseCertificate).body
-        anchors = [
-            entry
-            for round_ in release.rounds
-            for entry in round_.ledger_entries
-            if entry.ledger == chain.ledger
-        ]
-        if not anchors:
-            raise ValueError(f"{certificate} holds no entry of this ledger, so it shows nothing")
-        check_anchors([each.entry() for each in lines], anchors)
-        say(f"All {len(anchors)} entries in the release are in the ledger as they were.")
+    ledger = _Exported.model_validate(value)
+    anchors = None if certificate is None else _read_anchors(certificate)
+    try:
+        chain = ledger.whole()
+        if anchors is not None:
+            kept = [entry for entry in anchors if entry.ledger == chain.ledger]
+            if not kept:
+                raise ValueError(
+                    f"{certificate} holds no entry of this ledger, so it shows nothing: a "
+                    "certificate has entries of the trainer's and the Compute nodes' ledgers only"
+                )
+            check_anchors([each.entry() for each in ledger.entries], kept)
+            say(f"What the release holds of the ledger, {counted(len(kept))}, is in it unchanged.")
+    except MalformedDocument as error:
+        fail(f"the ledger does not hold: {error}", ExitStatus.MISTAKE)
     say(_unbroken(chain))
+    if ledger.entries:
+        say("Sums and clients printed beside the entries are not in the chain: not checked.")
+
+
+def _read_anchors(certificate: Path) -> list[LedgerEntry]:
+    try:
+        release = decode(read_file(certificate), ReleaseCertificate).body
+    except ProtocolError as error:
+        fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
+    return [entry for each in release.rounds for entry in each.ledger_entries]
 
 
 def _verified(lines: Iterable[_Line]) -> Chain:
@@ -231,7 +285,7 @@ def _cells(line: _Line) -> tuple[str, ...]:
         line.round[:_DIGITS],
         f"{line.clients:,}",
         f"{line.mu:.4g}",
-        _number(line.epsilon),
+        "none" if line.epsilon is None else _number(line.epsilon),
         line.shown_digest[:_DIGITS],
     )
 
@@ -241,9 +295,4 @@ def _number(value: float | None) -> str:
 
 
 def _unbroken(chain: Chain) -> str:
-    if chain.ledger is None:
-        return "The ledger is empty."
-    return (
-        f"The ledger of {chain.ledger} is one unbroken chain of {chain.head.number:,} entries; "
-        f"the last one's digest is {chain.head.digest}."
-    )
+    return "The ledger is empty." if chain.ledger is None else in_words(chain.ledger, chain.head)
