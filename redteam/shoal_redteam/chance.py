@@ -1,4 +1,6 @@
-"""Whether two things go together, from pairs of measurements; exact, and robust against drift.
+"""Whether two things go together, or a sum is as large as it should be: by tests at one level.
+
+Pairs of measurements: exact, and robust against drift.
 
 Of two measurements taken one right after the other it counts which is larger, and whether that of
 another quantity is too. If the quantities have nothing to do with each other, each pair agrees
@@ -60,3 +62,19 @@ def least_share(of: int) -> float:
         if p_value(agree, of) < FALSE_ALARM:
             return agree / of
     raise ValueError(f"{of} pairs are too few for a test at {FALSE_ALARM:g}")
+
+
+def gamma_bound(total: float, shape: float) -> float:
+    """Bound the probability that a Gamma(shape) variable of mean `shape` is as far as `total`.
+
+    On either side of the mean it is at most (t e^(1 - t))^shape, t = total / shape (Chernoff).
+
+    Raises:
+        ValueError: `shape` is not positive, or `total` negative.
+    """
+    if not shape > 0.0 or not total >= 0.0:
+        raise ValueError("shape must be positive, and total not negative")
+    if total == 0.0:
+        return 0.0
+    ratio = total / shape
+    return min(1.0, 2.0 * math.exp(shape * (math.log(ratio) + 1.0 - ratio)))

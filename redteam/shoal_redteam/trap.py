@@ -7,7 +7,7 @@ sends to Compute nodes is acknowledged and kept, and goes no further.
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,15 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed
 from shoal_protocol.envelope import unframe
 from shoal_protocol.jobs import JobRequest
+from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import Stage
 
 PRIVATE_COLUMN: Final = "diagnosis"
 """A column that the data holder has, and lets nobody ask for."""
 _PATIENCE_SECONDS: Final = 30.0
 _TICK_SECONDS: Final = 0.01
+_STEPS: Final = 4  # of a data holder, from a job to its answer
 _OK, _CREATED, _ACCEPTED, _NOT_FOUND = 200, 201, 202, 404
 
 
@@ -42,7 +45,8 @@ class Trap(httpx.AsyncBaseTransport):
     specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
     served: dict[int, float] = field(default_factory=dict)  # when each was first fetched
     uploads: dict[str, list[float]] = field(default_factory=dict)  # when, by the round's id
-    joined: int = 0
+    envelopes: dict[str, list[bytes]] = field(default_factory=dict, repr=False)  # as `uploads`
+    joined: set[str] = field(default_factory=set)  # jobs
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer as a trainer and as Compute nodes that have agreed to everything."""
@@ -52,18 +56,24 @@ class Trap(httpx.AsyncBaseTransport):
                 return _json({"jobs": [{"job": self.job.digest, "phase": "enrolling"}]})
             case ["v1", "jobs", _, "request"]:
                 return httpx.Response(_OK, content=self.job.encode())
-            case ["v1", "jobs", _, "joins"]:
-                self.joined += 1
+            case ["v1", "jobs", job, "joins"]:
+                self.joined.add(job)
                 return _json({"job": self.job.digest}, _CREATED)
             case ["v1", "jobs", _, "rounds", number]:
                 return self._round(int(number))
             case ["v1", "rounds", round_id, "shares", "bulk"]:
-                self.uploads.setdefault(round_id, []).append(self.stage.timer())
-                return _json({"outcomes": [{"status": _CREATED} for _ in unframe(body)]})
+                envelopes = self._sent(round_id, unframe(body))
+                return _json({"outcomes": [{"status": _CREATED} for _ in envelopes]})
             case ["v1", "rounds", round_id, "shares"]:
-                self.uploads.setdefault(round_id, []).append(self.stage.timer())
+                self._sent(round_id, [body])
                 return _json({"status": _CREATED}, _CREATED)
         return _json({}, _NOT_FOUND)
+
+    def _sent(self, round_id: str, envelopes: Iterable[bytes]) -> list[bytes]:
+        self.uploads.setdefault(round_id, []).append(self.stage.timer())
+        sent = list(envelopes)
+        self.envelopes.setdefault(round_id, []).extend(sent)
+        return sent
 
     def _round(self, number: int) -> httpx.Response:
         if number not in self.specs:
@@ -74,7 +84,7 @@ class Trap(httpx.AsyncBaseTransport):
 
 @dataclass
 class Victim:
-    """One client of the crew, with its own policy and a ledger that is thrown away."""
+    """A client of the crew, or some, with a policy and a ledger that are thrown away."""
 
     stage: Stage
     trap: Trap
@@ -98,12 +108,33 @@ class Victim:
             task.cancel()
         await task
 
+    async def answer(self, spec: RoundSpec) -> None:
+        """Show it a round, and have it answered.
+
+        Raises:
+            CannotAttack: it does not answer.
+        """
+        self.trap.specs[spec.number] = self.stage.sign(spec, self.stage.trainer).encode()
+        for _ in range(_STEPS):
+            if spec.digest not in self.trap.uploads:
+                await self.step()
+        if spec.digest not in self.trap.uploads:
+            raise CannotAttack(f"the data holder does not answer: {self.refusal}")
+
 
 @asynccontextmanager
 async def victim(
-    stage: Stage, job: Signed[JobRequest], *, noise: NoiseSampler = exact_noise
+    stage: Stage,
+    job: Signed[JobRequest],
+    *,
+    clients: int = 1,
+    noise: NoiseSampler = exact_noise,
+    owner: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Victim]:
-    """Start a data holder for one client of the crew that allows what `job` asks for."""
+    """Start a data holder for the first `clients` of the crew.
+
+    Its policy allows what `job` asks for, but where `owner` has another rule.
+    """
     request = job.body
     policy = Policy(
         analysts=(request.analyst,),
@@ -114,8 +145,8 @@ async def victim(
         delta=stage.consortium.manifest.policy.delta,
         minimum_population=request.minimum_population,
         minimum_colluders=request.privacy.colluders,
-    )
-    columns = (*policy.columns, PRIVATE_COLUMN)
+    ).model_copy(update=owner or {})
+    columns = (*(column.name for column in request.task.columns), PRIVATE_COLUMN)
     refusals: list[str] = []
 
     def report(event: str, /, **facts: object) -> None:
@@ -125,8 +156,8 @@ async def victim(
     trap = Trap(stage, job)
     with tempfile.TemporaryDirectory() as directory:
         holder = DataHolder(
-            keys=[stage.keys.clients[stage.crew[0]]],
-            records=Records(columns, np.zeros((1, len(columns))), np.arange(2)),
+            keys=[stage.keys.clients[client] for client in stage.crew[:clients]],
+            records=Records(columns, np.zeros((clients, len(columns))), np.arange(clients + 1)),
             policy=policy,
             book=ManifestBook(stage.consortium, Path(directory)),
             data_directory=Path(directory) / "state",

@@ -1,10 +1,21 @@
-"""The red team's test for leaks through time: exact, and able to find one."""
+"""The red team's tests of chance: they alarm as rarely as they say, and are able to find."""
 
 import math
 
 import pytest
+from scipy.special import gammainc, gammaincc
 
-from shoal_redteam.chance import FALSE_ALARM, larger_of, least_share, p_value, pairs_of
+from shoal_client.noise import exact_noise
+from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
+from shoal_redteam.attacks.sent_noise import size_of
+from shoal_redteam.chance import (
+    FALSE_ALARM,
+    gamma_bound,
+    larger_of,
+    least_share,
+    p_value,
+    pairs_of,
+)
 from tests.simulated.chance import fixed_bytes
 
 
@@ -44,3 +55,26 @@ def test_ties_say_nothing() -> None:
 def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="too few"):
         least_share(20)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 34.0, 120.0])
+def test_the_bound_on_a_sum_is_no_smaller_than_its_exact_tails(shape: float) -> None:
+    for share in (0.01, 0.3, 0.8, 1.2, 3.0):
+        total = share * shape
+        tail = gammainc(shape, total) if share < 1.0 else gammaincc(shape, total)
+        assert min(1.0, 2.0 * tail) <= gamma_bound(total, shape) * (1.0 + 1e-9)
+
+
+def test_no_noise_at_all_is_no_coincidence() -> None:
+    assert gamma_bound(0.0, 0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [(GaussianPart(scale=1e6), 300.0), (LaplacePart(scale=1e6, parties=7), 85.0)],
+)
+def test_honest_noise_is_as_large_as_it_should_be(part: NoisePart, shape: float) -> None:
+    # fails with probability 1e-6 at most
+    total, found = size_of(part, exact_noise(part, 600))
+    assert found == shape
+    assert gamma_bound(total, shape) >= FALSE_ALARM

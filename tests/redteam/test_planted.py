@@ -30,8 +30,14 @@ from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
 from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
-
-Plant = Callable[[pytest.MonkeyPatch], None]
+from tests.redteam.weaknesses import (
+    Plant,
+    a_thousandth_of_the_noise,
+    half_the_noise,
+    no_noise,
+    shared_noise,
+    the_same_noise,
+)
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -222,6 +228,11 @@ PLANTED: list[tuple[Plant, str]] = [
     (slow_over_the_known, "timing-of-clients"),
     (credulous_readers, "forged-certificate"),
     (credulous_clients, "lies-to-clients"),
+    (a_thousandth_of_the_noise, "sent-noise"),
+    (half_the_noise, "sent-noise"),
+    (no_noise, "sent-noise"),
+    (the_same_noise, "sent-noise"),
+    (shared_noise, "sent-noise"),
 ]
 
 

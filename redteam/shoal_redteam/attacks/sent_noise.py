@@ -1,0 +1,137 @@
+"""What noise a data holder really adds: its answers opened, as only all Compute nodes together can.
+
+The sizes are compared with what the price promises, the signs with fair coins. Noise of the right
+sizes with signs of its own, but with sizes that repeat, is not looked for.
+"""
+
+import math
+from collections.abc import AsyncIterator
+from typing import Final
+
+import numpy as np
+
+from shoal_protocol.encoding import Int64Vector, Uint64Vector
+from shoal_protocol.envelope import parse
+from shoal_protocol.mechanisms import GaussianPart, NoisePart
+from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.attack import Attack
+from shoal_redteam.attacks.lies_to_clients import spec_of
+from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.chance import FALSE_ALARM, gamma_bound, p_value
+from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, seen
+from shoal_redteam.stage import Stage
+from shoal_redteam.trap import victim
+
+_ROUNDS: Final = 8
+_PRICE: Final = 1 / 1600  # of a budget, which is thrown away
+_SECONDS: Final = 300.0
+_AXES: Final = ("two rounds", "two clients", "two coordinates")
+
+
+class SentNoise(Attack):
+    """A data holder saves noise, and nobody can see it: answers are shares."""
+
+    name = "sent-noise"
+    liar = "a data holder's own program"
+    tries = "too little noise, or the same noise again: answers opened with all nodes' keys"
+    stopped_by = "each answer has noise of its own, of the variance promised: tests at 10⁻⁶"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Have a data holder answer some rounds for the whole crew, and open what it sends."""
+        job = job_request(stage, round_seconds=3600, grace_seconds=60)
+        rounds = [
+            spec_of(stage, job, number=number, price=_PRICE, seconds=_SECONDS)
+            for number in range(_ROUNDS)
+        ]
+        opened = []
+        async with victim(stage, job, clients=len(stage.crew)) as prey:
+            for spec in rounds:
+                await prey.answer(spec)
+                opened.append(noise_in(stage, spec, prey.trap.envelopes[spec.digest]))
+        noise = np.array(opened)
+        yield _sizes(rounds[0], noise)
+        for axis, which in enumerate(_AXES):
+            yield _likeness(which, np.sign(np.moveaxis(noise, axis, 0)))
+
+
+def noise_in(stage: Stage, spec: RoundSpec, envelopes: list[bytes]) -> list[Int64Vector]:
+    """Return what the crew's answers hold beside a record of zeros: each shape (dimension,).
+
+    Raises:
+        CannotAttack: a node has no box key, or there is not one answer of each client.
+    """
+    shares: dict[int, dict[int, Uint64Vector]] = {client: {} for client in stage.crew}
+    for each in map(parse, envelopes):
+        node, client = each.header.node, each.header.client
+        private = stage.keys.parties[spec.compute_nodes[node]].box_private_key
+        if private is None or client not in shares:
+            raise CannotAttack("the answers cannot be opened")
+        share = each.open(bytes(private), bytes(private.public_key))
+        shares[client][node] = spec.sharing.add([share], spec.dimension)
+    record = spec.query.encode(np.zeros((1, len(spec.query.column_names))))
+    found = []
+    for sums in shares.values():
+        if len(sums) < len(spec.compute_nodes):
+            raise CannotAttack("not every client has answered every node")
+        combined = spec.sharing.combine(sums, nodes=len(spec.compute_nodes))
+        if combined is None:
+            raise CannotAttack("the shares of an answer contradict each other")
+        found.append(spec.sharing.decode(combined.total) - record)
+    return found
+
+
+def size_of(part: NoisePart, noise: Int64Vector) -> tuple[float, float]:
+    """Return a sum over one client's draws, shape (n,), and of which Gamma it should be.
+
+    Of Gaussians x^2 / (2 scale^2) is Gamma(1/2); of Laplace shares so many are added up first as
+    give a Laplace, of which |x| / scale is Gamma(1). What the lattice adds to that is of the order
+    of 1 / scale^2, and the scale is in the millions here.
+    """
+    if isinstance(part, GaussianPart):
+        return float(((noise / part.scale) ** 2).sum() / 2.0), noise.size / 2.0
+    wholes = noise.size // part.parties
+    sums = noise[: wholes * part.parties].reshape(wholes, part.parties).sum(axis=1)
+    return float(np.abs(sums).sum() / part.scale), float(wholes)
+
+
+def _sizes(spec: RoundSpec, noise: Int64Vector) -> Finding:
+    """Judge noise, shape (rounds, clients, dimension), by the largest deviation of a block."""
+    start, worst = 0, (math.inf, 1.0)
+    blocks = spec.noise_blocks()
+    for coordinates, part in blocks:
+        total, shape = size_of(part, noise[:, :, start : start + coordinates].reshape(-1))
+        worst = min(worst, (gamma_bound(total, shape) * len(blocks), total / shape))
+        start += coordinates
+    chance, ratio = worst
+    return seen(
+        f"{noise.size} opened coordinates of noise against what the price promises",
+        stopped=chance >= FALSE_ALARM,
+        answered=f"a data holder: sizes add up to {ratio:.3g} of what is due",
+        check=f"p = {min(1.0, chance):.2g}; honest noise fails with at most {FALSE_ALARM:g}",
+    )
+
+
+def _likeness(which: str, signs: Int64Vector) -> Finding:
+    """Judge whether noise that is any distance apart along the first axis has like signs.
+
+    Signs of independent symmetric noise are fair coins, and so are products along disjoint paths.
+    """
+    tried = f"whether noise of {which} goes together"
+    tests = len(_AXES) * (len(signs) - 1)
+    worst = (math.inf, 0, 0)
+    for lag in range(1, len(signs)):
+        product = signs[lag:] * signs[:-lag]
+        agree, of = int((product > 0).sum()), int((product != 0).sum())
+        if p_value(of, of) * tests >= FALSE_ALARM:
+            return not_carried_out(tried, "too few draws are not zero")
+        worst = min(worst, (p_value(agree, of) * tests, agree, of))
+    chance, agree, of = worst
+    return seen(
+        tried,
+        stopped=chance >= FALSE_ALARM,
+        answered=f"a data holder: like signs in {agree} of {of} pairs at the worst distance",
+        check=f"p = {min(1.0, chance):.2g}; independent noise fails with at most {FALSE_ALARM:g}",
+    )
+
+
+ATTACKS = (SentNoise,)
