@@ -135,6 +135,11 @@ class Cap:
         return self.delta == 0.0
 
     @property
+    def mechanism(self) -> Mechanism:
+        """Return the noise that suits it: the Laplace for a pure cap, else the Gaussian."""
+        return "discrete_laplace" if self.is_pure else "discrete_gaussian"
+
+    @property
     def mu(self) -> float:
         """Return the largest Gaussian parameter; 0 for a pure cap, which has none."""
         return 0.0 if self.is_pure else gaussian_mu(epsilon=self.epsilon, delta=self.delta)

@@ -46,7 +46,7 @@ class PrivacyDemand(Model):
     @property
     def mechanism(self) -> Mechanism:
         """Return the noise that the job's rounds use."""
-        return "discrete_laplace" if self.cap.is_pure else "discrete_gaussian"
+        return self.cap.mechanism
 
 
 class JobRequest(BoundDocument):

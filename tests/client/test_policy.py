@@ -126,3 +126,11 @@ def test_a_pure_cap_allows_pure_jobs_only(request_for) -> None:
     refusal = pure.refusal(request_for(privacy=dearer))
     assert refusal is not None
     assert refusal.endswith("allows one client: epsilon 1 at delta 0")
+
+
+def test_laplace_noise_is_refused_unless_the_rules_allow_it(request_for) -> None:
+    request = request_for(privacy=PRIVACY.model_copy(update={"epsilon": 0.1, "delta": 0.0}))
+    assert with_rules().refusal(request) == (
+        "this data holder does not allow discrete laplace noise: see `mechanisms` in its policy"
+    )
+    assert with_rules(mechanisms=["discrete_laplace"]).refusal(request) is None

@@ -73,7 +73,11 @@ async def test_both_mechanisms_share_a_cap_with_delta(
     both = make_trust(
         tmp_path_factory.mktemp("both"), mechanisms=("discrete_gaussian", "discrete_laplace")
     )
-    async with Federation(both, tmp_path, noise=exact_noise) as federation:
+    policy = HOLDER_POLICY.model_copy(
+        update={"mechanisms": ("discrete_gaussian", "discrete_laplace")}
+    )
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(both, tmp_path, noise=exact_noise, holders=holders) as federation:
         for privacy in (PURE.model_copy(update={"epsilon": 0.3}), PRIVACY):
             await federation.learn(privacy=privacy)
         await audit(federation)

@@ -15,18 +15,19 @@ from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.queries import Query
+from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.schemes import Sharing
 
 
 class Policy(Model):
-    """The data holder's own rules. Nothing is allowed by default: all but the last must be set.
+    """The data holder's own rules. Nothing is allowed by default: all but the last two must be set.
 
     `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
     replacement of that client's whole contribution. `minimum_colluders` is how many clients must
     be able to collude, at least, without the price rising: a job may tolerate more, never fewer.
     `minimum_threshold` is how many Compute nodes must at least be needed to open a sum; without
-    it all of them must be, so that only jobs with additive sharing are allowed.
+    it all of them must be, so that only jobs with additive sharing are allowed. `mechanisms` are
+    the kinds of noise; without it the one that fits `delta`: Laplace if it is 0, else Gaussian.
     """
 
     analysts: tuple[Name, ...]
@@ -38,6 +39,7 @@ class Policy(Model):
     minimum_population: int = Field(ge=2)
     minimum_colluders: int = Field(ge=0)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
+    mechanisms: tuple[Mechanism, ...] = ()
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":
@@ -76,6 +78,9 @@ class Policy(Model):
             return f"minimum_population is below this data holder's {self.minimum_population}"
         if request.privacy.colluders < self.minimum_colluders:
             return f"colluders is below this data holder's {self.minimum_colluders}"
+        if request.privacy.mechanism not in (self.mechanisms or (self.cap.mechanism,)):
+            noise = request.privacy.mechanism.replace("_", " ")
+            return f"this data holder does not allow {noise} noise: see `mechanisms` in its policy"
         if reason := self._sharing_refusal(request.sharing):
             return reason
         if not self.cap.allows(request.privacy.cost):
