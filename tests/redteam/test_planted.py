@@ -32,9 +32,12 @@ from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
     Plant,
+    a_higher_cap,
     a_thousandth_of_the_noise,
     half_the_noise,
     no_noise,
+    returned_charges,
+    rough_prices,
     shared_noise,
     the_same_noise,
 )
@@ -233,6 +236,9 @@ PLANTED: list[tuple[Plant, str]] = [
     (no_noise, "sent-noise"),
     (the_same_noise, "sent-noise"),
     (shared_noise, "sent-noise"),
+    (returned_charges, "collect-then-abandon"),
+    (a_higher_cap, "budget"),
+    (rough_prices, "too-little-noise"),
 ]
 
 

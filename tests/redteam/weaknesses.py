@@ -1,13 +1,22 @@
 """Weaknesses to plant in what is most private: the noise, the budgets, the owner's own rules."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
+from sqlalchemy import Connection
 
 from shoal_client import answering
 from shoal_client.noise import NoiseSampler
+from shoal_compute import store
+from shoal_compute.schema import ledger
+from shoal_protocol import rounds
+from shoal_protocol.accounting import Cap, Cost
+from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -58,3 +67,27 @@ def the_same_noise(noise: Int64Vector, first: dict[tuple[int, ...], Int64Vector]
 def shared_noise(noise: Int64Vector, first: dict[tuple[int, ...], Int64Vector]) -> Int64Vector:
     """A data holder draws noise once for all its clients of a round."""
     return np.repeat(noise[:1], len(noise), axis=0)
+
+
+def returned_charges(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node gives back the charge of every round that it abandons."""
+
+    def give_back(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
+        ledger.give_back(db, round_id, at=at)
+
+    patch.setattr(store, "_return_charge", give_back)
+
+
+def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node takes what is 0.001 % beyond the cap."""
+    affording = Balances.affording
+
+    def too_many(self: Balances, clients: BitMap, cost: Cost, cap: Cap) -> BitMap:
+        return affording(self, clients, cost, Cap(epsilon=cap.epsilon * 1.00001, delta=cap.delta))
+
+    patch.setattr(Balances, "affording", too_many)
+
+
+def rough_prices(patch: pytest.MonkeyPatch) -> None:
+    """Prices that are a little too low pass."""
+    patch.setattr(rounds, "_COST_TOLERANCE", 1e-5)

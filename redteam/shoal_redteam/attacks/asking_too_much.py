@@ -1,30 +1,25 @@
-"""A trainer whose rounds cost more than they say, or more than anybody agreed to."""
+"""A trainer whose rounds ask for more than they say, or than anybody agreed to."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from shoal_protocol.accounting import Cost, compose
+from shoal_protocol.accounting import Cost
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import (
-    BudgetExceeded,
     MalformedDocument,
     RefusedJob,
     RefusedSpec,
-    WrongCharge,
 )
 from shoal_protocol.mechanisms import NOISES
 from shoal_redteam.announcing import announced, is_honest, noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
-from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.forging import call_off, changed, claimed_sum, forged
-from shoal_redteam.play import Play, begin, cost_of, honest_spec
+from shoal_redteam.findings import CannotAttack, Finding, refused
+from shoal_redteam.forging import changed, forged
+from shoal_redteam.play import cost_of, honest_spec
 from shoal_redteam.stage import Stage
 
-_PRICE: Final = 0.6  # of a budget
-_ROUNDS: Final = 8
+_SHADE: Final = 1e-6
 _NO_SUCH_QUERY: Final = "raw_records"
 
 
@@ -46,6 +41,15 @@ class TooLittleNoise(Attack):
             "half the noise at the same price",
             spec,
             {"noise": halved.model_dump(mode="json")},
+            by={RefusedSpec.code},
+            check="everybody computes the price again from the noise",
+        )
+        shade = 1.0 - _SHADE
+        yield await announced(
+            stage,
+            "a price that is a millionth too low",
+            spec,
+            {"mu": spec.mu * shade, "epsilon": spec.epsilon and spec.epsilon * shade},
             by={RefusedSpec.code},
             check="everybody computes the price again from the noise",
         )
@@ -181,84 +185,4 @@ class ForbiddenQuery(Attack):
         await is_honest(stage, spec)
 
 
-class BeyondTheCap(Attack):
-    """The trainer hides rounds from its own ledger, and asks the same clients again and again."""
-
-    name = "budget"
-    liar = "the trainer, with a ledger that it forgot"
-    tries = "rounds over the same clients that together cost more than the cap"
-    stopped_by = "budget-exceeded at every Compute node, by its own ledger"
-
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
-        """Announce rounds of 60 % of a budget each, until every node refuses."""
-        cap = stage.consortium.manifest.policy.cap
-        taken: dict[str, list[Cost]] = {name: [] for name in stage.nodes}
-        refusals: dict[str, str] = {}
-        played: list[Play] = []
-        while len(played) < _ROUNDS and len(refusals) < len(stage.nodes):
-            play = Play(stage, stage.sign(honest_spec(stage, price=_PRICE), stage.trainer))
-            played.append(play)
-            for name, answer in (await play.announce()).items():
-                if answer.is_refusal:
-                    refusals[name] = answer.code
-                elif name in taken:
-                    taken[name].append(play.spec.cost)
-        for play in played:
-            if await play.phase(stage.aggregator) == "announced":
-                await call_off(play)
-        if unexpected := set(refusals.values()) - {BudgetExceeded.code}:
-            raise CannotAttack(f"refused for another reason: {', '.join(sorted(unexpected))}")
-        yield seen(
-            "rounds that cost 60 % of every client's budget each",
-            stopped=len(refusals) == len(stage.nodes)
-            and all(cap.allows(compose(costs)) for costs in taken.values()),
-            answered=f"nodes took {', '.join(str(len(each)) for each in taken.values())} of them; "
-            f"then {len(refusals)} nodes: {BudgetExceeded.code}",
-            check="each node's own ledger of what every client was charged",
-        )
-
-
-class Uncharged(Attack):
-    """A node releases sums that it never charged to anybody, or charged to less."""
-
-    name = "uncharged"
-    liar = "a Compute node that forgets its ledger"
-    tries = "a partial sum without the round's charge: of another round, cheaper, of another ledger"
-    stopped_by = "wrong-charge: every partial sum carries its node's own entry for the round"
-
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
-        """Offer the aggregator partial sums with other charges than the round's."""
-        play, other = await begin(stage), await begin(stage)
-        liar, another = stage.nodes[-1], stage.nodes[0]
-        values = np.frombuffer(stage.random_bytes(8 * play.spec.dimension), np.uint64)
-        honest = claimed_sum(play, liar, play.clients, values)
-        entry = honest.charge
-        lies: dict[str, dict[str, Any]] = {
-            "the charge of another round": {"round": other.signed.digest},
-            "a charge of half the price": {"mu": entry.mu / 2},
-            "a charge to a client less": {"clients": entry.clients - 1},
-            "a charge that it gave back": {"kind": "return"},
-            "another node's charge": {"ledger": another},
-        }
-        for tried, lie in lies.items():
-            body = honest.model_copy(update={"charge": entry.model_copy(update=lie)})
-            content = stage.sign(body, liar).encode()
-            answer = await stage.send(stage.aggregator, f"{play.path}/partial-sums", content)
-            yield refused(
-                tried,
-                {stage.aggregator: answer},
-                by={WrongCharge.code},
-                check="the entry must be what the spec costs its population",
-            )
-        await call_off(other)
-        await play.answer(play.clients)
-        yield seen(
-            "the total of that round",
-            stopped=await play.released_exactly(play.clients)
-            and [each.body.node for each in await play.partial_sums()] == list(stage.nodes),
-            answered=f"{stage.aggregator}: the sum of the answers, from the nodes' own sums",
-            check="none of these sums was kept",
-        )
-
-
-ATTACKS = (TooLittleNoise, TooFewColluders, ForbiddenQuery, BeyondTheCap, Uncharged)
+ATTACKS = (TooLittleNoise, TooFewColluders, ForbiddenQuery)
