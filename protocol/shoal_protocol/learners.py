@@ -4,13 +4,16 @@ Bounds must come from general knowledge of the columns, never from the data: not
 charged to the privacy budget. Values outside the bounds are cut to them by the client.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import Column
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_LARGEST: Final = 1e30  # of a bound: products and squares of it are still floats
+_NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
+
+_Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 
 
 class ColumnBounds(BaseModel):
@@ -19,14 +22,17 @@ class ColumnBounds(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    lower: _Finite
-    upper: _Finite
+    lower: _Bound
+    upper: _Bound
 
     @model_validator(mode="after")
     def _usable(self) -> "ColumnBounds":
         if not self.lower < self.upper:
             raise ValueError("the lower bound of a column must be below its upper bound")
-        self.column()  # the same rules for names and for a range that a float can hold
+        largest = max(abs(self.lower), abs(self.upper))
+        if self.upper - self.lower < max(_NARROWEST * largest, 1.0 / _LARGEST):
+            raise ValueError("the bounds of a column are too close to be told apart")
+        self.column()  # the same rules for names
         return self
 
     @property
@@ -62,9 +68,9 @@ class LinearRegressionTask(BaseModel):
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
     projection: bool
-    radius: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
-    prior_sd: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] = 0.5
+    prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
 

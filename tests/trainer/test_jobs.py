@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,9 +17,13 @@ from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import encode_uint64, parse_canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport
+from shoal_protocol.learners import LinearRegressionTask
+from shoal_protocol.posteriors import Posterior
 from shoal_protocol.rounds import RoundSpec, check_spec
 from shoal_trainer import records
 from shoal_trainer.assembly import Service
+from shoal_trainer.learners import learner_for
+from shoal_trainer.learning import ReleasedSum, RequestedRound
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
 from tests.trainer.conftest import Assemble
@@ -221,6 +226,53 @@ async def test_a_refusal_fails_the_job_and_is_passed_on(
     assert code == "job-failed"
     assert b"budget-exceeded" in body
     assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-failed"
+
+
+class Failing:
+    """A learner that asks its first round and cannot do anything with the sum."""
+
+    def __init__(self, task: LinearRegressionTask, error: Exception) -> None:
+        self._learner, self._error = learner_for(task), error
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
+        if sums:
+            raise self._error
+        return self._learner.next(population, sums)
+
+
+SECRET = "17 clients have it"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("the sums do not fit"), "the sums do not fit"),
+        *(
+            (kind(SECRET), "the method could not compute an answer from the task and the sums")
+            for kind in (IndexError, FloatingPointError, OverflowError, np.linalg.LinAlgError)
+        ),
+    ],
+)
+async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_given_back(
+    trainer: Service,
+    clock: HandMovedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    reason: str,
+) -> None:
+    monkeypatch.setattr("shoal_trainer.running.learner_for", lambda task: Failing(task, error))
+    with capture_logs() as lines:
+        await running(trainer, clock)
+    shown = await state(trainer)
+    assert shown["phase"] == "failed"
+    assert shown["reason"].startswith(reason)
+    assert "the method failed" in [each["event"] for each in lines]
+    assert SECRET not in f"{lines}{shown}"
+    first, cap = JOB.privacy.cap.part(0.2), CONSORTIUM.manifest.policy.cap
+    client, rest = BitMap([3]), math.sqrt(cap.whole.mu**2 - first.mu**2)
+    committed = trainer.resources.committed
+    assert committed.affording(client, Cost.gaussian(0.999 * rest), cap) == client
+    assert committed.affording(client, Cost.gaussian(1.001 * rest), cap) == BitMap()
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

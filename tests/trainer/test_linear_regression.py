@@ -18,6 +18,7 @@ from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_trainer.learning import ReleasedSum, RequestedRound
 from shoal_trainer.linear_regression import FIRST_ROUND_SHARE, LinearRegression
+from shoal_trainer.posterior import NoisyMoments, noise_aware_posterior
 from shoal_trainer.thresholds import choose_thresholds
 
 PEOPLE = LinearRegressionTask(
@@ -366,6 +367,48 @@ def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, projection):
     assert step.residual_sd > 0.0
 
 
+WIDE, NARROW, OFF = (-1e30, 1e30), (0.0, 1e-30), (1e30 * (1 - 2e-9), 1e30)
+
+
+@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("prior_sd", [1e-6, 1e6])
+@pytest.mark.parametrize(("feature", "target"), [(WIDE, NARROW), (NARROW, WIDE), (OFF, OFF)])
+@pytest.mark.parametrize(("radius", "intercept"), [(None, 1.0), (2.0**-15, 2.0**-15), (1e6, 0.0)])
+def test_a_task_as_extreme_as_can_be_ends_in_a_posterior_whatever_the_sums(
+    projection, prior_sd, feature, target, radius, intercept
+):
+    task = LinearRegressionTask(
+        features=(ColumnBounds(name="x", lower=feature[0], upper=feature[1]),),
+        target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
+        projection=projection,
+        radius=radius,
+        intercept=intercept,
+        prior_sd=prior_sd,
+        grid_bits=15,
+    )
+    generator = np.random.default_rng(18)
+    for largest, noise_sd in ((0, 1.0), (2**60, 1e-3)):
+        learner, sums = LinearRegression(task), []
+        while isinstance(step := learner.next(25, sums), RequestedRound):
+            shape = step.query.dimension
+            sums.append(
+                ReleasedSum(
+                    query=step.query,
+                    values=generator.integers(-largest, largest, shape, endpoint=True),
+                    cohort_size=20,
+                    noise_sd=np.full(shape, noise_sd),
+                    mechanism="discrete_gaussian",
+                )
+            )
+        assert isinstance(step, Posterior)
+
+
+def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer():
+    moments = NoisyMoments(matrix=np.eye(2), diagonal_sd=1.0, off_diagonal_sd=1.0, records=3)
+    with pytest.raises(ArithmeticError):
+        noise_aware_posterior(moments, np.array([1e-200]))
+
+
 @pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
 def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
     noisy, again, clear = (
@@ -394,7 +437,15 @@ def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
         {"radius": 0.0},
         {"radius": 1e-9},
         {"intercept": 1e-9},
+        {"radius": 1.1e6},
         {"prior_sd": 0.0},
+        {"prior_sd": 1e-200},
+        {"prior_sd": 9e-7},
+        {"target": {"name": "y", "lower": 0.0, "upper": 5e-324}},
+        {"target": {"name": "y", "lower": 0.0, "upper": 9e-31}},
+        {"target": {"name": "y", "lower": 0.0, "upper": 1.1e30}},
+        {"target": {"name": "y", "lower": -1.7e308, "upper": 1.7e308}},
+        {"target": {"name": "y", "lower": 1.0, "upper": 1.0 + 9e-10}},
         {"grid_bits": 9},
         {"name": "anything_else"},
         {"code": "import os"},

@@ -60,7 +60,15 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
 
     `prior_sd`, shape (k,): independent normal priors with mean zero. The prior of s is uniform
     over the grid's range, from .01 to 1.
+
+    Raises:
+        ArithmeticError, numpy.linalg.LinAlgError: a number is too large or too small for a float.
     """
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        return _posterior(moments, prior_sd)
+
+
+def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
     gram = _nearest_gram(moments)
     precision = np.diag(prior_sd**-2.0)
     start = _ridge(gram, moments)

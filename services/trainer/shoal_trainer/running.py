@@ -37,6 +37,8 @@ log = structlog.get_logger()
 # How long a step waits for jobs that wait for a service, such as one that is frozen.
 PATIENCE_SECONDS: Final = 5.0
 
+_NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
+
 
 class Runner:
     """Runs jobs whose population is fixed; each waits for slow services by itself.
@@ -113,16 +115,18 @@ class Runner:
             Released(decode(each.spec, RoundSpec).body, decode(outcome, Result).body)
             for each, outcome in zip(rounds, outcomes, strict=True)
         ]
+        learner, sums = learner_for(request.task), [each.sum() for each in released]
         try:
-            wanted = await asyncio.to_thread(
-                learner_for(request.task).next,
-                len(population),
-                [each.sum() for each in released],
-            )
+            wanted = await asyncio.to_thread(learner.next, len(population), sums)
+        except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
+            log.error("the method failed", job=record.job, **describe_exception(error))
+            said = str(error) if type(error) is ValueError else _NO_ANSWER
+            return await self._fail(record, "refused_by_method", said)
+        try:
             if isinstance(wanted, Posterior):
                 return await self._finish(record, request, wanted)
             return await self._begin_round(record, request, released, wanted)
-        except ValueError as error:  # of the learner and of `next_spec`, in words of our own
+        except ValueError as error:  # of `next_spec`, in words of our own
             return await self._fail(record, "refused_by_method", str(error))
 
     async def _begin_round(
