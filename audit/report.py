@@ -45,8 +45,8 @@ def _figures(outcome: Outcome, adversary: Adversary) -> str:
     )
 
 
-def summary(outcomes: list[Outcome], *, failure: float) -> dict[str, Any]:
-    """Return everything that was measured, for JSON."""
+def summary(outcomes: list[Outcome], *, failure: float, quick: bool) -> dict[str, Any]:
+    """Return everything that was measured, for JSON; `quick` is as in `problems`."""
     return {
         "failure_probability_of_each_bound": failure,
         "scenarios": [
@@ -70,12 +70,16 @@ def summary(outcomes: list[Outcome], *, failure: float) -> dict[str, Any]:
             }
             for outcome in outcomes
         ],
-        "problems": problems(outcomes),
+        "problems": problems(outcomes, quick=quick),
     }
 
 
-def problems(outcomes: list[Outcome]) -> list[str]:
-    """Return, in words, each finding that must not be."""
+def problems(outcomes: list[Outcome], *, quick: bool) -> list[str]:
+    """Return, in words, each finding that must not be.
+
+    An honest round's claim must show by the bound that holds whatever the mechanism is; in a
+    `quick` audit, whose runs are too few for that, by either bound.
+    """
     found = []
     for outcome in outcomes:
         name, worst = outcome.scenario.name, outcome.worst
@@ -88,6 +92,6 @@ def problems(outcomes: list[Outcome]) -> list[str]:
             for adversary, measured in outcome.measured.items()
             if measured.refutes_the_claim
         ]
-        if worst.epsilon < POWER * worst.claim.epsilon:
+        if (worst.epsilon if quick else worst.bounds.epsilon) < POWER * worst.claim.epsilon:
             found.append(f"{name}: the audit proves less than half of the claim, so it is blind")
     return found

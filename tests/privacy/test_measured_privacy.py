@@ -14,6 +14,7 @@ import pytest
 
 from audit import __main__ as command
 from audit import scenarios
+from audit.bounds import Counts
 from audit.game import Adversary
 from audit.report import problems
 from audit.running import Outcome, processes, run
@@ -55,7 +56,7 @@ def test_an_honest_round_costs_what_it_claims_to_every_adversary(
     assert outcome.worst.epsilon > scenario.game.claim.epsilon / 2.0
     known = [outcome.measured[each].bounds.mu for each in Adversary]
     assert known == sorted(known), "who knows more learns more"
-    assert problems([outcome]) == []
+    assert problems([outcome], quick=True) == []
 
 
 @pytest.mark.slow
@@ -68,7 +69,9 @@ def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
     scenario: Scenario, pool: Executor
 ) -> None:
     # The bound that holds for any mechanism shows less than half with a probability below 1e-5.
-    worst = played(scenario, pool).worst
+    outcome = played(scenario, pool)
+    assert problems([outcome], quick=False) == []
+    worst = outcome.worst
     assert scenario.game.claim.epsilon / 2.0 < worst.bounds.epsilon < scenario.game.claim.epsilon
 
 
@@ -91,7 +94,7 @@ def test_a_planted_fault_is_caught(scenario: Scenario, pool: Executor) -> None:
     assert outcome.worst.refutes_the_claim
     assert true is not None
     assert scenario.game.claim.epsilon < outcome.worst.epsilon < true
-    assert problems([outcome]) == []
+    assert problems([outcome], quick=True) == []
 
 
 @pytest.mark.parametrize(
@@ -113,16 +116,37 @@ def test_an_audit_that_finds_an_honest_round_too_dear_or_a_fault_unseen_says_so(
     taken_for_honest = played(
         Scenario(name="taken for honest", game=wrong.game, runs=wrong.runs), pool
     )
-    assert any("costs more than it claims" in problem for problem in problems([taken_for_honest]))
+    assert any(
+        "costs more than it claims" in problem
+        for problem in problems([taken_for_honest], quick=True)
+    )
     blind = played(scenarios.honest(1.0, 100), pool)
-    assert problems([blind]) == [
+    assert problems([blind], quick=True) == [
         f"{blind.scenario.name}: the audit proves less than half of the claim, so it is blind"
     ]
     unseen = Outcome(
         scenario=Scenario(name="unseen", game=wrong.game, runs=100, fault=2.0),
         measured=blind.measured,
     )
-    assert problems([unseen]) == ["unseen: the fault was not caught"]
+    assert problems([unseen], quick=True) == ["unseen: the fault was not caught"]
+
+
+def test_only_a_quick_audit_may_show_half_a_claim_by_the_bound_for_gaussians_alone() -> None:
+    for runs, seen in (100_000, False), (1_000_000, True):  # quick and full, without any chance
+        scenario = scenarios.honest(1.0, runs)
+        claim = scenario.game.claim
+        counts = [
+            Counts(
+                trials=runs,
+                hits=round(runs * claim.tail(threshold - claim.distance)),
+                alarms=round(runs * claim.tail(threshold)),
+            )
+            for threshold in claim.thresholds(trials=runs, failure=FAILURE)
+        ]
+        measured = dict.fromkeys(Adversary, claim.measured(counts, failure=FAILURE))
+        outcome = Outcome(scenario=scenario, measured=measured)
+        assert problems([outcome], quick=True) == []
+        assert (problems([outcome], quick=False) == []) is seen
 
 
 def test_the_command_prints_a_table_writes_json_and_fails_if_something_is_wrong(
