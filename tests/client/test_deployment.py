@@ -148,6 +148,7 @@ def test_a_node_with_the_aggregators_or_trainers_operator_is_found(role: str) ->
     )
     finding = only(check(shared, now=NOW))
     assert (finding.severity, finding.subject) == (Severity.CAUTION, f"node-1, {other.name}")
+    assert "this operator can also stop any round" in finding.problem
 
 
 def test_a_party_with_the_authoritys_key_is_found() -> None:

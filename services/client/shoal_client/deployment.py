@@ -67,13 +67,13 @@ def _shared_by_nodes(manifest: Manifest) -> Iterator[Finding]:
     for what, values in common.items():
         for names in _alike(nodes, values):
             yield Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
-    for other, role in ((manifest.aggregator, "aggregator"), (manifest.trainer, "trainer")):
+    for other in (manifest.aggregator, manifest.trainer):
         same = [node.name for node in nodes if _folded(node.operator) == _folded(other.operator)]
         if same:
             yield Finding(
                 Severity.CAUTION,
                 ", ".join([*same, other.name]),
-                f"are run by one operator: with the {role} it also decides which rounds end",
+                "are run by one operator: this operator can also stop any round",
             )
     parties: list[ServiceParty | Analyst] = [
         *(*nodes, manifest.aggregator, manifest.trainer),
