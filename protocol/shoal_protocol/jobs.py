@@ -93,7 +93,10 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
         raise RefusedJob(f"colluders must be at least {policy.minimum_colluders}")
     if request.privacy.mechanism not in policy.mechanisms:
         needed = "a delta of 0" if request.privacy.delta else "a delta above 0"
-        raise RefusedJob(f"the policy does not allow the mechanism: it demands {needed}")
+        raise RefusedJob(
+            f"the consortium's manifest does not allow the mechanism: it demands {needed} (its "
+            "authority chose by --mechanism of `shoal consortium create`)"
+        )
     if not policy.cap.allows(request.privacy.cost):
         asked, allowed = request.privacy.cap, policy.cap
         raise RefusedJob(f"{asked} exceeds what the policy allows one client: {allowed}")

@@ -53,6 +53,10 @@ def test_a_job_may_ask_for_all_that_the_policy_allows() -> None:
         ({"privacy": demand(epsilon=100.0)}, "exceed"),
         ({"privacy": demand(epsilon=4.0, delta=1.01e-6)}, "exceed"),
         ({"privacy": demand(delta=0.1)}, "exceed"),
+        (
+            {"privacy": demand(delta=0.0)},
+            "manifest does not allow .* a delta above 0 .*--mechanism",
+        ),
         ({"round_seconds": 3571}, "at most 3600"),
         ({"grace_seconds": 2**40}, "at most 3600"),
     ],
