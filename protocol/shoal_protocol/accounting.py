@@ -38,6 +38,9 @@ from shoal_protocol.queries import Mechanism
 
 Amount = float | NDArray[np.float64]
 
+PRICE_MARGIN: Final = 1e-10
+"""Relative; by it a price is above what the noise costs, which covers all that is forgiven."""
+
 _BUDGET_SLACK: Final = 1e-12
 
 
@@ -152,7 +155,7 @@ class Cap:
         """Tell of composed sums, each a number or an array, whether they keep to the cap.
 
         Ask this, not `<=`: shares of a budget add up to it only up to the last bit. 1e-12 of mu
-        and epsilon is forgiven, which the margins of `shoal_protocol.curves` cover.
+        and epsilon is forgiven, which `PRICE_MARGIN` covers.
         """
         slack = 1.0 + _BUDGET_SLACK
         by_mu = np.less_equal(mu_squared, (self.mu * slack) ** 2)
@@ -206,7 +209,7 @@ def noise_for(
     else:
         require_positive("epsilon", cost.epsilon)
         scale = sensitivity / cost.epsilon
-    return NOISES[mechanism](scale=scale * (1.0 + 1e-14))
+    return NOISES[mechanism](scale=scale * (1.0 + PRICE_MARGIN) * (1.0 + 1e-14))
 
 
 def price(
@@ -232,7 +235,7 @@ def price(
 def price_with(
     noise: DiscreteGaussianNoise | DiscreteLaplaceNoise, sensitivity: float, clients: int
 ) -> Cost:
-    """Return the cost where so many `clients`' noise counts.
+    """Return the cost where so many `clients`' noise counts, raised by `PRICE_MARGIN`.
 
     More of them make a discrete Gaussian larger. They must be at least as many as a discrete
     Laplace's parties; more add noise to it too, but nothing less than its epsilon can be promised.
@@ -241,6 +244,7 @@ def price_with(
         ValueError: `sensitivity` is not positive and finite.
     """
     require_positive("sensitivity", sensitivity)
+    raised = 1.0 + PRICE_MARGIN
     if noise.mechanism == "discrete_gaussian":
-        return Cost.gaussian(sensitivity / (noise.scale * math.sqrt(clients)) * (1.0 + 4e-15))
-    return Cost.pure(sensitivity / noise.scale * (1.0 + 4e-15))
+        return Cost.gaussian(sensitivity / (noise.scale * math.sqrt(clients)) * raised)
+    return Cost.pure(sensitivity / noise.scale * raised)

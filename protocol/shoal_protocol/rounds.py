@@ -22,7 +22,10 @@ LARGEST_POPULATION: Final = 2**20
 # a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
 # 512 columns with the longest names take 180 KiB.
 LARGEST_SPEC_BYTES: Final = 2 << 20
-_COST_TOLERANCE: Final = 1e-9  # relative: the declared cost is recomputed by everyone
+# Everyone recomputes the declared cost. What may be missing, relative, is rounding, which
+# `PRICE_MARGIN` covers: what is charged is never below what the noise costs.
+_LEAST_OF_COST: Final = 1.0 - 4e-11
+_MOST_OF_COST: Final = 1.0 + 1e-9
 
 
 class RoundSpec(BoundDocument):
@@ -251,11 +254,11 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         dropouts=spec.dropouts,
         colluders=spec.colluders,
     )
-    if not math.isclose(spec.mu, cost.mu, rel_tol=_COST_TOLERANCE):
+    if not _is_price(spec.mu, cost.mu):
         raise RefusedSpec("mu is not what the query and its noise cost")
-    if not math.isclose(spec.cost.epsilon, cost.epsilon, rel_tol=_COST_TOLERANCE):
+    if not _is_price(spec.cost.epsilon, cost.epsilon):
         raise RefusedSpec("epsilon is not what the query and its noise cost")
-    if not cap.allows(cost):
+    if not (cap.allows(cost) and cap.allows(spec.cost)):
         raise RefusedSpec("the noise is too little for the policy's epsilon and delta")
     tail = max(
         part.tail(clients=spec.population_size, dimension=spec.dimension)
@@ -268,3 +271,9 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         modulus_bits=spec.modulus_bits,
     ):
         raise RefusedSpec("the sum could overflow the modulus")
+
+
+def _is_price(declared: float, computed: float) -> bool:
+    if math.isinf(computed):
+        return math.isinf(declared)
+    return _LEAST_OF_COST * computed <= declared <= _MOST_OF_COST * computed

@@ -1,6 +1,7 @@
 """The round spec: every party refuses one that contradicts itself, the manifest or the policy."""
 
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import Cost, price
+from shoal_protocol.accounting import Cap, Cost, noise_for, price
+from shoal_protocol.balances import Balances
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
@@ -439,3 +441,50 @@ def test_a_round_with_laplace_noise_is_refused_where_the_policy_does_not_name_it
 def test_gaussian_noise_is_refused_with_an_epsilon_that_it_has_not() -> None:
     with pytest.raises(RefusedSpec, match="epsilon is not"):
         check(changed(epsilon=0.5))
+
+
+@pytest.mark.parametrize("declare", ["mu", "epsilon"])
+def test_a_declared_cost_may_not_be_a_thousand_millionth_too_low(declare: str) -> None:
+    made = laplace_spec()
+    for factor, accepted in ((1 - 1e-10, False), (1 + 1e-9 - 1e-13, True), (1 + 1.1e-9, False)):
+        example = made.model_copy(update={declare: getattr(made, declare) * factor})
+        if accepted:
+            check(example, consortium=PURE_CONSORTIUM)
+        else:
+            with pytest.raises(RefusedSpec, match=f"{declare} is not"):
+                check(example, consortium=PURE_CONSORTIUM)
+    cheaper = SPEC.model_copy(update={"mu": SPEC.mu * (1 - 1e-10)})
+    with pytest.raises(RefusedSpec, match="mu is not"):
+        check(cheaper)
+
+
+@given(asked=st.floats(0.01, 4.0), less=st.floats(0.0, 1e-10), rounds=st.integers(1, 40))
+def test_rounds_under_a_pure_cap_never_really_cost_more_than_it(
+    asked: float, less: float, rounds: int
+) -> None:
+    cap = Cap(epsilon=asked, delta=0.0)
+    only = {"mechanisms": ("discrete_laplace",), "maximum_epsilon": asked, "delta": 0.0}
+    policy = PURE_POLICY.model_copy(update=only)
+    pure = consortium(policy=policy)
+    made = laplace_spec(manifest=pure, cost=Cost.pure(asked / rounds))
+    # less noise than was asked for, at the price that was asked for
+    noise = noise_for(
+        "discrete_laplace",
+        sensitivity=made.design.sensitivity,
+        cost=Cost.pure(asked / rounds * (1 + less)),
+        population=made.population_size,
+        dropouts=made.dropouts,
+        colluders=made.colluders,
+    )
+    declared = made.model_copy(update={"noise": noise})
+    try:
+        check(declared, consortium=pure)
+    except RefusedSpec:
+        assert less > 1e-11, "rounding alone"
+        return
+    balances, clients, answered = Balances(), made.clients(), 0
+    while answered < 2 * rounds and balances.affording(clients, declared.cost, cap):
+        balances.add(clients, declared.cost)
+        answered += 1
+    assert answered >= rounds
+    assert answered * Fraction(made.design.sensitivity) / Fraction(noise.scale) <= Fraction(asked)
