@@ -20,6 +20,7 @@ _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BISECTIONS: Final = 200
 _MOST_RATIOS: Final = 4096
+_RATIO_BITS: Final = 44  # of the sum of all steps, so that what rounding adds is far below 1e-8
 
 
 def gaussian_delta(*, epsilon: float, mu: float) -> float:
@@ -143,34 +144,38 @@ def _delta_of_any(epsilon: float, mu: float) -> float:
     if epsilon >= 0.0:
         return gaussian_delta(epsilon=epsilon, mu=mu)
     odds = math.exp(epsilon)
-    return 1.0 - odds + odds * gaussian_delta(epsilon=-epsilon, mu=mu)
+    return odds * gaussian_delta(epsilon=-epsilon, mu=mu) - math.expm1(epsilon)
 
 
 @lru_cache(maxsize=64)
 def _response_ratios(pure: tuple[float, ...]) -> list[tuple[float, float]]:
     """Return (log-likelihood ratio, probability) of randomised responses together.
 
-    Ratios are rounded up to a grid once there are too many of them: that only raises delta.
+    Ratios are counted in units of 2^-44 of the largest one, so that equal ones meet; what that
+    rounded away is added to all of them in the end. Once there are too many they are rounded up
+    to a grid. Both only raise delta.
     """
-    found = {0.0: 1.0}
-    for epsilon in sorted(pure):
+    for epsilon in pure:
         require_at_least_zero("epsilon", epsilon)
-        likely = 1.0 / (1.0 + math.exp(-epsilon))
-        following: dict[float, float] = {}
+    _, exponent = math.frexp(math.fsum(pure))
+    unit = math.ldexp(1.0, max(exponent - _RATIO_BITS, -1074))  # not zero for the smallest sums
+    found = {0: 1.0}
+    for epsilon in sorted(pure):
+        likely, unlikely = (1.0 / (1.0 + math.exp(sign * epsilon)) for sign in (-1.0, 1.0))
+        step = round(epsilon / unit)
+        following: dict[int, float] = {}
         for ratio, mass in found.items():
-            for step, part in ((epsilon, likely), (-epsilon, 1.0 - likely)):
-                # equal steps meet again, whatever the last bits of their sums say
-                place = round(ratio + step, 12)
+            for place, part in ((ratio + step, likely), (ratio - step, unlikely)):
                 following[place] = following.get(place, 0.0) + mass * part
         if len(following) > _MOST_RATIOS:
-            grid = 2.0 * max(following) / _MOST_RATIOS
-            coarse: dict[float, float] = {}
+            grid = -(-2 * max(following) // _MOST_RATIOS)
+            coarse: dict[int, float] = {}
             for ratio, mass in following.items():
-                place = math.ceil(ratio / grid) * grid
+                place = -(-ratio // grid) * grid
                 coarse[place] = coarse.get(place, 0.0) + mass
             following = coarse
         found = following
-    return list(found.items())
+    return [((ratio + len(pure)) * unit, mass) for ratio, mass in found.items()]
 
 
 def pure_mu(*, epsilon: float) -> float:
