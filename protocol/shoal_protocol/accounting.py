@@ -6,9 +6,11 @@ part is taken to be known.
 
 A cost has two numbers. `mu` is the Gaussian parameter (Dong, Roth and Su 2022, arXiv:1905.02383),
 of which every release has one; `epsilon` the pure one, infinite for Gaussian noise. Releases on
-the same client compose, also when later ones are chosen after seeing the earlier: mu^2 adds up,
-and so does epsilon. What keeps to a cap in either number keeps to it: with delta = 0 only epsilon
-counts, and Gaussian noise never fits.
+the same client compose: mu^2 adds up, and so does epsilon. Later ones and their costs may be chosen
+after seeing the earlier, as long as the sum stays within a cap fixed beforehand: a filter (for mu
+Smith and Thakurta 2022, arXiv:2210.17520, and for each client its own Koskela, Tobaben and Honkela
+2022, arXiv:2209.15596). What keeps to a cap in either number keeps to it: with delta = 0 only
+epsilon counts, and Gaussian noise never fits.
 """
 
 import math
@@ -89,8 +91,8 @@ NOTHING: Final = Cost(mu=0.0, epsilon=0.0)
 def compose(costs: Iterable[Cost]) -> Cost:
     """Return the cost of several releases on the same clients together.
 
-    mu = sqrt(sum mu^2), exact for Gaussians also when chosen adaptively (Dong, Roth and Su,
-    Corollary 2); epsilon = sum epsilon, exact for pure mechanisms with delta = 0.
+    mu = sqrt(sum mu^2), exact for Gaussians (Dong, Roth and Su, Corollary 2); epsilon =
+    sum epsilon, exact for pure mechanisms with delta = 0.
     """
     several = tuple(costs)
     return Cost(
