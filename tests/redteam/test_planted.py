@@ -34,12 +34,15 @@ from tests.redteam.weaknesses import (
     Plant,
     a_higher_cap,
     a_thousandth_of_the_noise,
+    forgetful_owners,
     half_the_noise,
     no_noise,
+    powerless_owners,
     returned_charges,
     rough_prices,
     shared_noise,
     the_same_noise,
+    uncapped_owners,
 )
 
 
@@ -238,6 +241,9 @@ PLANTED: list[tuple[Plant, str]] = [
     (shared_noise, "sent-noise"),
     (returned_charges, "collect-then-abandon"),
     (a_higher_cap, "budget"),
+    (powerless_owners, "against-the-owner"),
+    (uncapped_owners, "against-the-owner"),
+    (forgetful_owners, "against-the-owner"),
     (rough_prices, "too-little-noise"),
 ]
 

@@ -8,8 +8,9 @@ import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_client import answering
+from shoal_client import answering, enrolment
 from shoal_client.noise import NoiseSampler
+from shoal_client.policy import Policy
 from shoal_compute import store
 from shoal_compute.schema import ledger
 from shoal_protocol import rounds
@@ -91,3 +92,19 @@ def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
 def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
     patch.setattr(rounds, "_COST_TOLERANCE", 1e-5)
+
+
+def powerless_owners(patch: pytest.MonkeyPatch) -> None:
+    """A data holder does not ask its owner's policy."""
+    patch.setattr(Policy, "refusal", lambda self, request: None)
+    patch.setattr(Policy, "query_refusal", lambda self, query: None)
+
+
+def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
+    """A data holder has a cap of its own program's choice."""
+    patch.setattr(Policy, "cap", property(lambda self: Cap(epsilon=100.0, delta=1e-3)))
+
+
+def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
+    """A data holder forgets what its clients have joined before."""
+    patch.setattr(enrolment, "compose", lambda costs: list(costs)[-1])

@@ -11,13 +11,14 @@ from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.announcing import noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
-from shoal_redteam.findings import CannotAttack, Finding, seen
+from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, seen
 from shoal_redteam.forging import changed, forged
 from shoal_redteam.play import cost_of, honest_spec
 from shoal_redteam.stage import Stage
 from shoal_redteam.trap import PRIVATE_COLUMN, Victim, victim
 
 _SECONDS: Final = 20.0
+_SHADE: Final = 1e-6
 _PRICE: Final = 1 / 1600  # of a budget, which is thrown away
 
 
@@ -142,9 +143,9 @@ def spec_of(
     columns = tuple(Column(name=column.name, centre=0.0, scale=1.0) for column in task.columns)
     query = SecondMomentMatrix(
         columns=columns,
-        intercept=1.0,
-        radius=None,
-        grid_bits=10,
+        intercept=task.intercept,
+        radius=task.radius,
+        grid_bits=task.grid_bits,
         records_per_client=task.records_per_client,
     )
     return honest_spec(
@@ -158,4 +159,66 @@ def spec_of(
     )
 
 
-ATTACKS = (LiesToClients,)
+class BeyondTheOwner(Attack):
+    """A job that the consortium allows, but not the owner of the data."""
+
+    name = "against-the-owner"
+    liar = "an analyst, with the trainer and all services"
+    tries = "a job of an analyst, columns, price or tolerances that the owner does not allow"
+    stopped_by = "the owner's own policy and ledger: the job is not joined, and nothing is sent"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Show one job, and a round of it, to data holders that each forbid one thing of it."""
+        job = job_request(stage, round_seconds=30, grace_seconds=20)
+        spec, privacy, columns = spec_of(stage, job), job.body.privacy, job.body.task.columns
+        async with victim(stage, job) as prey:
+            await shown(prey, stage.sign(spec, stage.trainer).encode())
+            if not (prey.trap.joined and prey.trap.uploads):
+                raise CannotAttack("the data holder takes no part in an honest job")
+        rules: dict[str, tuple[dict[str, Any], str]] = {
+            "an analyst whom the owner does not allow": ({"analysts": ()}, "analyst"),
+            "a task that the owner does not allow": ({"tasks": ()}, "task"),
+            "a query that the owner does not allow": ({"queries": ()}, "query"),
+            "a column that the owner does not allow": ({"columns": (columns[0].name,)}, "column"),
+            "fewer clients than the owner demands": (
+                {"minimum_population": job.body.minimum_population + 1},
+                "minimum_population",
+            ),
+            "fewer colluders than the owner demands": (
+                {"minimum_colluders": privacy.colluders + 1},
+                "colluders",
+            ),
+            "a price that is a millionth beyond the owner's cap": (
+                {"maximum_epsilon": privacy.epsilon * (1.0 - _SHADE)},
+                "exceeds",
+            ),
+        }
+        for tried, (owner, due) in rules.items():
+            async with victim(stage, job, owner=owner) as prey:
+                await shown(prey, stage.sign(spec, stage.trainer).encode())
+                yield _joined_nothing(tried, prey, due)
+        # two jobs of one cost sqrt(2) of it at least
+        async with victim(stage, job, owner={"maximum_epsilon": 1.2 * privacy.epsilon}) as prey:
+            await prey.step()
+            if prey.trap.joined != {job.digest}:
+                raise CannotAttack("the data holder does not join the first of two jobs")
+            prey.trap.joined.clear()
+            prey.trap.job = job_request(stage, round_seconds=30, grace_seconds=20)
+            for _ in range(2):
+                await prey.step()
+            yield _joined_nothing(
+                "a second job, beyond the owner's cap together with the first", prey, "budget left"
+            )
+
+
+def _joined_nothing(tried: str, prey: Victim, due: str) -> Finding:
+    said = f"a data holder: {prey.refusal or 'refuses nothing'}"
+    if prey.trap.joined or prey.trap.uploads:
+        return seen(tried, stopped=False, answered="a data holder: joins", check="")
+    if due not in prey.refusal:
+        return not_carried_out(tried, said)
+    check = "the owner's policy, before anything is signed; the ledger counts jobs, not rounds"
+    return seen(tried, stopped=True, answered=said, check=check)
+
+
+ATTACKS = (LiesToClients, BeyondTheOwner)
