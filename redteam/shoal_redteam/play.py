@@ -19,7 +19,7 @@ from shoal_protocol.attestations import Abandonment, Held, PartialSum, Result, c
 from shoal_protocol.documents import RoundDocument, Signed, decode, from_json
 from shoal_protocol.encoding import Int64Vector, decode_uint64
 from shoal_protocol.envelope import ANSWER_BYTES, frame, parse
-from shoal_protocol.errors import ProtocolError
+from shoal_protocol.errors import ProtocolError, UnknownRound
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
@@ -160,11 +160,11 @@ class Play:
         await self.stage.until(all_frozen, "the freeze", seconds=max(left, 0) + PATIENCE_SECONDS)
 
     async def until_over(self) -> None:
-        """Wait until every node has published its sum or abandoned the round."""
+        """Wait until every node that took the round has published its sum or abandoned it."""
 
         async def all_over() -> bool:
             phases = {await self.phase(name) for name in self.stage.nodes}
-            return phases <= {"published", "abandoned"}
+            return phases <= {"published", "abandoned", UnknownRound.code}
 
         left = (self.spec.give_up_at - self.stage.clock()).total_seconds()
         await self.stage.until(all_over, "the end at every node", seconds=left + PATIENCE_SECONDS)

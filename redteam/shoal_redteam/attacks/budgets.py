@@ -57,6 +57,8 @@ class Filling:
         for play in self.played:
             if await play.phase(self.stage.aggregator) == "announced":
                 await call_off(play)
+        for play in self.played:
+            await play.until_over()
 
 
 class BeyondTheCap(Attack):
