@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="fewer runs: too few for the bound that holds for any mechanism, so it need not show half",
+        help="fewer runs: too few for the bound for any mechanism to show half of a claim",
     )
     parser.add_argument(
         "--output",

@@ -1,6 +1,6 @@
 """`python -m shoal_compute`: runs a Compute node until it is told to stop.
 
-`python -m shoal_compute ledger` shows, with the same settings, what it charged.
+`python -m shoal_compute ledger` shows, with the same settings, what it charged; --help says which.
 
 A process that adds shares up for the node loads this module too, and must not load all of the
 service with it.
@@ -17,4 +17,10 @@ if __name__ == "__main__":
     from shoal_compute.settings import ComputeSettings
     from shoal_hosting.service import run_service
 
-    run_service("compute", assemble, tick_seconds=0.05, settings=ComputeSettings)
+    run_service(
+        "compute",
+        assemble,
+        tick_seconds=0.05,
+        settings=ComputeSettings,
+        also="`python -m shoal_compute ledger` shows what the node charged.",
+    )

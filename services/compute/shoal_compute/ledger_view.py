@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, select
 
 from shoal_compute.schema import ledger, manifests
-from shoal_compute.settings import ComputeSettings
+from shoal_compute.settings import LedgerSettings
 from shoal_hosting.database_choice import check_choice
 from shoal_hosting.ledger import LedgerFollower
 from shoal_hosting.party import load_party
@@ -97,12 +97,20 @@ def _begin(connection: Connection) -> None:
 
 def show_ledger(arguments: Sequence[str]) -> int:
     """Print the ledger of the node that the settings are of, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m shoal_compute ledger", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal_compute ledger",
+        description=__doc__,
+        epilog=(
+            "Run it with the node's environment: it needs SHOAL_PARTY, SHOAL_DATA and, if the node "
+            "has one, SHOAL_DATABASE_URL. Exit status: 0 done; 1 the ledger is broken; 2 wrong "
+            "usage; 78 a setting or the database is wrong."
+        ),
+    )
     parser.add_argument("--client", type=int, help="show only what this client was charged")
     parser.add_argument("--json", action="store_true", help="print JSON, for shoal ledger verify")
     asked = parser.parse_args(arguments)
     with startup_of("shoal-compute ledger"):
-        read = read_settings(ComputeSettings, "SHOAL_", os.environ)
+        read = read_settings(LedgerSettings, "SHOAL_", os.environ)
         check_choice(read.data, "compute", read.database_url)
         name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)

@@ -2,6 +2,7 @@
 
 import re
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -36,6 +37,13 @@ class ComputeSettings(ServiceSettings):
         if address[1] == "tcp" and not _is_loopback(address[2] or address[3]):
             raise ValueError("shares would go out in clear")
         return where
+
+
+class LedgerSettings(ComputeSettings):
+    """Those for a look at a node's ledger: what only serving needs may stay unset."""
+
+    consortium: Path = Path()
+    port: int = 0
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,6 +3,7 @@
 It reads the environment and the clock, once and here, and knows nothing of rounds and jobs.
 """
 
+import argparse
 import asyncio
 import os
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.security import StartupRefused, server_tls, startup_of
 from shoal_hosting.serving import serve, step_for_ever
-from shoal_hosting.settings import read_settings
+from shoal_hosting.settings import describe_settings, read_settings
 from shoal_protocol.errors import StorageUnavailable, UnknownManifest
 
 
@@ -89,14 +90,23 @@ def run_service(
     *,
     tick_seconds: float,
     settings: type[ServiceSettings] = ServiceSettings,
+    also: str = "",
 ) -> None:
     """Run a service until it is told to stop; it steps at least every `tick_seconds`.
 
-    Settings beyond those of every service are handed to `assemble` by their names.
+    `also` is said by --help. Settings beyond those of every service are handed to `assemble` by
+    their names.
 
     Raises:
-        SystemExit: with status 78 and one line on standard error, if it cannot start.
+        SystemExit: with status 78 and one line on standard error, if it cannot start; 0 after
+            --help, and 2 if it was given another argument.
     """
+    argparse.ArgumentParser(
+        prog=f"python -m shoal_{role}",
+        description=f"Run the service until it is told to stop. {also}",
+        epilog=f"It reads the environment:\n{describe_settings(settings, 'SHOAL_')}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     with startup_of(f"shoal-{role}"):
         read = read_settings(settings, "SHOAL_", os.environ)
         configure_logs(level=read.log_level)
