@@ -1,5 +1,6 @@
 """`make demo`: real processes learn from real patients, and lose some of both on the way."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,9 @@ def _finish(console: Console, clients: int, outcome: Outcome) -> None:
 def _verify(console: Console) -> int:
     """Check the release certificate as any sceptic would; return the command's exit status."""
     files = [str(DIRECTORY / CERTIFICATE), "--manifest", str(DIRECTORY / MANIFEST)]
-    console.print(f"\n$ shoal certificate verify {' '.join(files)}", style="bold", highlight=False)
+    shoal = os.path.relpath(Path(sys.executable).with_name("shoal"))
+    told = f"\n$ {shoal} certificate verify {' '.join(files)}"
+    console.print(told, style="bold", highlight=False)
     command = [sys.executable, "-m", "shoal_client", "certificate", "verify", *files]
     return subprocess.run(command, check=False).returncode
 
