@@ -413,3 +413,15 @@ def test_quickstart_refuses_a_threshold_that_can_never_be_used(
     line = refused("quickstart", tmp_path / "trial", *arguments)
     assert f"a threshold of {threshold} can never be used" in line
     assert not (tmp_path / "trial" / "consortium").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("ledger", "verify"), ("certificate", "fetch"), ("round", "account")]
+)
+def test_help_explains_the_exit_status(command: tuple[str, ...]) -> None:
+    assert "Exit status" in CliRunner().invoke(app, [*command, "--help"]).output
+
+
+def test_help_shows_whose_clients_a_quickstart_has() -> None:
+    told = CliRunner().invoke(app, ["quickstart", "--help"], terminal_width=200).output
+    assert "site-a=300" in told and "site-b=300" in told

@@ -34,7 +34,12 @@ def fetch(
     consortium: ConsortiumDirectory,
     out: Annotated[Path, typer.Option(help="New file for the certificate; - prints it.")],
 ) -> None:
-    """Get a finished job's release certificate from the trainer, and check it."""
+    """Get a finished job's release certificate from the trainer, and check it.
+
+    Exit status: 0 written and checked; 1 the file exists, or a directory cannot be read; 2 wrong
+    usage; 3 the trainer refused, or what it sent does not hold; 4 it could not be reached; 5 the
+    job ended without a posterior; 6 the job is not finished yet.
+    """
     with asking("the trainer"):
         encoded = open_analyst(party, consortium).job(checked_id(job)).certificate()
     if encoded is None:

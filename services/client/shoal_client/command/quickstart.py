@@ -25,6 +25,7 @@ _WARNING = (
     "for trying out only: this machine holds every key. In production every organisation makes "
     "its own party with `shoal party new` and hands over only its card."
 )
+_SITES = ("site-a=300", "site-b=300")  # as many as `shoal job example` asks for
 
 
 def quickstart(
@@ -34,7 +35,10 @@ def quickstart(
     first_port: Annotated[int, typer.Option(min=1, max=65_000, help="First of the ports.")] = 8440,
     clients: Annotated[
         list[str] | None,
-        typer.Option(help="SITE=COUNT: a data holder and how many clients it has; repeatable."),
+        typer.Option(
+            help="SITE=COUNT: a data holder and how many clients it has; repeatable.",
+            show_default=" ".join(_SITES),
+        ),
     ] = None,
     url_template: Annotated[
         str | None,
@@ -67,7 +71,7 @@ def quickstart(
         plan = Plan(
             consortium=name,
             compute_nodes=compute,
-            clients=_sites(clients or ["site-a=300", "site-b=300"]),  # for `job example`
+            clients=_sites(clients or list(_SITES)),
             url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
             first_port=first_port,
             extra_hosts=san or [],

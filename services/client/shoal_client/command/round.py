@@ -52,6 +52,9 @@ def account(
     """Ask all nodes and the aggregator what they signed, and say what became of the clients.
 
     Whoever holds the consortium's manifest can run this: it believes signatures only.
+
+    Exit status: 0 told, whatever became of the round, also where some did not answer; 1 an id or a
+    directory is wrong; 2 wrong usage; 3 no Compute node that answers knows the round.
     """
     book, round_id = open_book(party, consortium), checked_round(round_id)
     with asking("all Compute nodes and the aggregator"):
