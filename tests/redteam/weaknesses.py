@@ -91,7 +91,7 @@ def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
 
 def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
-    patch.setattr(rounds, "_COST_TOLERANCE", 1e-5)
+    patch.setattr(rounds, "_LEAST_OF_COST", 1.0 - 1e-5)
 
 
 def powerless_owners(patch: pytest.MonkeyPatch) -> None:
