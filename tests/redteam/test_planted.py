@@ -31,6 +31,7 @@ from shoal_redteam.running import run
 from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
+    UNREAD,
     Plant,
     a_higher_cap,
     a_thousandth_of_the_noise,
@@ -245,6 +246,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (uncapped_owners, "against-the-owner"),
     (forgetful_owners, "against-the-owner"),
     (rough_prices, "too-little-noise"),
+    *((plant, "forged-certificate") for plant in UNREAD),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
 from shoal_compute import store
 from shoal_compute.schema import ledger
-from shoal_protocol import rounds
+from shoal_protocol import certificate_checks, outcomes, rounds
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import Int64Vector
@@ -108,3 +109,23 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
     patch.setattr(enrolment, "compose", lambda costs: list(costs)[-1])
+
+
+def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(module, check, lambda *arguments, **named: None)
+
+    plant.__name__ = f"unread_{module.__name__}.{check}"
+    return plant
+
+
+UNREAD = [
+    _unread("_check_request"),
+    _unread("check_round_of_job"),
+    _unread("check_charge"),
+    _unread("check_charge", outcomes),
+    _unread("_check_ledgers"),
+    _unread("_check_report"),
+    _unread("_check_prices"),
+]
+"""Readers of certificates that leave out one check."""

@@ -1,6 +1,7 @@
 """Certificates of releases that never were, or were otherwise: anybody checks them offline."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,15 +14,19 @@ from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.encoding import canonical_json, decode_uint64, encode_uint64
 from shoal_protocol.errors import ProtocolError, RefusedCertificate
 from shoal_protocol.jobs import Join
+from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME
 from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, refused_codes
 from shoal_redteam.forging import forged
 from shoal_redteam.play import Play
+from shoal_redteam.retelling import retold
 from shoal_redteam.stage import Stage
+from shoal_redteam.trap import PRIVATE_COLUMN
 
 _WAIT_SECONDS: Final = 60.0
 _READER: Final = "shoal certificate verify"
@@ -32,8 +37,8 @@ class ForgedCertificate(Attack):
 
     name = "forged-certificate"
     liar = "the trainer, or whoever hands a certificate on"
-    tries = "a total, price, size or ledger entry changed, and signed again by the trainer"
-    stopped_by = "refused-certificate: it holds what all others signed; canonical to the byte"
+    tries = "a total, price, size, round or ledger entry changed, signed again by all it concerns"
+    stopped_by = "refused-certificate: what all others signed, and it must all fit; canonical"
 
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Run an honest job, and show its certificate with one thing changed."""
@@ -41,10 +46,12 @@ class ForgedCertificate(Attack):
         manifest = stage.consortium.signed_manifest.encode()
         if refusal := read(genuine, manifest):
             raise CannotAttack(f"the honest certificate is refused: {refusal}")
-        key = stage.key(stage.trainer)
+        key, told = stage.key(stage.trainer), decode(genuine, ReleaseCertificate).body
+        if refusal := read(retold(stage, told), manifest):
+            raise CannotAttack(f"an honest certificate that is made anew is refused: {refusal}")
 
         def signed_again(change: Callable[[dict[str, Any]], None]) -> bytes:
-            body = decode(genuine, ReleaseCertificate).body.model_dump(mode="json")
+            body = told.model_dump(mode="json")
             change(body)
             return canonical_json(forged("release_certificate", body, stage.trainer, key))
 
@@ -65,7 +72,7 @@ class ForgedCertificate(Attack):
             size = body["report"]["body"]["population_size"] * 100
             resigned(body["report"], stage.trainer, population_size=size)
 
-        lies: Mapping[str, bytes] = {
+        lies: dict[str, bytes] = {
             "a total that is one more, signed by the aggregator": signed_again(
                 lambda body: resigned(
                     first(body)["result"],
@@ -92,13 +99,25 @@ class ForgedCertificate(Attack):
             "a cheaper entry of the trainer's ledger": signed_again(
                 lambda body: first(body)["charge"].update(mu=first(body)["charge"]["mu"] / 2)
             ),
+            "a lower price against an adversary": signed_again(
+                lambda body: _priced(body).update(epsilon=_priced(body)["epsilon"] / 2)
+            ),
+            "an adversary left out": signed_again(lambda body: body["prices"].pop()),
+            "another job's name": signed_again(
+                lambda body: body.update(job=stage.random_bytes(32).hex())
+            ),
+            "a request that the trainer signed in the analyst's name": signed_again(
+                lambda body: body["request"].update(
+                    signature=forged("job_request", body["request"]["body"], "", key)["signature"]
+                )
+            ),
             "white space in it": genuine.replace(b",", b", ", 1),
             "a digit of a signature changed": _one_digit_changed(genuine),
             "another party's signature under it": stage.sign(
                 decode(genuine, ReleaseCertificate).body, stage.aggregator
             ).encode(),
         }
-        for tried, lie in lies.items():
+        for tried, lie in (lies | retellings(stage, told)).items():
             yield _judged(tried, read(lie, manifest))
         own = SigningKey(stage.random_bytes(32))
         other = sign(with_own_boxes(stage), AUTHORITY_NAME, own).encode()
@@ -112,6 +131,60 @@ def read(certificate: bytes, manifest: bytes) -> ProtocolError | None:
     except ProtocolError as error:
         return error
     return None
+
+
+def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
+    """Return certificates that everybody signed, of rounds and a job that do not fit together."""
+    request, last = told.request.body, len(told.rounds) - 1
+    spec = told.rounds[last].spec.body
+    query, policy = spec.query, stage.consortium.manifest.policy
+    columns = [column.model_copy(update={"name": PRIVATE_COLUMN}) for column in query.columns[:1]]
+    other = query.model_copy(update={"columns": (*columns, *query.columns[1:])})
+    half = request.privacy.model_copy(update={"epsilon": request.privacy.epsilon / 2})
+
+    def of_round(**changes: Any) -> bytes:
+        return retold(stage, told, specs={last: changes})
+
+    def charged(ledger: str, **changes: Any) -> bytes:
+        def charges(number: int, entry: LedgerEntry) -> LedgerEntry:
+            is_it = (number, entry.ledger) == (last, ledger)
+            return entry.model_copy(update=changes) if is_it else entry
+
+        return retold(stage, told, charges=charges)
+
+    lies = {
+        "a round with a column that the job did not name": of_round(query=other),
+        "a round of another job": of_round(job=stage.random_bytes(32).hex()),
+        "a round out of turn": of_round(number=last + 1),
+        "a round with other tolerances than the job": of_round(
+            **priced(spec, colluders=spec.colluders + 1)
+        ),
+        "rounds that cost twice what the job may": retold(stage, told, request={"privacy": half}),
+        "a job that may last longer than the policy allows": retold(
+            stage, told, request={"round_seconds": policy.maximum_round_seconds + 1}
+        ),
+    }
+    for ledger in (stage.trainer, stage.nodes[0]):
+        lies |= {
+            f"half the price in {ledger}'s ledger": charged(ledger, mu=spec.mu / 2),
+            f"a client less in {ledger}'s ledger": charged(
+                ledger, clients=spec.population_size - 1
+            ),
+        }
+        if last:
+            [first] = [each for each in told.rounds[0].ledger_entries if each.ledger == ledger]
+            lies[f"{ledger}'s ledger written anew between two rounds"] = charged(
+                ledger, number=first.number + 1, previous=stage.random_bytes(32).hex()
+            )
+    return lies
+
+
+def _priced(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the first price that a certificate states."""
+    found: dict[str, Any] = next(
+        each["promised"] for each in body["prices"] if each["promised"] is not None
+    )
+    return found
 
 
 def _judged(tried: str, refusal: ProtocolError | None) -> Finding:
@@ -137,7 +210,8 @@ async def certificate_of_a_job(stage: Stage) -> bytes:
     Raises:
         CannotAttack: the job is not finished in time, or not taken.
     """
-    request = job_request(stage, round_seconds=30, grace_seconds=20)
+    projection = "second_moments" in stage.consortium.manifest.policy.queries  # in two rounds
+    request = job_request(stage, round_seconds=30, grace_seconds=20, projection=projection)
     base, keys = f"/v1/jobs/{request.digest}", stage.keys.clients
     joins = [
         sign(
@@ -158,14 +232,12 @@ async def certificate_of_a_job(stage: Stage) -> bytes:
     async def shows(path: str) -> bool:
         return (await stage.ask(stage.trainer, path)).status == OK
 
-    await stage.until(
-        lambda: shows(f"{base}/rounds/0"), "the round of a job", seconds=_WAIT_SECONDS
-    )
-    spec: Signed[RoundSpec] = decode(
-        (await stage.ask(stage.trainer, f"{base}/rounds/0")).body, RoundSpec
-    )
-    play = Play(stage, spec)
-    await play.answer(play.clients)
+    for number in range(len(request.body.task.query_names())):
+        path = f"{base}/rounds/{number}"
+        await stage.until(partial(shows, path), "the round of a job", seconds=_WAIT_SECONDS)
+        spec: Signed[RoundSpec] = decode((await stage.ask(stage.trainer, path)).body, RoundSpec)
+        play = Play(stage, spec)
+        await play.answer(play.clients)
     path = f"{base}/certificate"
     await stage.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
     return (await stage.ask(stage.trainer, path)).body

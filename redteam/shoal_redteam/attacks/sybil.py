@@ -206,7 +206,7 @@ class SybilJoin(Attack):
 
 
 def job_request(
-    stage: Stage, *, round_seconds: int = 1, grace_seconds: int = 1
+    stage: Stage, *, round_seconds: int = 1, grace_seconds: int = 1, projection: bool = False
 ) -> Signed[JobRequest]:
     """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
     bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
@@ -215,7 +215,7 @@ def job_request(
         manifest=stage.consortium.digest,
         nonce=stage.random_bytes(16).hex(),
         analyst=stage.analyst,
-        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], projection=False),
+        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], projection=projection),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,

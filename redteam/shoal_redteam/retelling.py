@@ -1,0 +1,71 @@
+"""Certificates of what never happened, signed by all parties: only their own terms betray them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shoal_protocol.attestations import PartialSum, PartialSumReference
+from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
+from shoal_protocol.documents import Signed
+from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.ledger import Head, LedgerEntry
+from shoal_redteam.stage import Stage
+
+Charges = Callable[[int, LedgerEntry], LedgerEntry]
+"""(round, entry of the trainer's or of a node's ledger) -> the entry that is shown instead."""
+
+
+def retold(
+    stage: Stage,
+    told: ReleaseCertificate,
+    *,
+    request: Mapping[str, Any] | None = None,
+    specs: Mapping[int, Mapping[str, Any]] | None = None,
+    charges: Charges = lambda number, entry: entry,
+) -> bytes:
+    """Return the signed certificate of a job with another request, other rounds or other charges.
+
+    Everything else follows from these, and whoever has to sign it does: without any change, it is
+    a certificate that holds. `told` must be of a single version of the manifest.
+    """
+    asked = told.request.body.model_copy(update=dict(request or {}))
+    digests: dict[str, str] = {}  # of ledger entries as they were: as they are now
+
+    rounds: list[CertifiedRound] = []
+    for number, each in enumerate(told.rounds):
+        changes = {"job": asked.digest} | dict((specs or {}).get(number, {}))
+        spec = each.spec.body.model_copy(update=changes)
+
+        def entry(was: LedgerEntry, number: int = number, spec: Any = spec) -> LedgerEntry:
+            after = Head(was.number - 1, digests.get(was.previous, was.previous))
+            honest = LedgerEntry.charge(spec, ledger=was.ledger, after=after, at=was.at)
+            now = charges(number, honest)
+            digests[was.digest] = now.digest
+            return now
+
+        sums: list[Signed[PartialSum]] = []
+        for signed in each.partial_sums:
+            body = {"round": spec.digest, "charge": entry(signed.body.charge)}
+            sums.append(stage.sign(signed.body.model_copy(update=body), signed.body.node))
+        named = tuple(PartialSumReference(node=one.body.node, digest=one.digest) for one in sums)
+        result = each.result.body.model_copy(update={"round": spec.digest, "partial_sums": named})
+        rounds.append(
+            CertifiedRound(
+                spec=stage.sign(spec, stage.trainer),
+                result=stage.sign(result, stage.aggregator),
+                partial_sums=tuple(sums),
+                charge=entry(each.charge),
+            )
+        )
+    report = PosteriorReport.of(
+        asked,
+        [(each.spec.body, each.result.body) for each in rounds],
+        population_size=told.report.body.population_size,
+        posterior=told.report.body.posterior,
+    )
+    whole = ReleaseCertificate.of(
+        stage.sign(asked, asked.analyst),
+        rounds,
+        stage.sign(report, stage.trainer),
+        version=lambda digest: stage.consortium,
+    )
+    return stage.sign(whole, stage.trainer).encode()
