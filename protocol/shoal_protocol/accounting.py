@@ -25,6 +25,7 @@ from shoal_protocol.curves import (
     gaussian_epsilon,
     gaussian_mu,
     mixed_epsilon,
+    pure_epsilon,
     pure_mu,
     require_at_least_zero,
     require_positive,
@@ -162,6 +163,16 @@ class Cap:
         slack = 1.0 + _BUDGET_SLACK
         by_mu = np.less_equal(mu_squared, (self.mu * slack) ** 2)
         return by_mu | np.less_equal(epsilon, self.epsilon * slack)
+
+    def left(self, spent: Cost) -> tuple[float, float]:
+        """Return the largest epsilon of one more pure release, and of one more Gaussian at `delta`.
+
+        They differ, for each currency counts alone: a pure release takes up more of `mu` than a
+        Gaussian one of the same epsilon, and after a Gaussian one only `mu` can hold a pure one.
+        """
+        mu = math.sqrt(max(0.0, self.mu**2 - spent.mu**2))
+        pure = max(0.0, self.epsilon - spent.epsilon, pure_epsilon(mu=mu))
+        return pure, 0.0 if self.is_pure else gaussian_epsilon(mu=mu, delta=self.delta)
 
     def part(self, share: float) -> Cost:
         """Return the cost that takes this share of it: of mu^2, or of epsilon if it is pure.

@@ -196,6 +196,25 @@ def pure_mu(*, epsilon: float) -> float:
     return -2.0 * NormalDist().inv_cdf(odds / (1.0 + odds)) * (1.0 + 1e-11)
 
 
+def pure_epsilon(*, mu: float) -> float:
+    """Return the largest `epsilon` of which `pure_mu` is at most `mu`.
+
+    Raises:
+        ValueError: `mu` is negative or not finite.
+    """
+    require_at_least_zero("mu", mu)
+    low, high = 0.0, 1.0
+    while pure_mu(epsilon=high) <= mu:
+        low, high = high, 2.0 * high
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if pure_mu(epsilon=middle) <= mu:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def _scaled_erfc(x: float) -> float:
     """Return exp(x^2) erfc(x) for x >= 0, to a relative 1e-14."""
     if x < 5.0:

@@ -20,6 +20,7 @@ from shoal_client.party_files import write_client_keys
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.settings import read_settings
+from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.ledger import LedgerEntry, verify_chain
 from tests.client.test_policy import RULES
 from tests.client.world import World
@@ -113,6 +114,8 @@ async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Se
     assert spent["clients"] == CLIENTS
     assert 0.99 < spent["epsilon"]["least"] <= spent["epsilon"]["most"] < 1.0001
     assert spent["maximum_epsilon"] == 3.0
+    pure, gaussian = Cap(epsilon=3.0, delta=spent["delta"]).left(Cost.gaussian(entries[0]["mu"]))
+    assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 
 @pytest.mark.parametrize(

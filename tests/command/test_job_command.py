@@ -494,6 +494,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
                 "delta": 1e-5,
                 "epsilon": {"least": 0.5, "median": 0.5, "most": 0.75},
                 "maximum_epsilon": 5.0,
+                "left": {"pure": 4.25, "gaussian": 0.0},
             },
             "entries": [
                 {
@@ -531,6 +532,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
         as_json = await shoal("ledger", "agent", *options, "--json")
     assert "3 clients" in shown.stdout
     assert "most 0.75" in shown.stdout
+    assert "epsilon 4.25 for pure jobs, nothing for Gaussian jobs" in shown.stdout
     printed = json.loads(as_json.stdout)
     assert [each["entry"] for each in printed["clients"]] == [1, 2, 3]
     assert [each["digest"] for each in printed["entries"]] == [each.digest for each in LEDGER]

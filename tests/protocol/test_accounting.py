@@ -117,6 +117,34 @@ def test_every_releasable_cohort_less_the_colluders_still_has_the_full_noise(
     assert 1000.0 / math.sqrt(part.variance(clients=honest_others)) <= mu
 
 
+@given(
+    epsilon=st.floats(0.1, 50.0),
+    delta=st.sampled_from([0.0, 1e-9, 1e-5, 0.1]),
+    pure=st.floats(0.0, 60.0),
+    mu=st.floats(0.0, 5.0),
+)
+def test_what_is_left_of_a_cap_is_as_much_as_it_still_allows(epsilon, delta, pure, mu):
+    cap = Cap(epsilon=epsilon, delta=delta)
+    spent = compose([Cost.pure(pure), Cost.gaussian(mu)])
+    left, gaussian = cap.left(spent)
+    assume(cap.allows(spent))
+    assert cap.allows(compose([spent, Cost.pure(left)]))
+    assert not cap.allows(compose([spent, Cost.pure(left * (1.0 + 1e-6) + 1e-4)]))
+    if gaussian:
+        mus = (
+            gaussian_mu(epsilon=max(0.0, gaussian + more), delta=delta) for more in (-1e-6, 1e-4)
+        )
+        less, more = (compose([spent, Cost.gaussian(mu)]) for mu in mus)
+        assert cap.allows(less) and not cap.allows(more)
+
+
+def test_a_pure_release_can_leave_nothing_for_gaussian_ones_of_the_same_cap() -> None:
+    pure, gaussian = Cap(epsilon=10.0, delta=1e-5).left(Cost.pure(2.0))
+    assert (pure, gaussian) == (8.0, 0.0)
+    assert Cap(epsilon=10.0, delta=1e-5).left(NOTHING) == pytest.approx((10.0, 10.0))
+    assert Cap(epsilon=10.0, delta=0.0).left(NOTHING) == (10.0, 0.0)
+
+
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_numbers_that_mean_nothing_are_refused(bad):
     federation = {"population": 10, "dropouts": 1, "colluders": 1}

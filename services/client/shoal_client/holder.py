@@ -179,6 +179,10 @@ class DataHolder:
         """Return what each client that ever answered has spent, round by round."""
         return await self._background.disk(State.spent)
 
+    async def committed(self) -> dict[int, Cost]:
+        """Return what each client has spent, and what open jobs may still ask of it."""
+        return await self._background.disk(State.committed)
+
     async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""
         return await self._background.disk(State.charges, after=after, count=count)

@@ -17,7 +17,7 @@ from shoal_client.status import HolderStatus
 from shoal_hosting.application import create_application
 from shoal_hosting.paging import After
 from shoal_hosting.problems import problem
-from shoal_protocol.accounting import Cost, epsilon_of
+from shoal_protocol.accounting import NOTHING, Cap, Cost, epsilon_of
 from shoal_protocol.encoding import canonical_json
 
 
@@ -52,7 +52,8 @@ def create_agent_application(
             return _for_the_owner()
         entries = await holder.ledger(after=after, count=count)
         body = {
-            "spent": _spending(await holder.spent(), holder.policy),
+            "spent": _spending(await holder.spent(), holder.policy)
+            | {"left": _left(await holder.committed(), holder.policy.cap)},
             "entries": [
                 {
                     "entry": each.entry,
@@ -118,4 +119,13 @@ def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
             name: epsilon if math.isfinite(epsilon) else None for name, epsilon in points.items()
         },
         "maximum_epsilon": policy.maximum_epsilon,
+    }
+
+
+def _left(committed: dict[int, Cost], cap: Cap) -> dict[str, float]:
+    """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
+    left = [cap.left(cost) for cost in set(committed.values()) or {NOTHING}]
+    return {
+        "pure": min(pure for pure, _ in left),
+        "gaussian": min(gaussian for _, gaussian in left),
     }

@@ -3,11 +3,9 @@ a ledger is whole."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import pydantic
 import typer
 from rich.table import Table
 
@@ -19,6 +17,16 @@ from shoal_client.command.connection import (
     open_book,
 )
 from shoal_client.command.inputs import read_file, read_standard_input
+from shoal_client.command.ledger_pages import (
+    AgentPage,
+    ChainPage,
+    Exported,
+    Line,
+    Spent,
+    TrainerLine,
+    TrainerPage,
+    verified,
+)
 from shoal_client.command.terminal import AsJson, ExitStatus, fail, say, say_json, show
 from shoal_client.private_files import read_private
 from shoal_protocol.certificates import ReleaseCertificate
@@ -30,108 +38,12 @@ from shoal_protocol.ledger import (
     check_anchors,
     counted,
     in_words,
-    verify_chain,
 )
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 _DIGITS = 12  # enough to tell digests apart
 _CHAIN = ("", "kind", "job", "round", "clients", "mu", "pure epsilon", "digest")
-
-
-class _Line(LedgerEntry):
-    """An entry as it is shown: with its digest, and perhaps more."""
-
-    model_config = pydantic.ConfigDict(extra="ignore")
-
-    shown_digest: str = pydantic.Field(alias="digest")
-
-    def entry(self) -> LedgerEntry:
-        """Return the entry.
-
-        Raises:
-            MalformedDocument: it has another digest than was shown.
-        """
-        entry = LedgerEntry(**{name: getattr(self, name) for name in LedgerEntry.model_fields})
-        if entry.digest != self.shown_digest:
-            raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
-        return entry
-
-
-class _TrainerLine(_Line):
-    cumulative_mu: float
-    cumulative_epsilon: float | None  # None is infinite
-    delta: float
-
-
-class _TrainerPage(pydantic.BaseModel):
-    entries: list[_TrainerLine]
-    next: int | None
-
-
-class _ChainPage(pydantic.BaseModel):
-    entries: list[_Line]
-    next: int | None = None
-
-
-class _Head(pydantic.BaseModel):
-    """Where a ledger ended when it was printed."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
-
-    number: int
-    digest: str
-
-
-class _Exported(pydantic.BaseModel):
-    """What a ledger command printed with --json."""
-
-    entries: list[_Line]
-    head: _Head | None = None  # of a node's ledger
-
-    def whole(self) -> Chain:
-        """Return the ledger, checked.
-
-        Raises:
-            MalformedDocument: it is no unbroken chain, or does not end where its head says.
-        """
-        chain = _verified(self.entries)
-        end = _Head(number=chain.head.number, digest=chain.head.digest)
-        if "head" in self.model_fields_set and self.head != end:
-            raise MalformedDocument(
-                f"the head beside the entries is not the last of them, {end.number} with the "
-                f"digest {end.digest}: entries were removed or added, or the head was changed"
-            )
-        return chain
-
-
-class _AgentEntry(pydantic.BaseModel):
-    entry: int
-    job: str
-    number: int
-    round: str
-    client: int
-    mu: float
-    epsilon: float | None  # None is infinite
-
-
-class _Spread(pydantic.BaseModel):
-    least: float | None  # None is infinite
-    median: float | None
-    most: float | None
-
-
-class _Spent(pydantic.BaseModel):
-    clients: int
-    delta: float
-    epsilon: _Spread
-    maximum_epsilon: float
-
-
-class _AgentPage(pydantic.BaseModel):
-    spent: _Spent
-    entries: list[_AgentEntry]
-    next: int | None
 
 
 @app.command()
@@ -144,11 +56,11 @@ def trainer(
     chain of entries is checked; `shoal ledger verify` checks what --json printed again.
     """
     book = open_book(party, consortium)
-    lines: list[_TrainerLine] = []
+    lines: list[TrainerLine] = []
     chain = Chain()
     following: int | None = 0
     while following is not None:
-        page = ask_trainer(_TrainerPage, book, "/v1/ledger", after=following)
+        page = ask_trainer(TrainerPage, book, "/v1/ledger", after=following)
         for line in page.entries:
             chain.follow(line.entry())
         lines += page.entries
@@ -175,20 +87,21 @@ def agent(
     """Show what each round cost your own clients, from your own agent's ledger.
 
     One entry is of the clients who were answered for together; --json shows each client's, too.
+    Jobs of either kind use up one cap, but not alike: the last lines say what each has left.
     """
     certificate = (directory / "tls.crt").read_text(encoding="ascii")
     token = read_private(data / "owner.token").decode("ascii").strip()
-    page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=0)
+    page = ask(AgentPage, certificate, url, "/v1/ledger", token=token, after=0)
     spent, clients = page.spent, [*page.entries]
     while page.next is not None:
-        page = ask(_AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next)
+        page = ask(AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next)
         clients += page.entries
-    lines: list[_Line] = []
+    lines: list[Line] = []
     following: int | None = 0
     while following is not None:
-        part = ask(_ChainPage, certificate, url, "/v1/ledger/chain", token=token, after=following)
+        part = ask(ChainPage, certificate, url, "/v1/ledger/chain", token=token, after=following)
         lines, following = lines + part.entries, part.next
-    chain = _verified(lines)
+    chain = verified(lines)
     if as_json:
         say_json(
             {
@@ -209,6 +122,7 @@ def agent(
         f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "
         f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}."
     )
+    say(_left(spent))
     say(_unbroken(chain))
 
 
@@ -240,7 +154,7 @@ def verify(
         raise ValueError(f"{file} is not JSON (line {error.lineno})") from None
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not JSON: it is not UTF-8") from None
-    ledger = _Exported.model_validate(value)
+    ledger = Exported.model_validate(value)
     anchors = None if certificate is None else _read_anchors(certificate)
     try:
         chain = ledger.whole()
@@ -268,15 +182,11 @@ def _read_anchors(certificate: Path) -> list[LedgerEntry]:
     return [entry for each in release.rounds for entry in each.ledger_entries]
 
 
-def _verified(lines: Iterable[_Line]) -> Chain:
-    return verify_chain(line.entry() for line in lines)
-
-
-def _exported(line: _Line) -> dict[str, Any]:
+def _exported(line: Line) -> dict[str, Any]:
     return line.model_dump(mode="json", by_alias=True)
 
 
-def _cells(line: _Line) -> tuple[str, ...]:
+def _cells(line: Line) -> tuple[str, ...]:
     """Return the cells of an entry, all of which were checked to be what they seem."""
     return (
         str(line.number),
@@ -292,6 +202,16 @@ def _cells(line: _Line) -> tuple[str, ...]:
 
 def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
+
+
+def _left(spent: Spent) -> str:
+    pure, gaussian = spent.left.pure, spent.left.gaussian
+    return (
+        "Left to the client with the least: "
+        + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
+        + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
+        + " for Gaussian jobs. What open jobs may still ask for is counted as spent."
+    )
 
 
 def _unbroken(chain: Chain) -> str:
