@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_client import answering
-from shoal_client.departure import GRID_SECONDS, departure, sampling_seconds
+from shoal_client import admission
+from shoal_client import departure as departures
+from shoal_client.departure import (
+    GRID_SECONDS,
+    MOST_DRAWS,
+    MOST_SECONDS,
+    PORTION_SECONDS,
+    departure,
+    portion,
+    sampling_seconds,
+)
 from shoal_client.departure import _most as most
 from shoal_client.records import Records
 from shoal_protocol.encoding import Int64Vector
@@ -113,7 +122,7 @@ async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None
 async def test_no_noise_is_drawn_while_answers_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "MOST_DRAWS", 1)  # one client at a time
+    monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
     timer = Timer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
     times = await sent_at(tmp_path, noise, timer, clients=5)
@@ -138,6 +147,96 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
     assert await holder.spent() == {}
     await holder.close()
     assert not any("/shares" in request.url.path for request in world.requests)
+
+
+SLOWEST = [(231, LaplacePart(scale=2.0**53, parties=1))]  # 0.2 s for one client
+
+
+@given(blocks=BLOCKS, clients=st.integers(1, 5_000), seconds=st.floats(-1.0, 100.0))
+def test_a_portion_takes_bounded_time_and_leaves_before_the_deadline(
+    blocks: list, clients: int, seconds: float
+) -> None:
+    def fits(count: int) -> bool:
+        took = sampling_seconds(blocks, count)
+        draws = count * sum(coordinates for coordinates, _ in blocks)
+        alone = count == 1 or (took <= PORTION_SECONDS and draws <= MOST_DRAWS)
+        return alone and departure(began=0.0, drawn=0.0, allowed_seconds=took) < seconds
+
+    found = portion(blocks, clients, seconds=seconds)
+    assert 0 <= found <= clients
+    assert found == 0 or fits(found)
+    assert found == clients or not fits(found + 1)
+
+
+def test_few_draws_that_take_long_are_drawn_for_few_clients_together() -> None:
+    found = portion(SLOWEST, MOST_DRAWS // 231, seconds=3600.0)
+    assert 1 < found < 50
+    assert sampling_seconds(SLOWEST, found) <= PORTION_SECONDS
+
+
+async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
+    monkeypatch.setattr(admission, "MOST_SECONDS", 3600.0)
+    world, timer, told = World(tmp_path), Timer(), []
+    noise = SlowNoise(0, timer, lambda magnitude: 0.0)
+    holder = world.holder(
+        noise=noise, timer=timer, report=lambda event, **facts: told.append((event, facts))
+    )
+    request = world.submit()
+    await holder.step()
+    spec = world.announce(request)
+    world.clock.pass_seconds(55.0)  # of 60
+    await holder.step()
+    assert noise.took == []
+    assert ("too late to answer", {"round": spec.digest, "clients": 12}) in told
+    world.clock.pass_seconds(5.0)
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert [each.ended for each in job.rounds] == ["missed"] and job.ended is None
+    assert await holder.spent() == {}
+    await holder.close()
+
+
+async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
+    world, timer = World(tmp_path), Timer()
+    noise = SlowNoise(0, timer, lambda magnitude: 0.0)
+    holder = world.holder(noise=noise, timer=timer)
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+    [job] = (await holder.status()).jobs
+    assert job.ended == "refused: drawing one client's noise would take too long"
+    assert noise.took == [] and timer.passed == 0.0
+    await holder.close()
+
+
+async def test_another_round_is_answered_between_the_portions_of_a_long_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
+    world, timer, late = World(tmp_path), Timer(), []
+    order: list[str] = []
+
+    def stamp(request: httpx.Request) -> None:
+        if "/shares" in request.url.path:
+            order.append(request.url.path.split("/")[3])
+            if not late:  # another job's round comes up while this one is being prepared
+                late.append(world.announce(second).digest)
+
+    world.scripts["compute-0"] = stamp
+    holder = world.holder(timer=timer)
+    first, second = (world.submit() for _ in range(2))
+    await holder.step()
+    world.announce(first)
+    await holder.step()
+    assert len(order) == 24 and order[2] == late[0] != order[0]
+    await holder.close()
 
 
 @given(blocks=BLOCKS, clients=st.integers(1, 5_000), began=st.floats(0.0, 1e6), data=st.data())

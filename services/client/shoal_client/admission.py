@@ -6,6 +6,7 @@ analyst say it believes what they signed, and only as far as these three allow.
 
 from datetime import datetime
 
+from shoal_client.departure import MOST_SECONDS, sampling_seconds
 from shoal_client.policy import Policy
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed
@@ -69,3 +70,5 @@ def check_round(
         raise RefusedSpec(reason)
     check_spec(spec, consortium, now=now)
     check_round_of_job(spec, request, number=number, spent=spent)
+    if sampling_seconds(spec.noise_blocks(), 1) > MOST_SECONDS:
+        raise RefusedSpec("drawing one client's noise would take too long")

@@ -18,7 +18,7 @@ from shoal_client.admission import check_round
 from shoal_client.background import Background
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
-from shoal_client.departure import MOST_DRAWS, departure, sampling_seconds
+from shoal_client.departure import departure, portion, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
@@ -49,10 +49,14 @@ class Assignment:
 
 @dataclass
 class _OpenRound:
-    """A round that has not ended here, decoded once; `prepared` when no answer is left to make."""
+    """A round that has not ended here, decoded once.
+
+    `prepared` when no answer is left to make; `outcome` is how it ends when all were sent.
+    """
 
     spec: RoundSpec
     prepared: bool = False
+    outcome: str = DELIVERED
 
 
 class Answering:
@@ -123,16 +127,20 @@ class Answering:
             await self._background.disk(State.end_job, job.job, ended)
         self._report("round taken", round=signed.digest, number=job.next_number, reason=ended)
 
-    async def answer_rounds(self) -> None:
-        """Prepare and send what is due in each open round, and end those that are over."""
+    async def answer_rounds(self) -> bool:
+        """Prepare and send what is due in each open round, and end those that are over.
+
+        Answers are prepared in portions, of each round one, so that none waits long for another.
+        Returns whether there are more to prepare.
+        """
         stored = await self._background.disk(State.open_rounds)
         for round_id in self._open.keys() - {each.round_id for each in stored}:
             del self._open[round_id]  # its job ended, or the next round began
             self._repair.forget(round_id)
-        for each in stored:
-            await self._go_on(each)
+        return any([await self._go_on(each) for each in stored])
 
-    async def _go_on(self, stored: StoredRound) -> None:
+    async def _go_on(self, stored: StoredRound) -> bool:
+        """Return whether there is another portion to prepare."""
         round_id, disk = stored.round_id, self._background.disk
         if round_id not in self._open:
             self._open[round_id] = _OpenRound(decode(stored.spec, RoundSpec).body)
@@ -140,31 +148,35 @@ class Answering:
         spec, now = known.spec, self._site.clock()
         if now >= spec.give_up_at:
             await disk(State.end_round, round_id, OVER)
-            return
+            return False
         try:
             nodes = self._directory.nodes(spec.manifest)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("round not in the manifest", round=round_id)
-            return
+            return False
         if now < spec.deadline:
             await self._repair.look(round_id, spec, stored.spec, nodes, now)
         await self._delivery.send_pending(round_id, nodes)
         if not known.prepared:
-            await self._prepare(round_id, spec, nodes)
-            known.prepared = True  # or its deadline has passed, and the rest never will be
+            await self._prepare(round_id, known, nodes)
         # until the deadline a node may lose what it acknowledged
         if self._site.clock() >= spec.deadline and not await disk(outbox.has_pending, round_id):
-            await disk(State.end_round, round_id, DELIVERED)
+            await disk(State.end_round, round_id, known.outcome)
+        return not known.prepared
 
-    async def _prepare(self, round_id: str, spec: RoundSpec, nodes: Sequence[Peer]) -> None:
+    async def _prepare(self, round_id: str, known: _OpenRound, nodes: Sequence[Peer]) -> None:
+        """Prepare and send the answers of as many clients as noise is drawn for together."""
+        spec = known.spec
         clients = await self._who_answers(round_id, spec)
-        size = max(1, MOST_DRAWS // spec.dimension)
-        for start in range(0, len(clients), size):
-            if self._site.clock() >= spec.deadline:
-                return  # who was not prepared for is charged nothing
-            portion = clients[start : start + size]
-            noise = await self._draw(spec, len(portion))
-            await self._send_answers(round_id, spec, nodes, portion, noise)
+        left = (spec.deadline - self._site.clock()).total_seconds()
+        size = portion(spec.noise_blocks(), len(clients), seconds=left) if clients else 0
+        if clients and size == 0:  # nothing is drawn for them, and they are charged nothing
+            known.outcome = MISSED
+            self._report("too late to answer", round=round_id, clients=len(clients))
+        known.prepared = size in (0, len(clients))
+        if size:
+            noise = await self._draw(spec, size)
+            await self._send_answers(round_id, spec, nodes, clients[:size], noise)
 
     async def _draw(self, spec: RoundSpec, clients: int) -> Int64Vector:
         """Return noise, shape (clients, spec.dimension), when its answers may leave."""

@@ -17,6 +17,12 @@ GRID_SECONDS: Final = 0.25
 MOST_DRAWS: Final = 1 << 18
 """Coordinates of noise that are drawn before anything leaves, unless one client has more."""
 
+PORTION_SECONDS: Final = 5.0
+"""How long drawing the noise of several clients together may be expected to take at most."""
+
+MOST_SECONDS: Final = 30.0
+"""How long it may take for one client; a round that asks for more is refused."""
+
 # Measured on one core of a 2 GHz server, and a quarter added. A slower machine is late: below.
 _GAUSSIAN_DRAW_SECONDS: Final = 14e-6
 _LAPLACE_STEP_SECONDS: Final = 7e-6
@@ -48,6 +54,27 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]], clients: int) -> f
             seconds += _LAPLACE_STEP_SECONDS * _most(_most(proposals))
             seconds += _LAPLACE_SHARE_SECONDS * draws
     return seconds
+
+
+def portion(blocks: Sequence[tuple[int, NoisePart]], clients: int, *, seconds: float) -> int:
+    """Return how many of `clients` to draw noise for together; 0 if one would leave too late.
+
+    Their noise takes at most `MOST_DRAWS` draws and `PORTION_SECONDS`, unless one client's takes
+    more; and their answers leave less than `seconds` after it was begun.
+    """
+
+    def leaves(count: int) -> float:
+        return departure(began=0.0, drawn=0.0, allowed_seconds=sampling_seconds(blocks, count))
+
+    if leaves(1) >= seconds:
+        return 0
+    most = max(1, MOST_DRAWS // sum(coordinates for coordinates, _ in blocks))
+    fitting, excess = 1, 1 + min(clients, most)
+    while excess - fitting > 1:
+        count = (fitting + excess) // 2
+        fits = sampling_seconds(blocks, count) <= PORTION_SECONDS and leaves(count) < seconds
+        fitting, excess = (count, excess) if fits else (fitting, count)
+    return fitting
 
 
 def departure(*, began: float, drawn: float, allowed_seconds: float) -> float:

@@ -157,10 +157,12 @@ class DataHolder:
             sqlite3.Error: the state cannot be read or written.
         """
         self._delivery.open_slots()
-        await self._enrolment.look_for_jobs()
-        await self._enrolment.send_joins()
-        await self._answering.fetch_rounds()
-        await self._answering.answer_rounds()
+        more = True
+        while more:  # between the portions of a round that takes long, others' deadlines are kept
+            await self._enrolment.look_for_jobs()
+            await self._enrolment.send_joins()
+            await self._answering.fetch_rounds()
+            more = await self._answering.answer_rounds()
 
     def enrolled(self) -> tuple[int, int]:
         """Return how many of the keys here are enrolled now, and how many there are."""
