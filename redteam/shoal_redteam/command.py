@@ -64,7 +64,7 @@ def run_attacks(
     if as_json:
         say_json(as_value(attacks, report))
     else:
-        _show(attacks, report)
+        show_report(attacks, report)
     raise typer.Exit(report.exit_status)
 
 
@@ -154,7 +154,8 @@ def as_value(attacks: list[Attack], report: Report) -> dict[str, Any]:
     }
 
 
-def _show(attacks: list[Attack], report: Report) -> None:
+def show_report(attacks: list[Attack], report: Report) -> None:
+    """Print every try, and how many ended how."""
     table = Table(
         "attack", "who lies, what is tried", "verdict", "what answered", "what stopped it"
     )
@@ -168,6 +169,8 @@ def _show(attacks: list[Attack], report: Report) -> None:
             table.add_row("", *cells)
     show(table)
     counts = ", ".join(f"{report.count(each)} {each.value}" for each in Verdict)
+    attacked, tried = len(report.findings), sum(map(len, report.findings.values()))
     say(
-        f"{len(report.findings)} attacks, {sum(map(len, report.findings.values()))} tries: {counts}"
+        f"{attacked} {'attack' if attacked == 1 else 'attacks'}, "
+        f"{tried} {'try' if tried == 1 else 'tries'}: {counts}"
     )

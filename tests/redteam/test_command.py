@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal_client import command
-from shoal_redteam.command import app, as_value, expense
+from shoal_redteam.command import app, as_value, expense, show_report
 from shoal_redteam.findings import Finding, Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import Report
@@ -54,6 +54,13 @@ def test_the_json_holds_every_try(stage: Stage) -> None:
         "got through": 0,
         "not carried out": 0,
     }
+
+
+def test_one_attack_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    show_report(chosen(["replay"]), report_of(Verdict.STOPPED))
+    assert "1 attack, 1 try: 1 stopped" in capsys.readouterr().out
+    show_report(chosen(["replay"]), report_of(Verdict.STOPPED, Verdict.STOPPED))
+    assert "1 attack, 2 tries: 2 stopped" in capsys.readouterr().out
 
 
 async def test_it_says_whose_budget_it_spends(stage: Stage) -> None:
