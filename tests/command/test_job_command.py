@@ -28,6 +28,7 @@ from shoal_hosting.serving import server
 from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
+from shoal_protocol.ledger import GENESIS
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
@@ -177,7 +178,8 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         assert "0 clients joined, 25 are needed. Ask the data holders" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
         assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
-            "entries": []
+            "entries": [],
+            "head": {"number": 0, "digest": GENESIS},
         }
 
 
@@ -535,6 +537,7 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
     assert "epsilon 4.25 for pure jobs, nothing for Gaussian jobs" in shown.stdout
     printed = json.loads(as_json.stdout)
     assert [each["entry"] for each in printed["clients"]] == [1, 2, 3]
+    assert printed["head"] == {"number": 5, "digest": LEDGER[-1].digest}
     assert [each["digest"] for each in printed["entries"]] == [each.digest for each in LEDGER]
     assert f"unbroken chain of 5 entries; the last one's digest is {LEDGER[-1].digest}" in (
         shown.stdout
@@ -558,6 +561,7 @@ async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
         as_json = await shoal("ledger", "trainer", *trial.who, "--json")
     kept = trial.home / "ledger.json"
     kept.write_text(as_json.stdout)
+    assert json.loads(as_json.stdout)["head"] == {"number": 5, "digest": LEDGER[-1].digest}
     verified = await shoal("ledger", "verify", kept)
     for printed in (shown, verified):
         assert f"unbroken chain of 5 entries; the last one's digest is {LEDGER[-1].digest}" in (

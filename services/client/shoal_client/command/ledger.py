@@ -3,6 +3,7 @@ a ledger is whole."""
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,7 +67,7 @@ def trainer(
         lines += page.entries
         following = page.next if page.entries else None
     if as_json:
-        say_json({"entries": [_exported(each) for each in lines]})
+        say_json(_exported(lines, chain))
         return
     table = Table(*_CHAIN, "epsilon so far", "at delta")
     for each in lines:
@@ -105,8 +106,8 @@ def agent(
     if as_json:
         say_json(
             {
+                **_exported(lines, chain),
                 "spent": spent.model_dump(mode="json"),
-                "entries": [_exported(each) for each in lines],
                 "clients": [each.model_dump(mode="json") for each in clients],
             }
         )
@@ -182,8 +183,10 @@ def _read_anchors(certificate: Path) -> list[LedgerEntry]:
     return [entry for each in release.rounds for entry in each.ledger_entries]
 
 
-def _exported(line: Line) -> dict[str, Any]:
-    return line.model_dump(mode="json", by_alias=True)
+def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
+    """Return a verified ledger as `verify` takes it."""
+    entries = [each.model_dump(mode="json", by_alias=True) for each in lines]
+    return {"entries": entries, "head": chain.head._asdict()}
 
 
 def _cells(line: Line) -> tuple[str, ...]:

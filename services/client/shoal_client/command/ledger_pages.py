@@ -62,7 +62,7 @@ class Exported(pydantic.BaseModel):
     """What a ledger command printed with --json."""
 
     entries: list[Line]
-    head: Head | None = None  # of a node's ledger
+    head: Head | None = None
 
     def whole(self) -> Chain:
         """Return the ledger, checked.
