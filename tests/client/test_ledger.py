@@ -110,6 +110,40 @@ def test_the_last_entry_removed_with_its_clients_is_found_by_the_head(path: Path
         reopen(path)
 
 
+EMPTIED = "UPDATE ledger_head SET number = 0, digest = lower(hex(zeroblob(32)))"
+
+
+def test_a_ledger_that_was_emptied_consistently_is_found_by_the_answers(path: Path) -> None:
+    tamper(path, "DELETE FROM charged", "DELETE FROM ledger", EMPTIED)
+    with pytest.raises(ValueError, match=r"an answer on file is not in the ledger.*restore"):
+        reopen(path)
+
+
+def test_the_last_entry_removed_consistently_is_found_by_the_answers(path: Path) -> None:
+    tamper(
+        path,
+        "DELETE FROM charged WHERE charge = 3",
+        "DELETE FROM ledger WHERE number = 3",
+        "UPDATE ledger_head SET number = 2, digest = (SELECT digest FROM ledger WHERE number = 2)",
+    )
+    with pytest.raises(ValueError, match="an answer on file is not in the ledger"):
+        reopen(path)
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM rounds", f"UPDATE rounds SET job = '{OTHER_JOB}'"])
+def test_a_charge_without_its_round_is_found(path: Path, change: str) -> None:
+    tamper(path, change)
+    with pytest.raises(ValueError, match="entry 1 charges a round that is not on file"):
+        reopen(path)
+
+
+def test_a_round_that_was_never_answered_needs_no_charge(path: Path) -> None:
+    state = reopen(path)
+    state.add_round("9" * 64, OTHER_JOB, 0, b"spec", "it exceeds the policy")
+    state.close()
+    reopen(path).close()
+
+
 def test_a_ledger_without_its_head_is_found(path: Path) -> None:
     tamper(path, "DELETE FROM ledger_head")
     with pytest.raises(ValueError, match="head is gone"):

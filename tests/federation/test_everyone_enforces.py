@@ -6,20 +6,23 @@ before the first job, and for a party that keeps no ledger at all: both know of 
 
 import shutil
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from shoal_client.async_analyst import JobRefused
+from shoal_compute.schema import ledger as tables
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed
-from shoal_protocol.ledger import GENESIS, LedgerEntry, contradictions
+from shoal_protocol.ledger import LedgerEntry, contradictions
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.threshold import ThresholdSharing
 from tests.compute import federation as nodes
-from tests.hosting.test_ledger import tamper
+from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
 from tests.protocol import examples
 from tests.simulated.trust import SITES, Trust
 from tests.simulation import PRIVACY, Federation
@@ -217,14 +220,61 @@ async def test_a_node_whose_ledger_was_tampered_with_does_not_start(
         conspiracy.crash(0)
 
 
+async def test_a_node_whose_ledger_was_emptied_consistently_does_not_start(
+    conspiracy: Conspiracy,
+) -> None:
+    await conspiracy.announce(conspiracy.spec(**DEAR), [0])
+    conspiracy.crash(0)  # whole, it starts
+    engine = conspiracy.services[0]._storage._engine
+    tamper(engine, "DELETE FROM ledger", EMPTIED)
+    with pytest.raises(StartupRefused, match=r"on file and not in the ledger.*restore"):
+        conspiracy.crash(0)
+
+
+def rewritten(conspiracy: Conspiracy, *entries: LedgerEntry) -> None:
+    rewrite(conspiracy.services[0]._storage._engine, tables, *entries)
+    conspiracy.crash(0)
+
+
+async def test_a_node_whose_ledger_was_written_anew_does_not_start(
+    conspiracy: Conspiracy,
+) -> None:
+    for number in range(2):
+        await conspiracy.try_round(conspiracy.spec(number=number, mu=CAP * 0.5))
+    with conspiracy.services[0]._storage._engine.begin() as db:
+        honest = [each.entry for each in tables.after(db, 0)]
+    rewritten(conspiracy, *honest)  # what was written back as it was is whole
+
+    cheap = honest[0].model_copy(update={"mu": honest[0].mu / 10})
+    after = honest[1].model_copy(update={"previous": cheap.digest})
+    with pytest.raises(StartupRefused, match=r"entry 1 is not what round .* on file costs"):
+        rewritten(conspiracy, cheap, after)
+
+    returned = honest[0].returned(after=honest[1].head, at=honest[1].at)
+    with pytest.raises(StartupRefused, match="may have released something"):
+        rewritten(conspiracy, *honest, returned)
+
+    later = honest[0].model_copy(update={"at": honest[0].at + timedelta(seconds=1)})
+    after = honest[1].model_copy(update={"previous": later.digest})
+    with pytest.raises(StartupRefused, match="entry 2 is another than the one"):
+        rewritten(conspiracy, later, after)
+
+
+async def test_a_node_whose_rounds_are_gone_does_not_start(conspiracy: Conspiracy) -> None:
+    await conspiracy.announce(conspiracy.spec(**DEAR), [0])
+    with conspiracy.services[0]._storage._engine.begin() as db:
+        db.execute(text("DELETE FROM rounds"))
+    with pytest.raises(StartupRefused, match="entry 1 charges a round that is not on file"):
+        conspiracy.crash(0)
+
+
 async def test_a_running_node_whose_ledger_lost_an_entry_takes_no_round(
     conspiracy: Conspiracy,
 ) -> None:
     for number in range(2):  # at the second it reads what became of the first
         await conspiracy.announce(conspiracy.spec(number=number, mu=CAP * 0.6), [0])
     engine = conspiracy.services[0]._storage._engine
-    genesis = f"UPDATE ledger_head SET number = 0, digest = '{GENESIS}'"
-    tamper(engine, "DELETE FROM ledger", genesis)
+    tamper(engine, "DELETE FROM ledger", EMPTIED)
     later = conspiracy.spec(number=2, **DEAR)
     reply = await conspiracy.request(0, "POST", "/v1/rounds", later.encode())
     assert (reply.status_code, reply.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")

@@ -11,7 +11,7 @@ from shoal_hosting.ledger import LedgerFollower, LedgerTables
 from shoal_hosting.storage import check_schema, open_engine
 from shoal_protocol.accounting import Cost
 from shoal_protocol.errors import LedgerBroken
-from shoal_protocol.ledger import verify_chain
+from shoal_protocol.ledger import GENESIS, LedgerEntry, verify_chain
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT
 
@@ -43,6 +43,9 @@ def follow(engine: Engine, follower: LedgerFollower | None = None) -> LedgerFoll
     return follower
 
 
+EMPTIED = f"UPDATE ledger_head SET number = 0, digest = '{GENESIS}'"
+
+
 def tamper(engine: Engine, *statements: str) -> None:
     """Do what whoever owns the database can do: drop the triggers first."""
     with engine.begin() as db:
@@ -54,10 +57,10 @@ def tamper(engine: Engine, *statements: str) -> None:
 def _drop_triggers(db: Connection) -> None:
     if db.dialect.name == "sqlite":
         for name in ("ledger_keeps", "ledger_stays", "ledger_adds", "ledger_head_keeps"):
-            db.execute(text(f"DROP TRIGGER {name}"))
+            db.execute(text(f"DROP TRIGGER IF EXISTS {name}"))
     else:
-        db.execute(text("DROP TRIGGER ledger_stays ON ledger"))
-        db.execute(text("DROP TRIGGER ledger_head_stays ON ledger_head"))
+        db.execute(text("DROP TRIGGER IF EXISTS ledger_stays ON ledger"))
+        db.execute(text("DROP TRIGGER IF EXISTS ledger_head_stays ON ledger_head"))
 
 
 def test_an_honest_ledger_is_followed_to_its_end(engine: Engine) -> None:
@@ -184,3 +187,13 @@ def test_rivals_add_their_entries_one_after_another(engine: Engine, database_url
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(rival, range(4)))
     assert follow(engine).head.number == 17
+
+
+def rewrite(engine: Engine, tables: LedgerTables, *entries: LedgerEntry) -> None:
+    """Put another chain in a ledger's place, as whoever owns the database can."""
+    with engine.begin() as db:
+        known = {each.entry.round: each.population.serialize() for each in tables.after(db, 0)}
+    tamper(engine, "DELETE FROM ledger", EMPTIED)
+    with engine.begin() as db:
+        for entry in entries:
+            tables._append(db, entry, known[entry.round])

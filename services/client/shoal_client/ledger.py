@@ -69,7 +69,7 @@ def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
 
 
 def verify(file: StateFile) -> None:
-    """Check the whole ledger, to its last byte.
+    """Check the whole ledger, to its last byte, and that it charges every answer on file.
 
     Raises:
         LedgerBroken: something was changed, removed or added by hand.
@@ -82,15 +82,25 @@ def verify(file: StateFile) -> None:
             chain.follow(entry)
         except MalformedDocument as error:
             raise LedgerBroken(str(error)) from error
-        number = file.one("SELECT number FROM rounds WHERE round = ?", entry.round)
+        place = file.one("SELECT job, number FROM rounds WHERE round = ?", entry.round)
+        if place is None or place[0] != entry.job:
+            raise LedgerBroken(f"ledger entry {entry.number} charges a round that is not on file")
         for row in charged:
             clients += 1
-            if (row[0], row[2:4]) != (clients, (entry.job, *number)):
+            if (row[0], row[2:4]) != (clients, place):
                 raise LedgerBroken(f"the clients of ledger entry {entry.number} were changed")
     if chain.head != _head(file):
         raise LedgerBroken("the ledger does not end where it did: entries were removed")
     if file.one("SELECT COUNT(*) FROM charged") != (clients,):
         raise LedgerBroken("clients are charged without an entry in the ledger")
+    # rows of the outbox stay when their envelopes are erased
+    unpaid = file.one(
+        "SELECT 1 FROM outbox JOIN rounds USING (round) WHERE NOT EXISTS ("
+        " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
+        " = (rounds.job, outbox.client, rounds.number)) LIMIT 1"
+    )
+    if unpaid is not None:
+        raise LedgerBroken("an answer on file is not in the ledger: entries were removed")
 
 
 def _head(file: StateFile) -> Head:

@@ -71,7 +71,8 @@ class State:
             ledger.verify(self.file)
         except LedgerBroken as error:
             self.file.close()
-            raise ValueError(f"{path}: {error}") from None
+            whole = "restore the file from where its ledger is whole"
+            raise ValueError(f"{path}: {error}; {whole}") from None
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

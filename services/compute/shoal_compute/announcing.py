@@ -49,7 +49,7 @@ class Announcements:
         self._clock = clock
         self._executor = executor
         self._ledger = ledger
-        storage.run_here(ledger.follow)
+        storage.run_here(ledger.verify)
         self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
     async def announce(self, encoded: bytes) -> tuple[Round, bool]:

@@ -109,6 +109,7 @@ def assemble(
             rounds, storage, book, manifests, clock, announcing, ledger=ledger
         )
     except LedgerBroken as error:
+        engine.dispose()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(storage) if engine.dialect.name == "postgresql" else None

@@ -4,14 +4,20 @@ Both are only ever read from the database, which replicas add to as well, and a 
 to fail may yet reach the disk.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
-from shoal_compute.schema import ledger
+from shoal_compute.schema import documents, ledger, rounds
 from shoal_hosting.ledger import LedgerFollower
+from shoal_hosting.ledger_checks import FiledRound, check_rounds, see_one_state
 from shoal_protocol.accounting import Cap
+from shoal_protocol.attestations import PartialSum
+from shoal_protocol.documents import decode
 from shoal_protocol.errors import BudgetExceeded
+from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
 
 
@@ -22,6 +28,39 @@ class Ledger:
         """Begin before the first entry of the ledger of the node `name`."""
         self._name = name
         self._follower = LedgerFollower(ledger, name)
+
+    def verify(self, db: Connection) -> None:
+        """Read all of the ledger, and hold it against the rounds and the own sums on file.
+
+        `db` has not begun to read.
+
+        Raises:
+            LedgerBroken: it is not whole, or not that of these rounds.
+        """
+        see_one_state(db)
+        self._follower = LedgerFollower(ledger, self._name)  # a transaction may be tried again
+        entries = [charged.entry for charged in self._follower.follow(db, lock=False)]
+        check_rounds(entries, self._filed(db), self._anchors(db), ledger=self._name)
+
+    def _filed(self, db: Connection) -> Iterator[FiledRound]:
+        summed = exists().where(documents.c.round == rounds.c.number, self._own_sums)
+        query = select(rounds.c.number, rounds.c.phase, summed)
+        for number, phase, has_sum in db.execute(query.order_by(rounds.c.number)).all():
+            encoded = select(rounds.c.spec).where(rounds.c.number == number)  # may be megabytes
+            spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
+            needs_all = spec.threshold == len(spec.compute_nodes)
+            yield FiledRound(spec, phase == Phase.ABANDONED and needs_all and not has_sum)
+
+    def _anchors(self, db: Connection) -> list[LedgerEntry]:
+        """Return the entry in this node's last sum, whose round was charged after all others'."""
+        query = select(documents.c.encoded).where(self._own_sums)
+        found = db.execute(query.order_by(documents.c.round.desc()).limit(1)).scalars()
+        return [decode(encoded, PartialSum).body.charge for encoded in found]
+
+    @property
+    def _own_sums(self) -> ColumnElement[bool]:
+        kind = PartialSum.model_fields["kind"].default
+        return and_(documents.c.kind == kind, documents.c.signer == self._name)
 
     def follow(self, db: Connection) -> None:
         """Verify and count the entries that are new here; nobody can add one until `db` is done.

@@ -102,6 +102,7 @@ def assemble(
     try:
         enrolment = Enrolment(resources, ends)
     except LedgerBroken as error:
+        engine.dispose()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
     app = create_app(enrolment, Records(resources), resources)

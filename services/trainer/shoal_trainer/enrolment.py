@@ -39,7 +39,7 @@ class Enrolment:
 
     def _restore(self, db: Connection) -> None:
         committed = self._resources.committed
-        self._resources.ledger.follow(db)
+        self._resources.ledger.verify(db)
         for held in store.commitments(db):
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))

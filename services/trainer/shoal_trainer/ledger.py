@@ -1,15 +1,20 @@
 """The trainer's ledger as it was followed so far: what every round cost whom, and in all."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from shoal_hosting.ledger import LedgerFollower
+from shoal_hosting.ledger_checks import FiledRound, check_rounds, see_one_state
 from shoal_protocol.accounting import Cost
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import decode
 from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
-from shoal_trainer.schema import ledger
+from shoal_trainer.schema import certificates, ledger, rounds
 
 
 class Line(NamedTuple):
@@ -28,13 +33,27 @@ class Ledger:
         self._follower = LedgerFollower(ledger, name)
         self._lines: list[Line] = []
 
-    def follow(self, db: Connection) -> None:
-        """Verify the entries that are new here.
+    def verify(self, db: Connection) -> None:
+        """Read all of the ledger, and hold it against the rounds and certificates on file.
+
+        `db` has not begun to read.
+
+        Raises:
+            LedgerBroken: it is not whole, or not that of these rounds.
+        """
+        see_one_state(db)
+        self._follower, self._lines = LedgerFollower(ledger, self._name), []
+        self.follow(db, lock=False)
+        entries = [line.entry for line in self._lines]
+        check_rounds(entries, _filed(db), _anchors(db, entries), ledger=self._name)
+
+    def follow(self, db: Connection, *, lock: bool = True) -> None:
+        """Verify the entries that are new here; `lock` is as in `LedgerFollower.follow`.
 
         Raises:
             LedgerBroken: they do not follow from those before, or some are gone.
         """
-        for entry, population in self._follower.follow(db):
+        for entry, population in self._follower.follow(db, lock=lock):
             self._lines.append(Line(entry, self._follower.balances.largest(population)))
 
     def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
@@ -54,3 +73,22 @@ class Ledger:
         """
         self.follow(db)
         ledger.charge(db, spec, ledger=self._name, after=self._follower.head, at=at)
+
+
+def _filed(db: Connection) -> Iterator[FiledRound]:
+    for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
+        encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
+        spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
+        yield FiledRound(spec, phase == Phase.ABANDONED)
+
+
+def _anchors(db: Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """Return the entries in the certificate, if there is one, of the job that was charged last."""
+    certified = set(db.execute(select(certificates.c.job)).scalars())
+    last = next((each.job for each in reversed(entries) if each.job in certified), None)
+    query = select(certificates.c.document).where(certificates.c.job == last)
+    return [
+        round_.charge
+        for document in db.execute(query).scalars()
+        for round_ in decode(document, ReleaseCertificate).body.rounds
+    ]
