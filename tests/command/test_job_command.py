@@ -534,6 +534,8 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
         as_json = await shoal("ledger", "agent", *options, "--json")
     assert "3 clients" in shown.stdout
     assert "most 0.75" in shown.stdout
+    assert "pure epsilon" in shown.stdout
+    assert "infinite" not in shown.stdout  # of Gaussian entries it would only alarm
     assert "epsilon 4.25 for pure jobs, nothing for Gaussian jobs" in shown.stdout
     printed = json.loads(as_json.stdout)
     assert [each["entry"] for each in printed["clients"]] == [1, 2, 3]
