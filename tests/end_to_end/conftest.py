@@ -12,15 +12,15 @@ from demo.federation import Federation, Process
 from shoal_client import quickstart
 from tests.simulated.trust import Trust, make_trust
 
-SERVICES = 5
+PORTS = 8  # five services, and an agent of each of three sites
 EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
 
 
 def first_free_port() -> int:
-    """Return the first of as many free ports in a row as there are services."""
-    begin = 21_000 + os.getpid() % 2_000 * SERVICES  # two runs at once do not meet
-    for first in range(begin, 32_000, SERVICES):
-        taken = [socket.socket() for _ in range(SERVICES)]
+    """Return the first of as many free ports in a row as are needed."""
+    begin = 21_000 + os.getpid() % 1_250 * PORTS  # two runs at once do not meet
+    for first in range(begin, 32_000, PORTS):
+        taken = [socket.socket() for _ in range(PORTS)]
         try:
             for offset, each in enumerate(taken):
                 each.bind(("127.0.0.1", first + offset))

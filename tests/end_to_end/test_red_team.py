@@ -3,16 +3,49 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from demo.federation import Federation as Processes
+from demo.federation import Process
+from shoal_client import quickstart
 from shoal_redteam.registry import all_attacks
-from tests.simulated.trust import Trust
+from tests.simulated.trust import SITES, Trust
+
+# their owners allow nothing: the red team has their clients' keys, and answers in their place
+POLICY = """
+analysts = []
+tasks = []
+queries = []
+columns = []
+maximum_epsilon = 1.0
+delta = 1e-6
+minimum_population = 10
+minimum_colluders = 2
+"""
+
+
+@pytest.fixture
+def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Processes]:
+    """The sites' agents, up beside the services."""
+    for site, clients in SITES.items():
+        home = trust.directory / "clients" / site
+        (home / "records.csv").write_text("age\n" + "50\n" * clients)
+        (home / "policy.toml").write_text(POLICY)
+    with Processes() as federation:
+        federation.start(
+            *(
+                Process(each.name, each.module, each.environment, tmp_path / f"{each.name}.log")
+                for each in quickstart.agents(trust.directory)
+            )
+        )
+        yield federation
 
 
 @pytest.mark.slow
-def test_the_red_team_is_stopped_by_real_processes(running: Processes, trust: Trust) -> None:
+def test_the_red_team_is_stopped_by_real_processes(agents: Processes, trust: Trust) -> None:
     command = [sys.executable, "-m", "shoal_client", "redteam", "run", str(trust.directory)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True)
 
@@ -26,4 +59,6 @@ def test_the_red_team_is_stopped_by_real_processes(running: Processes, trust: Tr
     ]
     assert bad == []
     assert [each["attack"] for each in report["attacks"]] == [each.name for each in all_attacks()]
+    tried = {finding["tried"] for attack in report["attacks"] for finding in attack["findings"]}
+    assert "an agent's ledger, without its owner's token" in tried
     assert "spend, for ever, budget of these 10 clients" in done.stderr
