@@ -18,7 +18,7 @@ from demo import diabetes
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_trainer.learning import ReleasedSum
+from shoal_protocol.questions import ReleasedSum
 from shoal_trainer.linear_regression import LinearRegression
 from shoal_trainer.posterior import NoisyMoments, ridge_estimate
 

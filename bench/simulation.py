@@ -13,7 +13,8 @@ from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism, SecondMomentMatrix, SecondMoments
-from shoal_trainer.learning import Learner, ReleasedSum
+from shoal_protocol.questions import ReleasedSum
+from shoal_trainer.learning import Learner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from shoal_protocol.errors import (
     MalformedDocument,
     ProtocolError,
     RefusedCertificate,
+    RefusedSpec,
     UnknownManifest,
     WrongManifest,
 )
@@ -24,7 +25,8 @@ from shoal_protocol.jobs import PosteriorReport, check_job, check_round_of_job
 from shoal_protocol.ledger import check_charge, contradictions
 from shoal_protocol.manifest import Analyst, Manifest, Parties, ServiceParty
 from shoal_protocol.outcomes import check_partial_sums, check_result
-from shoal_protocol.rounds import check_terms
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.rounds import RoundSpec, check_terms
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
@@ -129,13 +131,23 @@ def _check_round(
             certificate.request.body,
             number=number,
             spent=compose(each.spec.body.cost for each in earlier),
+            first=ReleasedSum.of(earlier[0].spec.body, earlier[0].result.body) if earlier else None,
         )
+        if earlier:
+            _check_follows(spec, earlier[-1].spec.body)
     with _about(f"the result of round {number}"):
         check_result(certified.result, spec, parties)
     with _about(f"the partial sums of round {number}"):
         check_partial_sums(certified.partial_sums, certified.result.body, spec, parties)
     with _about(f"the trainer's ledger entry of round {number}"):
         check_charge(certified.charge, spec, node=parties.manifest.trainer.name)
+
+
+def _check_follows(spec: RoundSpec, before: RoundSpec) -> None:
+    if not spec.clients().issubset(before.clients()):
+        raise RefusedSpec("its population holds clients that the round before did not")
+    if spec.opened_at < before.opened_at:  # not the deadline: when all have answered it is decided
+        raise RefusedSpec("it opened before the round before")
 
 
 def _check_ledgers(rounds: Sequence[CertifiedRound]) -> None:

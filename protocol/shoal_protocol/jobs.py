@@ -15,6 +15,7 @@ from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism
+from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
 
@@ -109,11 +110,19 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
             raise RefusedJob(f"the policy does not allow the query {query}")
 
 
-def check_round_of_job(spec: RoundSpec, request: JobRequest, *, number: int, spent: Cost) -> None:
+def check_round_of_job(
+    spec: RoundSpec,
+    request: JobRequest,
+    *,
+    number: int,
+    spent: Cost,
+    first: ReleasedSum | None,
+) -> None:
     """Refuse a round that asks for anything but what the job promised to those who joined it.
 
-    It must be the job's round `number`; `spent` is what the rounds before it cost. What the
-    manifest says of a spec is `check_spec`'s to check.
+    It must be the job's round `number`; `spent` is what the rounds before it cost; `first` is what
+    the first one released, None for who has not seen it. What the manifest says of a spec is
+    `check_spec`'s to check.
 
     Raises:
         RefusedSpec: the detail says why.
@@ -121,12 +130,7 @@ def check_round_of_job(spec: RoundSpec, request: JobRequest, *, number: int, spe
     if (spec.job, spec.number) != (request.digest, number):
         raise RefusedSpec("the spec is for another job or round")
     task, privacy = request.task, request.privacy
-    if spec.query.name not in task.query_names():
-        raise RefusedSpec("the job's task does not ask this query")
-    if not set(spec.query.column_names) <= {bounds.name for bounds in task.columns}:
-        raise RefusedSpec("the query asks for a column that the job did not name")
-    if spec.query.records_per_client != task.records_per_client:
-        raise RefusedSpec("records_per_client is not the job's")
+    check_question(spec.query, task, number=number, population=spec.population_size, first=first)
     if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
         raise RefusedSpec("dropouts and colluders are not those of the job")
     if spec.sharing != request.sharing:

@@ -33,7 +33,7 @@ PRIVATE_COLUMN: Final = "diagnosis"
 _PATIENCE_SECONDS: Final = 30.0
 _TICK_SECONDS: Final = 0.01
 _STEPS: Final = 4  # of a data holder, from a job to its answer
-_OK, _CREATED, _ACCEPTED, _NOT_FOUND = 200, 201, 202, 404
+_OK, _CREATED, _ACCEPTED, _NOT_FOUND, _GONE = 200, 201, 202, 404, 410
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Trap(httpx.AsyncBaseTransport):
     stage: Stage
     job: Signed[JobRequest]
     specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
-    served: dict[int, float] = field(default_factory=dict)  # when each was first fetched
+    served: dict[str, float] = field(default_factory=dict)  # when a job's round was first fetched
     uploads: dict[str, list[float]] = field(default_factory=dict)  # when, by the round's id
     envelopes: dict[str, list[bytes]] = field(default_factory=dict, repr=False)  # as `uploads`
     joined: set[str] = field(default_factory=set)  # jobs
@@ -59,8 +59,8 @@ class Trap(httpx.AsyncBaseTransport):
             case ["v1", "jobs", job, "joins"]:
                 self.joined.add(job)
                 return _json({"job": self.job.digest}, _CREATED)
-            case ["v1", "jobs", _, "rounds", number]:
-                return self._round(int(number))
+            case ["v1", "jobs", job, "rounds", number]:
+                return self._round(int(number)) if job == self.job.digest else _json({}, _GONE)
             case ["v1", "rounds", round_id, "shares", "bulk"]:
                 envelopes = self._sent(round_id, unframe(body))
                 return _json({"outcomes": [{"status": _CREATED} for _ in envelopes]})
@@ -78,7 +78,7 @@ class Trap(httpx.AsyncBaseTransport):
     def _round(self, number: int) -> httpx.Response:
         if number not in self.specs:
             return _json({}, _ACCEPTED)
-        self.served.setdefault(number, self.stage.timer())
+        self.served.setdefault(self.job.digest, self.stage.timer())
         return httpx.Response(_OK, content=self.specs[number])
 
 
@@ -108,13 +108,14 @@ class Victim:
             task.cancel()
         await task
 
-    async def answer(self, spec: RoundSpec) -> None:
-        """Show it a round, and have it answered.
+    async def answer(self, job: Signed[JobRequest], spec: RoundSpec) -> None:
+        """Show it a job, the only one that is not over, and its round, and have it answered.
 
         Raises:
             CannotAttack: it does not answer.
         """
-        self.trap.specs[spec.number] = self.stage.sign(spec, self.stage.trainer).encode()
+        self.trap.job = job
+        self.trap.specs = {spec.number: self.stage.sign(spec, self.stage.trainer).encode()}
         for _ in range(_STEPS):
             if spec.digest not in self.trap.uploads:
                 await self.step()

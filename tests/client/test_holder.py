@@ -33,12 +33,14 @@ from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.queries import Column, SecondMoments
+from shoal_protocol.questions import first_query, second_query, thresholds_for
 from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
 MORE = Column(name="weight", centre=60.0, scale=60.0)
+STEEP = QUERY.columns[1].model_copy(update={"scale": 1e-300})
 
 
 @pytest.fixture
@@ -299,16 +301,20 @@ async def test_only_clients_of_the_population_answer(world: World, holder: DataH
 async def test_two_rounds_are_answered_one_after_the_other(
     world: World, holder: DataHolder
 ) -> None:
-    request = world.submit(task=TASK.model_copy(update={"projection": True}))
+    task = TASK.model_copy(update={"projection": True})
+    request = world.submit(task=task)
     await holder.step()
-    moments = SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))
-    world.announce(request, 0, query=moments, mu=PRIVACY.cost.mu * 0.2**0.5)
+    first = first_query(task, CLIENTS)
+    world.announce(request, 0, query=first, mu=PRIVACY.cost.mu * 0.2**0.5)
     await holder.step()
     for node in world.nodes:
         node.held.clear()
-    world.announce(request, 1, mu=PRIVACY.cost.mu * 0.8**0.5)
+    chosen = next(thresholds_for(features=1, intercept=task.intercept))
+    second = second_query(task, chosen, [30.0, 35.0])
+    world.announce(request, 1, query=second, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
-    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    sums = [second.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
+    assert np.array_equal(world.total(EVERYONE), np.sum(sums, axis=0))
     spent = await holder.spent()
     costs = [compose(each).mu for each in spent.values()]
     assert costs == pytest.approx([PRIVACY.cost.mu] * CLIENTS)
@@ -324,6 +330,12 @@ async def test_two_rounds_are_answered_one_after_the_other(
         {"query": SecondMoments.model_validate(QUERY.model_dump(exclude={"name"}))},
         {"query": QUERY.model_copy(update={"records_per_client": 2})},
         {"query": QUERY.model_copy(update={"columns": (*QUERY.columns, MORE)})},
+        {"query": QUERY.model_copy(update={"columns": QUERY.columns[1:]})},
+        {"query": QUERY.model_copy(update={"columns": QUERY.columns[::-1]})},
+        {"query": QUERY.model_copy(update={"columns": (QUERY.columns[0], STEEP)})},
+        {"query": QUERY.model_copy(update={"intercept": 0.5})},
+        {"query": QUERY.model_copy(update={"grid_bits": 15})},
+        {"query": QUERY.model_copy(update={"radius": 1.0})},
     ],
     ids=[
         "fewer colluders",
@@ -333,6 +345,12 @@ async def test_two_rounds_are_answered_one_after_the_other(
         "another query",
         "more records",
         "another column",
+        "a column less",
+        "columns in another order",
+        "a column that is a threshold",
+        "another intercept",
+        "another grid",
+        "another radius",
     ],
 )
 async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(

@@ -33,7 +33,7 @@ from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.questions import first_query
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
@@ -46,17 +46,12 @@ TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
     projection=False,
+    radius=3.0,  # the ball contains the box
+    intercept=0.25,
+    grid_bits=10,
 )
 PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=2, colluders=2)
-QUERY = SecondMomentMatrix(
-    columns=tuple(
-        Column(name=each.name, centre=each.centre, scale=each.half_range) for each in TASK.columns
-    ),
-    intercept=0.25,
-    radius=None,
-    grid_bits=10,
-    records_per_client=1,
-)
+QUERY = first_query(TASK, 12)
 POLICY = Policy(
     analysts=("analyst",),
     tasks=("linear_regression",),

@@ -17,13 +17,26 @@ from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.jobs import JobRequest, PosteriorReport
+from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.queries import Query
+from shoal_protocol.questions import (
+    ReleasedSum,
+    Thresholds,
+    first_query,
+    measured_spreads,
+    second_query,
+    thresholds_for,
+)
 from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 
+FIRST = first_query(examples.TASK, len(examples.POPULATION))
+THRESHOLDS = next(thresholds_for(features=1, intercept=examples.TASK.intercept))
+PLAIN_TASK = examples.TASK.model_copy(update={"projection": False, "radius": 1.25})
 Lie = Callable[[Any], Any]
 """Takes what is about to be signed in the place that it is planted at, and returns another."""
 
@@ -34,12 +47,14 @@ class Making:
 
     consortia: Sequence[Consortium] = (examples.CONSORTIUM,)  # of request, then of each round
     job: JobRequest = examples.JOB
-    queries: Sequence[Any] = (examples.MOMENTS, examples.MATRIX)
+    queries: Sequence[Any] = (FIRST, THRESHOLDS)  # the latter on what the first round released
     cohorts: Sequence[BitMap] = (examples.COHORT, examples.COHORT)
     between: Sequence[Consortium] = ()  # versions that no document is bound to
     nodes: Sequence[int] | None = None  # whose sums the results rest on; None: all
     lies: Mapping[str, Lie] = field(default_factory=dict)
     _heads: dict[str, Head] = field(default_factory=dict, init=False, compare=False)
+    _made: list[RoundSpec] = field(default_factory=list, init=False, compare=False)
+    _released: list[ReleasedSum] = field(default_factory=list, init=False, compare=False)
 
     def of_round(self, number: int) -> Consortium:
         return self.consortia[min(number, len(self.consortia) - 1)]
@@ -68,7 +83,8 @@ class Making:
 
     def rounds(self, request: Signed[JobRequest]) -> tuple[CertifiedRound, ...]:
         """Return the job's rounds as they are certified."""
-        self._heads.clear()
+        for each in (self._heads, self._made, self._released):
+            each.clear()
         return tuple(self._round(number, request) for number in range(len(self.queries)))
 
     def encode(self) -> bytes:
@@ -76,7 +92,8 @@ class Making:
         return self.make().encode()
 
     def _round(self, number: int, request: Signed[JobRequest]) -> CertifiedRound:
-        spec = self.signed(f"spec {number}", "trainer", self._spec(number, request))
+        self._made.append(self._spec(number, request))
+        spec = self.signed(f"spec {number}", "trainer", self._made[number])
         cohort = {
             "cohort": cohort_digest(spec.digest, examples.held(self.cohorts[number])),
             "cohort_size": len(self.cohorts[number]),
@@ -92,6 +109,7 @@ class Making:
             ),
             **cohort,
         )
+        self._released.append(ReleasedSum.of(self._made[number], result))
         return CertifiedRound(
             spec=spec,
             result=self.signed(f"result {number}", "aggregator", result),
@@ -108,7 +126,7 @@ class Making:
             manifest=self.of_round(number),
             job=request.digest,
             number=number,
-            query=self.queries[number],
+            query=self._query(number, body.task),
             mechanism=body.privacy.mechanism,
             cost=body.privacy.cap.part(shares[number]),
             population=self.said("population", examples.POPULATION),
@@ -119,6 +137,12 @@ class Making:
             give_up_at=deadline + timedelta(seconds=body.grace_seconds),
             sharing=body.sharing,
         )
+
+    def _query(self, number: int, task: LinearRegressionTask) -> Query:
+        planned = self.queries[number]
+        if not isinstance(planned, Thresholds):
+            return planned
+        return second_query(task, planned, measured_spreads(self._released[0]).tolist())
 
     def _sums(
         self, number: int, spec: RoundSpec, total: np.ndarray, cohort: Mapping[str, Any]
@@ -196,7 +220,6 @@ def of_threshold(*, threshold: int = 2, **changes: Any) -> Making:
     )
 
 
-PLAIN_TASK = examples.TASK.model_copy(update={"projection": False})
 TWO_ROUNDS = Making()
 ONE_ROUND = Making(
     job=examples.JOB.model_copy(update={"task": PLAIN_TASK}), queries=(examples.MATRIX,)

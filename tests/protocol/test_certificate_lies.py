@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,16 @@ from shoal_protocol.documents import Document
 from shoal_protocol.encoding import decode_uint64, encode_clients, encode_uint64
 from shoal_protocol.errors import RefusedCertificate, WrongCharge
 from shoal_protocol.jobs import JobRequest
+from shoal_protocol.queries import Query
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sums import IMPOSSIBLE
 from tests.protocol import examples
 from tests.protocol.certified import (
     CHANGED,
+    FIRST,
     MAKINGS,
     ONE_ROUND,
+    THRESHOLDS,
     TWO_ROUNDS,
     Lie,
     Making,
@@ -34,6 +38,8 @@ OTHER_JOB = replace(
     TWO_ROUNDS, job=examples.JOB.model_copy(update={"nonce": examples.seed("other")[:16].hex()})
 )
 NOTHING = "0" * 64
+MATRIX = examples.MATRIX
+OTHER_QUERY = "the job's task does not ask this query in this round"
 
 
 SMALL = replace(TWO_ROUNDS, cohorts=(BitMap(range(9)), examples.COHORT))
@@ -105,6 +111,34 @@ def halved(spec: Any) -> Any:
     return spec.model_copy(
         update={"noise": spec.noise.model_copy(update={"scale": spec.noise.scale / 2})}
     )
+
+
+def asked(**fields: Any) -> Query:
+    """Return the query of the only round with other fields."""
+    return MATRIX.model_copy(update=fields)
+
+
+def first_column(**fields: Any) -> Query:
+    """Return the query of the only round with other fields of its first column."""
+    return asked(columns=(MATRIX.columns[0].model_copy(update=fields), *MATRIX.columns[1:]))
+
+
+def of_the_target(query: Query) -> Query:
+    return query.model_copy(update={"columns": query.columns[1:]})
+
+
+def steeper(query: Query, factor: float) -> Query:
+    """Return a query with another scale of its first column."""
+    first, *others = query.columns
+    return query.model_copy(
+        update={"columns": (first.model_copy(update={"scale": first.scale * factor}), *others)}
+    )
+
+
+def earlier(spec: RoundSpec) -> RoundSpec:
+    """Return a spec of a round that was a day before."""
+    times = ("opened_at", "deadline", "proceed_at", "give_up_at")
+    return changed(**{name: getattr(spec, name) - timedelta(days=1) for name in times})(spec)
 
 
 def relinked(certified: CertifiedRound) -> CertifiedRound:
@@ -329,14 +363,76 @@ LIES = {
         "the report: its posterior is not of",
     ),
     "the rounds are in the wrong order": Case(
+        {}, "the spec of round 0: " + OTHER_QUERY, replace(TWO_ROUNDS, queries=(MATRIX, FIRST))
+    ),
+    "a round is asked twice": Case(
+        {}, "the spec of round 1: " + OTHER_QUERY, replace(TWO_ROUNDS, queries=(FIRST, FIRST))
+    ),
+    "both rounds ask only for the target": Case(
         {},
-        "the report: the rounds are not all those of the job's task",
-        replace(TWO_ROUNDS, queries=(examples.MATRIX, examples.MOMENTS)),
+        "the spec of round 0: the query's columns are not those of the job",
+        replace(TWO_ROUNDS, queries=(of_the_target(FIRST), of_the_target(MATRIX))),
+    ),
+    "the only round asks only for the target": Case(
+        {},
+        "the spec of round 0: the query's columns are not those of the job",
+        replace(ONE_ROUND, queries=(of_the_target(MATRIX),)),
+    ),
+    "the columns are in another order": Case(
+        {},
+        "the spec of round 0: the query's columns are not those of the job",
+        replace(ONE_ROUND, queries=(asked(columns=MATRIX.columns[::-1]),)),
+    ),
+    "a query asks whether a value is above a threshold": Case(
+        {},
+        "the spec of round 0: the query's columns are not centred",
+        replace(ONE_ROUND, queries=(first_column(centre=64.5, scale=1e-300),)),
+    ),
+    "a query asks whether a value is above the middle": Case(
+        {},
+        "the spec of round 0: the query's scales are not half the ranges",
+        replace(ONE_ROUND, queries=(first_column(scale=1e-300),)),
+    ),
+    "a query asks with another intercept": Case(
+        {},
+        "the spec of round 0: the query's intercept or grid is not the job's",
+        replace(ONE_ROUND, queries=(asked(intercept=0.5),)),
+    ),
+    "a query asks on another grid": Case(
+        {},
+        "the spec of round 0: the query's intercept or grid is not the job's",
+        replace(ONE_ROUND, queries=(asked(grid_bits=15),)),
+    ),
+    "a query asks with another radius than the task's": Case(
+        {},
+        "the spec of round 0: the query's radius is not the one of the job",
+        replace(ONE_ROUND, queries=(asked(radius=1.2501),)),
+    ),
+    "a query asks with another radius than the rule's": Case(
+        {},
+        "the spec of round 0: the query's radius is not the one of the job",
+        replace(TWO_ROUNDS, queries=(examples.MOMENTS, THRESHOLDS)),
+    ),
+    "a second round is scaled by what the first did not measure": Case(
+        {"spec 1": lambda spec: changed(query=steeper(spec.query, 0.99))(spec)},
+        "the spec of round 1: the query's scales and radius follow from no measured spread",
+    ),
+    "a second round asks whether a value is above the middle": Case(
+        {"spec 1": lambda spec: changed(query=steeper(spec.query, 1e-300))(spec)},
+        "the spec of round 1: the query's scales and radius follow from no measured spread",
+    ),
+    "a second round is of other clients than the first": Case(
+        {"spec 1": changed(population=encode_clients(BitMap(range(1, 13))))},
+        "the spec of round 1: its population holds clients that the round before did not",
+    ),
+    "a second round opened before the first": Case(
+        {"spec 1": earlier},
+        "the spec of round 1: it opened before the round before",
     ),
     "a round that the task asks for is missing": Case(
         {},
         "the report: the rounds are not all those of the job's task",
-        replace(TWO_ROUNDS, queries=(examples.MOMENTS,)),
+        replace(TWO_ROUNDS, queries=(FIRST,)),
     ),
     "a lower price is stated against the public": Case(
         {"certificate": priced("public", "promised", epsilon=0.5)},

@@ -19,11 +19,12 @@ from shoal_protocol.encoding import encode_uint64, parse_canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, check_spec
 from shoal_trainer import records
 from shoal_trainer.assembly import Service
 from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import ReleasedSum, RequestedRound
+from shoal_trainer.learning import RequestedRound
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
 from tests.trainer.conftest import Assemble

@@ -16,7 +16,8 @@ from shoal_protocol.accounting import Cap
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
-from shoal_trainer.learning import ReleasedSum, RequestedRound
+from shoal_protocol.questions import ReleasedSum
+from shoal_trainer.learning import RequestedRound
 from shoal_trainer.linear_regression import FIRST_ROUND_SHARE, LinearRegression
 from shoal_trainer.posterior import NoisyMoments, noise_aware_posterior
 from shoal_trainer.thresholds import choose_thresholds

@@ -6,7 +6,7 @@ from typing import Any, Final
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.questions import first_query
 from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.announcing import noise_worth, priced
 from shoal_redteam.attack import Attack
@@ -44,6 +44,8 @@ class LiesToClients(Attack):
             for place, column in enumerate(spec.query.columns)
         )
         query = spec.query.model_dump(mode="json")
+        steep = [each.model_copy(update={"scale": 1e-300}) for each in spec.query.columns]
+        fewer = spec.query.model_copy(update={"columns": spec.query.columns[1:]})
         longer = spec.query.model_copy(
             update={"records_per_client": spec.query.records_per_client + 1}
         )
@@ -56,6 +58,12 @@ class LiesToClients(Attack):
             "a column that the job did not name, and that the owner allows nobody": {
                 "query": query | {"columns": [each.model_dump() for each in other_columns]}
             },
+            "only one of the job's two columns": priced(spec, query=fewer)
+            | {"query": fewer.model_dump(mode="json"), "dimension": fewer.dimension},
+            "whether a value is above a threshold: a column with next to no scale": {
+                "query": query | {"columns": [each.model_dump() for each in steep]}
+            },
+            "another intercept": {"query": query | {"intercept": 1.0}},
             "more records than the job asks for": priced(spec, query=longer)
             | {"query": longer.model_dump(mode="json")},
             "fewer colluders than the job tolerates": priced(spec, colluders=spec.colluders - 1)
@@ -134,25 +142,14 @@ def spec_of(
     stage: Stage,
     job: Signed[JobRequest],
     *,
-    number: int = 0,
     price: float = _PRICE,
     seconds: float = _SECONDS,
 ) -> RoundSpec:
-    """Return a round that fits a job: a small part of its price, its columns, its tolerances."""
-    task = job.body.task
-    columns = tuple(Column(name=column.name, centre=0.0, scale=1.0) for column in task.columns)
-    query = SecondMomentMatrix(
-        columns=columns,
-        intercept=task.intercept,
-        radius=task.radius,
-        grid_bits=task.grid_bits,
-        records_per_client=task.records_per_client,
-    )
+    """Return the first round of a job, for a small part of its price."""
     return honest_spec(
         stage,
-        query=query,
+        query=first_query(job.body.task, len(stage.crew)),
         job=job.digest,
-        number=number,
         price=price,
         seconds=seconds,
         grace=_SECONDS,

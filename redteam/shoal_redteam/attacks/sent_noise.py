@@ -38,15 +38,12 @@ class SentNoise(Attack):
 
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Have a data holder answer some rounds for the whole crew, and open what it sends."""
-        job = job_request(stage, round_seconds=3600, grace_seconds=60)
-        rounds = [
-            spec_of(stage, job, number=number, price=_PRICE, seconds=_SECONDS)
-            for number in range(_ROUNDS)
-        ]
+        jobs = [job_request(stage, round_seconds=3600, grace_seconds=60) for _ in range(_ROUNDS)]
+        rounds = [spec_of(stage, job, price=_PRICE, seconds=_SECONDS) for job in jobs]
         opened = []
-        async with victim(stage, job, clients=len(stage.crew)) as prey:
-            for spec in rounds:
-                await prey.answer(spec)
+        async with victim(stage, jobs[0], clients=len(stage.crew)) as prey:
+            for job, spec in zip(jobs, rounds, strict=True):
+                await prey.answer(job, spec)
                 opened.append(noise_in(stage, spec, prey.trap.envelopes[spec.digest]))
         noise = np.array(opened)
         yield _sizes(rounds[0], noise)

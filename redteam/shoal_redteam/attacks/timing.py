@@ -58,7 +58,7 @@ class NoiseByTime(Attack):
         )
 
     async def _departures(self, stage: Stage) -> Finding:
-        """Show a data holder one round after another, and see how soon each answer leaves."""
+        """Show a data holder one job after another, and see how soon each answer leaves."""
         drawn: list[float] = []
 
         def recorded(part: NoisePart, count: int) -> Int64Vector:
@@ -69,11 +69,12 @@ class NoiseByTime(Attack):
         job = job_request(stage, round_seconds=3600, grace_seconds=60)
         delays = []
         async with victim(stage, job, noise=recorded) as prey:
-            for number in range(ROUNDS):
-                spec = spec_of(stage, job, number=number, price=_PRICE, seconds=_LONG)
-                await prey.answer(spec)
+            for _ in range(ROUNDS):
+                job = job_request(stage, round_seconds=3600, grace_seconds=60)
+                spec = spec_of(stage, job, price=_PRICE, seconds=_LONG)
+                await prey.answer(job, spec)
                 sent = min(prey.trap.uploads[spec.digest])
-                delays.append(sent - prey.trap.served[number])
+                delays.append(sent - prey.trap.served[job.digest])
         tried = f"how soon {ROUNDS} answers of a data holder leave, against the noise in each"
         noise = [float(each.sum()) for each in np.array_split(np.array(drawn), ROUNDS)]
         if len(set(noise)) < ROUNDS:

@@ -5,14 +5,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import numpy as np
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Result
 from shoal_protocol.balances import Balances
-from shoal_protocol.encoding import decode_uint64
 from shoal_protocol.errors import (
     BudgetExceeded,
     ProtocolError,
@@ -20,10 +17,10 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.ring import from_ring
+from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import ReleasedSum, RequestedRound
+from shoal_trainer.learning import RequestedRound
 
 
 class WrongJob(ProtocolError):
@@ -62,18 +59,7 @@ class Released:
 
     def sum(self) -> ReleasedSum:
         """Return what the learner may see of it."""
-        return ReleasedSum(
-            query=self.spec.query,
-            values=from_ring(decode_uint64(self.result.values)),
-            cohort_size=self.result.cohort_size,
-            noise_sd=self._noise_sd(),
-            mechanism=self.spec.noise.mechanism,
-        )
-
-    def _noise_sd(self) -> NDArray[np.float64]:
-        coordinates, parts = zip(*self.spec.noise_blocks(), strict=True)
-        variances = [part.variance(clients=self.result.cohort_size) for part in parts]
-        return np.repeat(np.sqrt(variances), coordinates)
+        return ReleasedSum.of(self.spec, self.result)
 
 
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:

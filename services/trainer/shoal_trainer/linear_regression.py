@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_trainer.learning import ReleasedSum, RequestedRound
+from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_protocol.questions import (
+    ReleasedSum,
+    first_query,
+    measured_spreads,
+    record_count,
+    second_query,
+)
+from shoal_trainer.learning import RequestedRound
 from shoal_trainer.posterior import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_trainer.thresholds import choose_thresholds
 
 FIRST_ROUND_SHARE: Final = 0.2
 """Share of mu^2 that the projection's first round costs."""
-
-_ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
-_SMALLEST_ROOT_MEAN_SQUARE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,19 @@ class LinearRegression:
                 half_ranges = np.array([column.half_range for column in self.task.columns])
                 return _posterior(query, released, self.task.prior_sd, half_ranges)
             case [
-                (SecondMoments() as moments, first),
+                (SecondMoments(), first),
                 (SecondMomentMatrix() as query, released),
             ] if self.task.projection:
-                spreads = _spreads(moments, first)
+                spreads = measured_spreads(first)
                 return _posterior(query, released, self.task.prior_sd, spreads)
             case [(SecondMoments() as moments, released)] if self.task.projection:
                 return self._projected_round(moments, released)
             case [] if self.task.projection:
                 return RequestedRound(
-                    query=self._moments_query(population), share=FIRST_ROUND_SHARE
+                    query=first_query(self.task, population), share=FIRST_ROUND_SHARE
                 )
             case []:
-                query = self._matrix_query(self._bounded_columns(), self._radius(population))
-                return RequestedRound(query=query, share=1.0)
+                return RequestedRound(query=first_query(self.task, population), share=1.0)
         raise ValueError("the sums are not those of this task's rounds, in order")
 
     def _refuse_foreign(self, query: SecondMoments | SecondMomentMatrix) -> None:
@@ -71,43 +74,8 @@ class LinearRegression:
         if (query.column_names, query.intercept, query.records_per_client) != asked:
             raise ValueError("a sum answers another task's query")
 
-    def _bounded_columns(self) -> tuple[Column, ...]:
-        return tuple(bounds.column() for bounds in self.task.columns)
-
-    def _radius(self, population: int) -> float:
-        """Return the task's radius, or one by the public rule.
-
-        The rule assumes normalised columns with second moment .13. The fewer clients, the more
-        noise matters and the more rows may be shrunk: the radius is the mean of the squared norm,
-        plus 1.1 of its standard deviations for every factor of ten beyond 400 clients.
-        """
-        if self.task.radius is not None:
-            return self.task.radius
-        width = len(self.task.columns)
-        deviations = 1.1 * math.log10(max(1.0, population / 400.0))
-        squared_norm = _ASSUMED_SECOND_MOMENT * (width + deviations * math.sqrt(2.0 * width))
-        return _tidy(math.sqrt(self.task.intercept**2 + squared_norm))
-
-    def _moments_query(self, population: int) -> SecondMoments:
-        return SecondMoments(
-            columns=self._bounded_columns(),
-            intercept=self.task.intercept,
-            radius=self._radius(population),
-            grid_bits=self.task.grid_bits,
-            records_per_client=self.task.records_per_client,
-        )
-
-    def _matrix_query(self, columns: tuple[Column, ...], radius: float) -> SecondMomentMatrix:
-        return SecondMomentMatrix(
-            columns=columns,
-            intercept=self.task.intercept,
-            radius=radius,
-            grid_bits=self.task.grid_bits,
-            records_per_client=self.task.records_per_client,
-        )
-
     def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
-        records = _record_count(query, int(first.values[0]), first.cohort_size)
+        records = record_count(query, int(first.values[0]), first.cohort_size)
         # Round 2 may cost (1 - share)/share times the first round's mu^2, or epsilon.
         ratio = float(first.noise_sd[0]) / query.design(first.mechanism).sensitivity
         relative = FIRST_ROUND_SHARE / (1.0 - FIRST_ROUND_SHARE)
@@ -119,29 +87,8 @@ class LinearRegression:
             mechanism=first.mechanism,
             noise_ratio=ratio * self.task.records_per_client,
         )
-        factors = [chosen.features] * len(self.task.features) + [chosen.target]
-        columns = tuple(
-            Column(name=column.name, centre=column.centre, scale=_tidy(spread * factor))
-            for column, spread, factor in zip(
-                query.columns, _spreads(query, first).tolist(), factors, strict=True
-            )
-        )
-        return RequestedRound(
-            query=self._matrix_query(columns, _tidy(chosen.radius)), share=1.0 - FIRST_ROUND_SHARE
-        )
-
-
-def _spreads(query: SecondMoments, first: ReleasedSum) -> NDArray[np.float64]:
-    """Return each column's root mean square about the middle of its bounds, in data units."""
-    moments = query.moments_from(first.values)
-    records = _record_count(query, int(first.values[0]), first.cohort_size)
-    noise_sd = float(first.noise_sd[-1]) / query.grid**2
-    mean_squares = moments[-len(query.columns) :] / records
-    # What noise alone could have made is not trusted to be a narrow column.
-    floor = min(1.0, max(_SMALLEST_ROOT_MEAN_SQUARE**2, 0.5 * noise_sd / records))
-    half_ranges = np.array([column.scale for column in query.columns])
-    spreads: NDArray[np.float64] = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
-    return spreads
+        asked = second_query(self.task, chosen, measured_spreads(first).tolist())
+        return RequestedRound(query=asked, share=1.0 - FIRST_ROUND_SHARE)
 
 
 def _posterior(
@@ -153,7 +100,7 @@ def _posterior(
     """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
     matrix = query.matrix_from(released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
-    records = _record_count(query, int(released.values[0]), released.cohort_size)
+    records = record_count(query, int(released.values[0]), released.cohort_size)
     scales = np.array([column.scale for column in query.columns]) / units
     prior = prior_sd * scales[:-1] / scales[-1]
     constant = _lattice_intercept(query)
@@ -202,21 +149,6 @@ def _lattice_intercept(query: SecondMoments | SecondMomentMatrix) -> float:
     return math.floor(query.intercept * query.grid) / query.grid
 
 
-def _record_count(
-    query: SecondMoments | SecondMomentMatrix, first_value: int, cohort_size: int
-) -> int:
-    """Return how many records went in: exact for one per client, else an estimate.
-
-    The estimate is from the constant's second moment, of which shrinking is taken to cost a tenth;
-    without a constant every client is taken to have the largest number allowed.
-    """
-    most = cohort_size * query.records_per_client
-    if query.records_per_client == 1 or query.intercept == 0.0:
-        return most
-    estimate = first_value / (0.9 * math.floor(query.intercept * query.grid) ** 2)
-    return round(min(max(estimate, cohort_size), most))
-
-
 def _mean_squared_shrinkage(
     query: SecondMomentMatrix, first_moment: float, noise_sd: float, records: int
 ) -> float:
@@ -231,8 +163,3 @@ def _mean_squared_shrinkage(
     precision = (whole / noise_sd) ** 2
     estimate = (first_moment / whole * precision + 0.85 / 0.15**2) / (precision + 1.0 / 0.15**2)
     return min(max(estimate, 0.4), 1.0)
-
-
-def _tidy(value: float) -> float:
-    """Round to six digits, so that a published query is readable."""
-    return float(f"{value:.6g}")

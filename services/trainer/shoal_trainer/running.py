@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 from prometheus_client import Counter
+from pyroaring import BitMap
 
 from shoal_hosting.logs import describe_exception
 from shoal_protocol.accounting import Cost, compose
@@ -18,7 +19,7 @@ from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_protocol.posteriors import Posterior
@@ -36,7 +37,6 @@ log = structlog.get_logger()
 
 # How long a step waits for jobs that wait for a service, such as one that is frozen.
 PATIENCE_SECONDS: Final = 5.0
-
 _NO_ANSWER: Final = "the method could not compute an answer from the task and the sums so far"
 
 
@@ -107,9 +107,9 @@ class Runner:
                 return await self._collect(record, rounds[-1])
 
     async def _ask_learner(self, record: JobRecord, rounds: Sequence[RoundRecord]) -> bool:
-        own = self._resources
+        own, consortium = self._resources, self._resources.book.current
         request = decode(record.request, JobRequest).body
-        population = decode_clients(record.population or "")
+        population = decode_clients(record.population or "") & consortium.roster.enrolled_set
         outcomes = await own.storage.run(store.find_outcomes, record.job)
         released = [
             Released(decode(each.spec, RoundSpec).body, decode(outcome, Result).body)
@@ -117,7 +117,8 @@ class Runner:
         ]
         learner, sums = learner_for(request.task), [each.sum() for each in released]
         try:
-            wanted = await asyncio.to_thread(learner.next, len(population), sums)
+            size = released[0].spec.population_size if released else max(1, len(population))
+            wanted = await asyncio.to_thread(learner.next, size, sums)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
             log.error("the method failed", job=record.job, **describe_exception(error))
             said = str(error) if type(error) is ValueError else _NO_ANSWER
@@ -125,7 +126,8 @@ class Runner:
         try:
             if isinstance(wanted, Posterior):
                 return await self._finish(record, request, wanted)
-            return await self._begin_round(record, request, released, wanted)
+            begin = self._begin_round
+            return await begin(record, request, released, wanted, consortium, population)
         except ValueError as error:  # of `next_spec`, in words of our own
             return await self._fail(record, "refused_by_method", str(error))
 
@@ -135,10 +137,10 @@ class Runner:
         request: JobRequest,
         released: Sequence[Released],
         wanted: RequestedRound,
+        consortium: Consortium,
+        population: BitMap,
     ) -> bool:
-        own, consortium = self._resources, self._resources.book.current
-        population = decode_clients(record.population or "")
-        population &= consortium.roster.enrolled_set  # less those revoked since the last round
+        own = self._resources
         if len(population) < request.minimum_population:
             reason = "too many clients of the population were revoked"
             return await self._fail(record, "population_too_small", reason)
@@ -150,7 +152,7 @@ class Runner:
             number=len(released),
             wanted=wanted,
             spent=[each.spec.cost for each in released],
-            now=own.clock(),
+            now=max([own.clock(), *(each.spec.opened_at for each in released)]),
         )
         signed = sign(spec, own.name, own.signing_key)
         await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())

@@ -5,7 +5,6 @@ the next round will have, and fitted; the thresholds that recover the synthetic 
 are used for the true data. Nothing here costs privacy.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -15,23 +14,13 @@ from numpy.random import PCG64, Generator  # noqa: TID251 - auxiliary data, not 
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
+from shoal_protocol.questions import Thresholds, thresholds_for
 from shoal_trainer.posterior import NoisyMoments, ridge_estimate
 
 FloatMatrix = NDArray[np.float64]
 
-_BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)
-_SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thresholds:
-    """Box thresholds as multiples of the root mean square, and the ball's radius in box units."""
-
-    features: float
-    target: float
-    radius: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +48,7 @@ def choose_thresholds(
     generator = Generator(PCG64(_SEED))
     sample = min(records, _LARGEST_SAMPLE)
     draws = [_draw(generator, sample, features) for _ in range(6 if features <= 60 else 1)]
-    candidates = [
-        Thresholds(
-            features=x_box,
-            target=y_box,
-            radius=math.sqrt(intercept**2 + size * (features / x_box**2 + 1.0 / y_box**2)),
-        )
-        for x_box, y_box, size in itertools.product(_BOXES, _BOXES, _SQUARED_NORMS)
-    ]
+    candidates = list(thresholds_for(features=features, intercept=intercept))
     ratio = noise_ratio * sample / records
     errors = []
     for candidate in candidates:
