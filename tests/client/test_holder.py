@@ -41,6 +41,11 @@ CLIENTS = 12
 EVERYONE = range(CLIENTS)
 MORE = Column(name="weight", centre=60.0, scale=60.0)
 STEEP = QUERY.columns[1].model_copy(update={"scale": 1e-300})
+TWO_ROUNDS = TASK.model_copy(update={"projection": True})
+FIRST = first_query(TWO_ROUNDS, 12)
+SECOND = second_query(
+    TWO_ROUNDS, next(thresholds_for(features=1, intercept=TASK.intercept)), [30.0, 35.0]
+)
 
 
 @pytest.fixture
@@ -301,23 +306,35 @@ async def test_only_clients_of_the_population_answer(world: World, holder: DataH
 async def test_two_rounds_are_answered_one_after_the_other(
     world: World, holder: DataHolder
 ) -> None:
-    task = TASK.model_copy(update={"projection": True})
-    request = world.submit(task=task)
+    request = world.submit(task=TWO_ROUNDS)
     await holder.step()
-    first = first_query(task, CLIENTS)
-    world.announce(request, 0, query=first, mu=PRIVACY.cost.mu * 0.2**0.5)
+    world.announce(request, 0, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
     await holder.step()
     for node in world.nodes:
         node.held.clear()
-    chosen = next(thresholds_for(features=1, intercept=task.intercept))
-    second = second_query(task, chosen, [30.0, 35.0])
-    world.announce(request, 1, query=second, mu=PRIVACY.cost.mu * 0.8**0.5)
+    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
-    sums = [second.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
+    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
     assert np.array_equal(world.total(EVERYONE), np.sum(sums, axis=0))
     spent = await holder.spent()
     costs = [compose(each).mu for each in spent.values()]
     assert costs == pytest.approx([PRIVACY.cost.mu] * CLIENTS)
+
+
+@pytest.mark.parametrize("changes", [{"scale": 1e-300}, {"scale": 2.0}, {"centre": 64.5}])
+async def test_a_second_round_that_follows_from_no_spread_is_never_answered(
+    world: World, holder: DataHolder, changes: dict[str, float]
+) -> None:
+    request = world.submit(task=TWO_ROUNDS)
+    await holder.step()
+    world.announce(request, 0, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
+    await holder.step()
+    columns = (SECOND.columns[0].model_copy(update=changes), SECOND.columns[1])
+    steep = SECOND.model_copy(update={"columns": columns})
+    world.announce(request, 1, query=steep, mu=PRIVACY.cost.mu * 0.8**0.5)
+    await holder.step()
+    assert "refused" in str((await holder.status()).jobs[0].ended)
+    assert len(await holder.ledger()) == CLIENTS  # the first round's
 
 
 @pytest.mark.parametrize(
@@ -376,11 +393,11 @@ async def test_a_round_that_is_not_what_the_job_promised_ends_the_job(
 async def test_rounds_that_cost_more_than_the_job_together_are_refused(
     world: World, holder: DataHolder
 ) -> None:
-    request = world.submit()
+    request = world.submit(task=TWO_ROUNDS)
     await holder.step()
-    world.announce(request, 0, mu=PRIVACY.cost.mu * 0.8)
+    world.announce(request, 0, query=FIRST, mu=PRIVACY.cost.mu * 0.8)
     await holder.step()
-    world.announce(request, 1, mu=PRIVACY.cost.mu * 0.7)
+    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.7)
     await holder.step()
     [job] = (await holder.status()).jobs
     assert "cost more" in str(job.ended)
@@ -430,16 +447,18 @@ async def test_a_spec_not_signed_by_the_trainer_is_not_believed(
 async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
     world: World, holder: DataHolder
 ) -> None:
-    request = world.submit()
+    request = world.submit(task=TWO_ROUNDS)
     await holder.step()
-    world.announce(request)
+    world.announce(request, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
     world.clock.pass_seconds(60)
     await holder.step()
     assert (await only_round(holder)).ended == "missed"
     assert await holder.ledger() == []
-    world.announce(request, 1)  # the job goes on, and so do we
+    # the job goes on, and so do we
+    world.announce(request, 1, query=SECOND, mu=PRIVACY.cost.mu * 0.8**0.5)
     await holder.step()
-    assert np.array_equal(world.total(EVERYONE), encoded(world))
+    sums = [SECOND.encode(world.records.of(client, COLUMNS)) for client in EVERYONE]
+    assert np.array_equal(world.total(EVERYONE), np.sum(sums, axis=0))
 
 
 async def test_a_second_spec_for_the_same_round_is_never_answered(

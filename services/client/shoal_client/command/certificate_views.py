@@ -18,6 +18,7 @@ NOT_SHOWN: Final = (
     "that the clients exist, each of them once, and that their records are true",
     "that clients drew their noise honestly, beyond the colluders that are allowed for",
     "that the operators are independent of one another, and that each kept its keys",
+    "that the thresholds of a second round are the best: each is one of a short public list",
     "that the posterior was computed well from the sums: either way it costs no more privacy",
     "that there are no other releases: each Compute node's ledger lists what it took part in",
 )
