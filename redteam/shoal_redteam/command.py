@@ -40,8 +40,8 @@ def _group() -> None:
 @app.command("run")
 def run_attacks(
     directory: Annotated[
-        Path, typer.Argument(help="A directory of `shoal quickstart` whose services are up.")
-    ],
+        Path | None, typer.Argument(help="A directory of `shoal quickstart` whose services are up.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Name of an attack to run; repeatable.")
     ] = None,
@@ -60,6 +60,8 @@ def run_attacks(
     if listed:
         _list(attacks, as_json=as_json)
         return
+    if directory is None:
+        raise typer.BadParameter("name the directory of a test federation")
     report = asyncio.run(_run(directory, attacks))
     if as_json:
         say_json(as_value(attacks, report))
