@@ -33,9 +33,9 @@ from shoal_client.analyst import Job
 from shoal_client.status import HolderStatus
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import read_pin
+from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_uint64
-from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobPhase
@@ -250,7 +250,8 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert [status.jobs[-1].rounds[0].answers for status in statuses] == list(SITES.values())
     certificate = job.certificate()
     assert certificate is not None
-    assert decode(certificate, PosteriorReport).body == job.result() == report
+    held = decode(certificate, ReleaseCertificate).body
+    assert held.report.body == job.result() == report
 
 
 def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) -> None:
