@@ -153,6 +153,23 @@ async def test_work_that_was_waiting_for_a_killed_process_is_done_all_the_same()
         processes.close()
 
 
+async def test_processes_that_were_killed_while_idle_are_no_failed_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executors.os, "cpu_count", lambda: 4)
+    processes = Processes()
+    try:
+        assert processes.at_once == 4
+        first = [executors._one_process() for _ in range(4)]
+        for each in first:
+            with pytest.raises(BrokenExecutor):
+                each.submit(os._exit, 1).result()
+        processes._idle += first
+        assert await processes.run(os.getpid) != os.getpid()
+    finally:
+        processes.close()
+
+
 async def test_work_that_kills_every_process_is_given_up() -> None:
     processes = Processes()
     try:

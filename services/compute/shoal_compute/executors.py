@@ -9,7 +9,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -111,8 +117,7 @@ class Processes:
 
     async def _run_once(self, call: Callable[[], Answer]) -> Answer:
         try:
-            process = self._idle.pop() if self._idle else _one_process()
-            future = process.submit(call)  # which starts it
+            process, future = self._submitted(call)
         except (OSError, NotImplementedError) as error:  # as with no room for a semaphore
             log.error("no process can be started", **describe_exception(error))
             return await self._here.run(call)
@@ -126,6 +131,16 @@ class Processes:
             raise
         self._idle.append(process)
         return answer
+
+    def _submitted(self, call: Callable[[], Answer]) -> tuple[ProcessPoolExecutor, Future[Answer]]:
+        while self._idle:
+            process = self._idle.pop()
+            try:
+                return process, process.submit(call)
+            except BrokenExecutor:  # it was killed while it had nothing to do
+                process.shutdown(wait=False)
+        process = _one_process()
+        return process, process.submit(call)  # which starts it
 
     def close(self) -> None:
         """End the processes."""
