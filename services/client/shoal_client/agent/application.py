@@ -20,6 +20,9 @@ from shoal_hosting.problems import problem
 from shoal_protocol.accounting import NOTHING, Cap, Cost, epsilon_of
 from shoal_protocol.encoding import canonical_json
 
+Count = Annotated[int, Query(ge=1, le=10_000)]
+"""Query parameter: how many entries of a list at most."""
+
 
 def create_agent_application(
     holder: DataHolder, *, token: str, registry: CollectorRegistry
@@ -45,7 +48,7 @@ def create_agent_application(
     async def show_ledger(
         request: Request,
         after: After = 0,
-        count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        count: Count = 1000,
     ) -> Response:
         """What each round cost each client, from entry `after` on, and what was spent in all."""
         if not _is_owner(request, token):
@@ -75,7 +78,7 @@ def create_agent_application(
     async def show_chain(
         request: Request,
         after: After = 0,
-        count: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        count: Count = 1000,
     ) -> Response:
         """The hash-chained entries from `after` on, each for clients who answered together."""
         if not _is_owner(request, token):
