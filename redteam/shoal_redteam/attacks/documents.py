@@ -15,7 +15,7 @@ from shoal_protocol.errors import (
 from shoal_protocol.manifest import AUTHORITY_NAME
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
-from shoal_redteam.attacks.key_substitution import manifests_in_force, next_manifest, offer
+from shoal_redteam.attacks.key_substitution import next_manifest, none_was_taken, offer
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.play import begin, honest_spec
 from shoal_redteam.stage import BYTES, Stage
@@ -56,13 +56,7 @@ class Downgrade(Attack):
                 by={WrongManifest.code},
                 check="versions follow one another without gaps",
             )
-        digests = await manifests_in_force(stage)
-        yield seen(
-            "the manifest in force at every service afterwards",
-            stopped=set(digests.values()) == {stage.consortium.digest},
-            answered=f"{len(digests)} services: as before",
-            check="none of them was taken",
-        )
+        yield await none_was_taken(stage)
         spec = honest_spec(stage)
         for version in (0, 2):
             yield await announced(

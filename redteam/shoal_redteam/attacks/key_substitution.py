@@ -92,13 +92,7 @@ class KeySubstitution(Attack):
             yield refused_codes(
                 f"{tried}, to a data holder", {"a data holder": taken}, by={code}, check=check
             )
-        digests = await manifests_in_force(stage)
-        yield seen(
-            "the manifest in force at every service afterwards",
-            stopped=set(digests.values()) == {stage.consortium.digest},
-            answered=f"{len(digests)} services: the authority's, as before",
-            check="none of the forgeries was taken",
-        )
+        yield await none_was_taken(stage)
         spec = honest_spec(stage)
         yield await announced(
             stage,
@@ -133,13 +127,19 @@ async def offer(stage: Stage, signed: Signed[Manifest]) -> dict[str, Answer]:
     return await stage.tell(stage.services, "/v1/manifest", content, method="PUT")
 
 
-async def manifests_in_force(stage: Stage) -> dict[str, str]:
-    """Return the digest of the manifest that each service shows."""
-    digests = {}
+async def none_was_taken(stage: Stage) -> Finding:
+    """Look which manifest each service shows after others were offered."""
+    digests = []
     for name in stage.services:
         shown = (await stage.ask(name, "/v1/manifest")).json()
-        digests[name] = Manifest.model_validate(shown["manifest"]["body"]).digest
-    return digests
+        digests.append(Manifest.model_validate(shown["manifest"]["body"]).digest)
+    kept = digests.count(stage.consortium.digest)
+    return seen(
+        "the manifest in force at every service afterwards",
+        stopped=kept == len(digests),
+        answered=f"{kept} of {len(digests)} services: the authority's, as before",
+        check="none of those that were offered was taken",
+    )
 
 
 def accepted_by_a_data_holder(stage: Stage, signed: Signed[Manifest]) -> str:
