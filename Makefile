@@ -34,6 +34,7 @@ lock:
 	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
 	$(COMPILE) -c requirements/dev.lock --group services --group dask -o requirements/dask.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent --extra parquet -o requirements/client.lock
+	$(COMPILE) -c requirements/dev.lock pyproject.toml --group services --extra numpyro -o requirements/numpyro.lock
 
 # Only what the lock names by hash is fetched; hatchling and editables, which build the editable
 # install, are in the lock too.

@@ -2,7 +2,7 @@
 
     python -m bench.calibration [--repeats 60] [--seed 1]
 
-Noise is drawn by numpy, rounded to integers, as in `bench.simulation`. delta is 1e-5 throughout;
+Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`; delta is 1e-5;
 20 clients may drop out, 10 of them do, 10 more may collude.
 """
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.simulation import Federation, Outcome, run
 from demo import diabetes
+from shoal_learning.linear_regression import LinearRegression
+from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
+from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
-from shoal_trainer.linear_regression import LinearRegression
-from shoal_trainer.posterior import NoisyMoments, ridge_estimate
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_diabetes  # type: ignore[import-untyped]
+from sklearn.datasets import load_diabetes
 
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 

@@ -13,6 +13,7 @@ PACKAGES = {
         f"shoal_{name}": ROOT / f"services/{name}/shoal_{name}"
         for name in ("hosting", "client", "compute", "aggregator", "trainer")
     },
+    "shoal_learning": ROOT / "learning/shoal_learning",
     "shoal_redteam": ROOT / "redteam/shoal_redteam",
 }
 MAY_IMPORT = {
@@ -20,8 +21,10 @@ MAY_IMPORT = {
     "shoal_hosting": {"shoal_hosting", "shoal_protocol"},
     **{
         name: {name, "shoal_hosting", "shoal_protocol"}
-        for name in ("shoal_client", "shoal_compute", "shoal_aggregator", "shoal_trainer")
+        for name in ("shoal_client", "shoal_compute", "shoal_aggregator")
     },
+    "shoal_trainer": {"shoal_trainer", "shoal_hosting", "shoal_learning", "shoal_protocol"},
+    "shoal_learning": {"shoal_learning", "shoal_protocol"},
     # it plays clients with the SDK's own pieces, and looks at services from outside only
     "shoal_redteam": {"shoal_redteam", "shoal_client", "shoal_hosting", "shoal_protocol"},
 }
@@ -141,7 +144,7 @@ def test_what_the_library_needs_of_hosting_loads_without_the_agent_extra(name: s
     ("package", "line"),
     [
         ("shoal_client", "import shoal_compute"),
-        ("shoal_compute", "from shoal_trainer.learners import Learner"),
+        ("shoal_compute", "from shoal_trainer.jobs import Released"),
         ("shoal_hosting", "import shoal_client.policy"),
         ("shoal_client", "import shoal_redteam.command"),
         ("shoal_redteam", "from shoal_compute.store import keep"),

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("dev", "services", "dask", "client")
+LOCKS = ("dev", "services", "dask", "client", "numpyro")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -71,7 +71,7 @@ def test_the_wheel_does_not_carry_the_red_team() -> None:
     assert "redteam" in wheel["dev-mode-dirs"]
 
 
-@pytest.mark.parametrize("lock", ["services", "dask", "client"])
+@pytest.mark.parametrize("lock", ["services", "dask", "client", "numpyro"])
 def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
     assert pins(lock).items() <= pins("dev").items()
 
@@ -83,6 +83,11 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
         (
             "dask",
             PROJECT["dependency-groups"]["services"] + PROJECT["dependency-groups"]["dask"],
+        ),
+        (
+            "numpyro",
+            PROJECT["project"]["optional-dependencies"]["numpyro"]
+            + PROJECT["dependency-groups"]["services"],
         ),
         (
             "client",
@@ -143,6 +148,11 @@ def test_the_library_and_the_command_need_only_what_the_wheel_declares() -> None
 @pytest.mark.parametrize("service", ["compute", "aggregator", "trainer"])
 def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
     modules = modules_below(f"services/{service}/shoal_{service}")
+    assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
+
+
+def test_learners_need_only_what_the_trainers_image_installs() -> None:
+    modules = modules_below("learning/shoal_learning")
     assert import_without_the_rest(modules, PROJECT["dependency-groups"]["services"]) == ""
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from shoal_learning.contract import RequestedRound
+from shoal_learning.learners import learner_for
 from shoal_protocol.attestations import PartialSum, Result
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer.jobs import Released
-from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import RequestedRound
 from tests.simulated.audit import look_at
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.simulation import Federation

@@ -11,6 +11,8 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
+from shoal_learning.contract import RequestedRound
+from shoal_learning.learners import learner_for
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import PartialSumReference
 from shoal_protocol.curves import gaussian_epsilon
@@ -23,8 +25,6 @@ from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, check_spec
 from shoal_trainer import records
 from shoal_trainer.assembly import Service
-from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import RequestedRound
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
 from tests.trainer.conftest import Assemble

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from pyroaring import BitMap
 
+from shoal_learning.contract import RequestedRound
+from shoal_learning.learners import learner_for
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Result
 from shoal_protocol.balances import Balances
@@ -19,8 +21,6 @@ from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import RequestedRound
 
 
 class WrongJob(ProtocolError):

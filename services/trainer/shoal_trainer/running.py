@@ -13,6 +13,8 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 
 from shoal_hosting.logs import describe_exception
+from shoal_learning.contract import RequestedRound
+from shoal_learning.learners import learner_for
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.documents import Signed, decode, sign
@@ -26,8 +28,6 @@ from shoal_protocol.posteriors import Posterior
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
 from shoal_trainer.jobs import Released, may_open, next_spec
-from shoal_trainer.learners import learner_for
-from shoal_trainer.learning import RequestedRound
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
 from shoal_trainer.releases import conclude, find_releases, finish_job
 from shoal_trainer.resources import JOB_LIST, Resources

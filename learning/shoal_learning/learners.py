@@ -1,8 +1,8 @@
 """Which learner carries out which task: the one place to add another."""
 
+from shoal_learning.contract import Learner
+from shoal_learning.linear_regression import LinearRegression
 from shoal_protocol.learners import Task
-from shoal_trainer.learning import Learner
-from shoal_trainer.linear_regression import LinearRegression
 
 
 def learner_for(task: Task) -> Learner:

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bench.calibration import covered, from_prior, naive, typical, unit_task
-from bench.simulation import Federation, run
 from demo import diabetes
+from shoal_learning.contract import RequestedRound
+from shoal_learning.linear_regression import FIRST_ROUND_SHARE, LinearRegression
+from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
+from shoal_learning.simulation import Federation, run
+from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.accounting import Cap
 from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions import ReleasedSum
-from shoal_trainer.learning import RequestedRound
-from shoal_trainer.linear_regression import FIRST_ROUND_SHARE, LinearRegression
-from shoal_trainer.posterior import NoisyMoments, noise_aware_posterior
-from shoal_trainer.thresholds import choose_thresholds
 
 PEOPLE = LinearRegressionTask(
     features=(

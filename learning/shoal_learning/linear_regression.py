@@ -14,6 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_learning.contract import RequestedRound
+from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
+from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
@@ -24,9 +27,6 @@ from shoal_protocol.questions import (
     record_count,
     second_query,
 )
-from shoal_trainer.learning import RequestedRound
-from shoal_trainer.posterior import Coefficients, NoisyMoments, noise_aware_posterior
-from shoal_trainer.thresholds import choose_thresholds
 
 FIRST_ROUND_SHARE: Final = 0.2
 """Share of mu^2 that the projection's first round costs."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_learning.contract import Learner
 from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism, SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions import ReleasedSum
-from shoal_trainer.learning import Learner
 
 
 @dataclass(frozen=True, kw_only=True)

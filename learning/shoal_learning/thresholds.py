@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.random import PCG64, Generator  # noqa: TID251 - auxiliary data, not privacy noise
+from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
+from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
 from shoal_protocol.questions import Thresholds, thresholds_for
-from shoal_trainer.posterior import NoisyMoments, ridge_estimate
 
 FloatMatrix = NDArray[np.float64]
 
