@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
@@ -14,11 +14,13 @@ class RequestedRound:
     """The query a learner wants next, and the share of the job's budget that it may cost:
     of mu^2 with Gaussian noise, of epsilon with Laplace noise.
 
-    The shares of a job's rounds sum to 1.
+    `batch` is how many clients are asked, None all who joined. The shares of the rounds that one
+    client may be asked in sum to at most 1.
     """
 
     query: SecondMoments | SecondMomentMatrix
     share: float
+    batch: int | None = None
 
 
 class Learner(Protocol):
@@ -32,5 +34,22 @@ class Learner(Protocol):
 
         Raises:
             ValueError: `sums` are not the results of the rounds that this learner asked for.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnerOfManyRounds(Learner, Protocol):
+    """A learner of ten rounds or more, a tenth of which may be lost.
+
+    `next` asks for as many rounds as the task has, in each call for one more than there are sums:
+    after a round that was lost it is called with the same ones again.
+    """
+
+    def conclude(self, population: int, sums: Sequence[ReleasedSum]) -> Posterior:
+        """Return the posterior from the sums that there are: no more will come.
+
+        Raises:
+            ValueError: as `next`.
         """
         ...

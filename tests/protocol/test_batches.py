@@ -1,0 +1,179 @@
+"""The public rule by which rounds with mini-batches ask clients, and what each of these pays."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from shoal_protocol.accounting import Cost, compose
+from shoal_protocol.batches import check_batch, choose_batch
+from shoal_protocol.encoding import domain
+from shoal_protocol.errors import RefusedSpec
+from shoal_protocol.participation import Participation
+
+JOB = "5a" * 32
+COST = Cost.gaussian(0.25)
+populations = st.sets(st.integers(0, 2**32 - 1), min_size=2, max_size=40).map(BitMap)
+NOBODY = BitMap()
+
+
+def choose(participation: Participation, gone: BitMap = NOBODY, **changes) -> BitMap | None:
+    arguments = {"job": JOB, "size": 3, "most": 10**6} | changes
+    return choose_batch(participation, participation.population - gone, **arguments)
+
+
+@st.composite
+def jobs(draw):
+    population = draw(populations)
+    return population, draw(st.integers(1, len(population))), draw(st.integers(1, 40))
+
+
+@given(jobs())
+def test_nobody_is_asked_more_often_than_the_rounds_need_and_nobody_less_by_two(job):
+    population, size, rounds = job
+    participation = Participation(population)
+    for number in range(1, rounds + 1):
+        batch = choose(participation, size=size)
+        assert len(batch) == size
+        assert batch.issubset(population)
+        participation.add(batch, COST)
+        assert participation.rounds.max() == math.ceil(number * size / len(population))
+        assert participation.rounds.max() - participation.rounds.min() <= 1
+
+
+@given(jobs(), st.data())
+def test_the_hard_limit_holds_whoever_leaves_and_readers_can_tell_that_they_left(job, data):
+    population, size, rounds = job
+    most = math.ceil(rounds * size / len(population))
+    participation, gone, seen = Participation(population), BitMap(), BitMap()
+    for _ in range(rounds):
+        leaving = data.draw(st.sets(st.sampled_from(sorted(population)), max_size=2))
+        gone |= BitMap(leaving)
+        batch = choose(participation, gone, size=size, most=most)
+        if batch is None:
+            break
+        assert not batch & gone
+        rule = {"job": JOB, "size": size, "most": most}
+        seen = check_batch(batch, participation, seen, **rule, may_leave=True)
+        assert seen.issubset(gone)
+        participation.add(batch, COST)
+        assert participation.rounds.max() <= most
+
+
+@given(jobs())
+def test_the_rule_is_the_one_on_the_protocol_page(job):
+    """Written again from the page: fewest rounds first, then by digest."""
+    population, size, rounds = job
+    participation = Participation(population)
+    asked = dict.fromkeys(population, 0)
+
+    def place(client: int) -> tuple[int, bytes]:
+        lap = asked[client]
+        content = bytes.fromhex(JOB) + lap.to_bytes(4, "little") + client.to_bytes(4, "little")
+        return lap, hashlib.sha256(domain("batch-order") + content).digest()
+
+    for _ in range(rounds):
+        expected = BitMap(sorted(population, key=place)[:size])
+        assert choose(participation, size=size) == expected
+        participation.add(expected, COST)
+        for client in expected:
+            asked[client] += 1
+
+
+def test_another_job_asks_in_another_order():
+    participation = Participation(BitMap(range(1000)))
+    other = choose(participation, job="5b" * 32, size=64)
+    again = choose(participation, size=64)
+    assert again == choose(participation, size=64)
+    assert len(other & again) < 32
+
+
+def test_laps_are_in_different_orders():
+    participation = Participation(BitMap(range(1000)))
+    first = choose(participation, size=64)
+    participation.add(participation.population, COST)
+    assert len(first & choose(participation, size=64)) < 32
+
+
+def test_there_is_no_batch_when_too_few_may_be_asked():
+    participation = Participation(BitMap(range(4)))
+    assert choose(participation, size=4) == participation.population
+    assert choose(participation, size=5) is None
+    assert choose(participation, BitMap([2]), size=4) is None
+    participation.add(BitMap([1]), COST)
+    assert choose(participation, size=4, most=1) is None
+    assert choose(participation, size=3, most=1) == BitMap([0, 2, 3])
+    with pytest.raises(ValueError, match="at least one"):
+        choose(participation, size=0)
+
+
+def check(batch: BitMap, participation: Participation, gone: BitMap, *, may_leave: bool) -> BitMap:
+    rule = {"job": JOB, "size": 3, "most": 5}
+    return check_batch(batch, participation, gone, **rule, may_leave=may_leave)
+
+
+def test_a_batch_of_the_trainers_own_choice_is_refused():
+    participation = Participation(BitMap(range(12)))
+    due = choose(participation)
+    left_out = due[0]
+    other = next(client for client in participation.population if client not in due)
+    chosen = due - BitMap([left_out]) | BitMap([other])
+    assert check(due, participation, NOBODY, may_leave=False) == NOBODY
+    with pytest.raises(RefusedSpec, match="public rule"):
+        check(chosen, participation, NOBODY, may_leave=False)
+    with pytest.raises(RefusedSpec, match="public rule"):
+        check(chosen, participation, BitMap([other]), may_leave=True)
+
+
+def test_who_was_passed_over_once_is_not_asked_again():
+    participation = Participation(BitMap(range(12)))
+    passed_over = choose(participation)[0]
+    left = BitMap([passed_over])
+    batch = choose(participation, left)
+    assert check(batch, participation, NOBODY, may_leave=True) == left
+    with pytest.raises(RefusedSpec):
+        check(batch, participation, NOBODY, may_leave=False)
+    with pytest.raises(RefusedSpec):
+        check(choose(participation), participation, left, may_leave=True)
+
+
+def test_a_batch_too_small_or_of_strangers_is_refused():
+    participation = Participation(BitMap(range(12)))
+    due = choose(participation)
+    for batch in (due - BitMap([due[0]]), due | BitMap([99]), BitMap()):
+        for may_leave in (True, False):
+            with pytest.raises(RefusedSpec):
+                check(batch, participation, NOBODY, may_leave=may_leave)
+
+
+rounds_of_a_job = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, 20)).map(BitMap),
+        st.floats(1e-3, 2.0).map(Cost.gaussian) | st.floats(1e-3, 2.0).map(Cost.pure),
+    ),
+    max_size=8,
+)
+
+
+@given(rounds_of_a_job, st.sets(st.integers(0, 20)).map(BitMap))
+def test_a_client_pays_for_the_rounds_that_asked_it_and_no_others(rounds, of):
+    participation = Participation(BitMap(range(21)))
+    for clients, cost in rounds:
+        participation.add(clients, cost)
+    paid = [compose(cost for clients, cost in rounds if client in clients) for client in of]
+    largest = participation.largest(of)
+    assert largest.mu == pytest.approx(max((each.mu for each in paid), default=0.0))
+    assert largest.epsilon == pytest.approx(max((each.epsilon for each in paid), default=0.0))
+    counts = [sum(client in clients for clients, _ in rounds) for client in range(21)]
+    assert np.array_equal(participation.rounds, counts)
+
+
+def test_a_round_that_asks_strangers_is_not_counted():
+    participation = Participation(BitMap([1, 5]))
+    with pytest.raises(ValueError, match="not of the job's population"):
+        participation.add(BitMap([1, 2]), COST)
+    assert participation.largest() == Cost(mu=0.0, epsilon=0.0)
