@@ -17,10 +17,10 @@ from demo import diabetes
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 Floats = NDArray[np.float64]
 
@@ -85,16 +85,18 @@ def unit_task(d: int, *, projection: bool) -> LinearRegressionTask:
     )
 
 
-def naive(learner: LinearRegression, outcome: Outcome, population: int) -> Posterior:
+def naive(
+    learner: LinearRegression, outcome: Outcome, population: int
+) -> LinearRegressionPosterior:
     """Return the posterior that one would have by taking the noisy sums for exact ones."""
     exact = replace(outcome.sums[-1], noise_sd=1e-6 * outcome.sums[-1].noise_sd)
     posterior = learner.next(population, [*outcome.sums[:-1], exact])
-    if not isinstance(posterior, Posterior):
+    if not isinstance(posterior, LinearRegressionPosterior):
         raise TypeError("the learner asks for a round that the outcome already holds")
     return posterior
 
 
-def covered(posterior: Posterior, truth: Truth) -> NDArray[np.bool_]:
+def covered(posterior: LinearRegressionPosterior, truth: Truth) -> NDArray[np.bool_]:
     """Tell for each coefficient whether its interval holds the truth."""
     low, high = posterior.interval(LEVEL).T
     return np.asarray((low <= truth.coefficients) & (truth.coefficients <= high))

@@ -24,7 +24,6 @@ from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Document, Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,
@@ -36,12 +35,13 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import make_spec
 from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011
@@ -178,7 +178,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         request,
         [(spec, result)],
         population_size=CLIENTS,
-        posterior=Posterior(
+        posterior=LinearRegressionPosterior(
             names=tuple(each.name for each in task.features),
             target=task.target.name,
             coefficients=tuple(generator.normal(size=size).tolist()),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 FEATURES = (
     # Adults: legal age, to an age by which few patients begin follow-up.

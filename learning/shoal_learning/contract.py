@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Query
 from shoal_protocol.questions import ReleasedSum
 
 
@@ -18,7 +18,7 @@ class RequestedRound:
     client may be asked in sum to at most 1.
     """
 
-    query: SecondMoments | SecondMomentMatrix
+    query: Query
     share: float
     batch: int | None = None
 

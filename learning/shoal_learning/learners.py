@@ -2,7 +2,7 @@
 
 from shoal_learning.contract import Learner
 from shoal_learning.linear_regression import LinearRegression
-from shoal_protocol.learners import Task
+from shoal_protocol.tasks import Task
 
 
 def learner_for(task: Task) -> Learner:

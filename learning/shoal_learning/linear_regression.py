@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.learners import LinearRegressionTask
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
-from shoal_protocol.questions import (
-    ReleasedSum,
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.linear_regression import (
     first_query,
     measured_spreads,
     record_count,
     second_query,
 )
+from shoal_protocol.tasks import LinearRegressionTask
 
 FIRST_ROUND_SHARE: Final = 0.2
 """Share of mu^2 that the projection's first round costs."""
@@ -96,7 +96,7 @@ def _posterior(
     released: ReleasedSum,
     prior_sd: float,
     units: NDArray[np.float64],
-) -> Posterior:
+) -> LinearRegressionPosterior:
     """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
     matrix = query.matrix_from(released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
@@ -119,7 +119,7 @@ def _posterior(
 
 def _in_data_units(
     query: SecondMomentMatrix, result: Coefficients, residual_sd: float, records: int
-) -> Posterior:
+) -> LinearRegressionPosterior:
     """Undo the normalisation: y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j)."""
     constant = _lattice_intercept(query)
     *features, target = query.columns
@@ -134,7 +134,7 @@ def _in_data_units(
     offset[0] = target.centre
     mean = offset + transform @ result.mean
     covariance = transform @ result.covariance @ transform.T
-    return Posterior(
+    return LinearRegressionPosterior(
         names=("intercept", *(column.name for column in features)),
         target=target.name,
         coefficients=tuple(mean.tolist()),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.contract import Learner
+from shoal_learning.contract import Learner, RequestedRound
 from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
@@ -60,7 +60,7 @@ def run(
     sums: list[ReleasedSum] = []
     while True:
         step = learner.next(federation.population, sums)
-        if isinstance(step, Posterior):
+        if not isinstance(step, RequestedRound):
             return Outcome(step, tuple(sums))
         design = step.query.design(mechanism)
         noise = noise_for(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_protocol.queries import Column, Mechanism, SecondMomentMatrix
-from shoal_protocol.questions import Thresholds, thresholds_for
+from shoal_protocol.questions.linear_regression import Thresholds, thresholds_for
 
 FloatMatrix = NDArray[np.float64]
 

@@ -131,7 +131,7 @@ def _check_round(
             certificate.request.body,
             number=number,
             spent=compose(each.spec.body.cost for each in earlier),
-            first=ReleasedSum.of(earlier[0].spec.body, earlier[0].result.body) if earlier else None,
+            earlier=[ReleasedSum.of(each.spec.body, each.result.body) for each in earlier],
         )
         if earlier:
             _check_follows(spec, earlier[-1].spec.body)
@@ -184,7 +184,9 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
             raise MalformedDocument("it is not of these rounds, results and partial sums")
         if not alike(report.privacy.model_dump(), expected.privacy.model_dump()):
             raise MalformedDocument("the price that it states is not what the rounds cost")
-        if tuple(spec.query.name for spec, _ in released) != task.query_names():
+        if [spec.query.name for spec, _ in released] != [
+            task.query_name(number) for number in range(task.rounds)
+        ]:
             raise MalformedDocument("the rounds are not all those of the job's task, in order")
         if (
             not released[0][0].population_size
@@ -193,8 +195,8 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
         ):
             raise MalformedDocument("its population is not that of the rounds")
         posterior = report.posterior
-        named = tuple(bounds.name for bounds in task.features)
-        if (posterior.features, posterior.target) != (named, task.target.name):
+        named = tuple(bounds.name for bounds in task.columns)
+        if posterior.name not in task.posterior_names or posterior.columns != named:
             raise MalformedDocument("its posterior is not of the job's task")
 
 

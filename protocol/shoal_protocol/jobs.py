@@ -11,13 +11,13 @@ from shoal_protocol.attestations import Result
 from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec
-from shoal_protocol.learners import Task
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
+from shoal_protocol.tasks import Task
 
 
 class PrivacyDemand(Model):
@@ -116,12 +116,12 @@ def check_round_of_job(
     *,
     number: int,
     spent: Cost,
-    first: ReleasedSum | None,
+    earlier: Sequence[ReleasedSum] | None,
 ) -> None:
     """Refuse a round that asks for anything but what the job promised to those who joined it.
 
-    It must be the job's round `number`; `spent` is what the rounds before it cost; `first` is what
-    the first one released, None for who has not seen it. What the manifest says of a spec is
+    It must be the job's round `number`; `spent` is what the rounds before it cost; `earlier` are
+    their sums, None for who has not seen them. What the manifest says of a spec is
     `check_spec`'s to check.
 
     Raises:
@@ -130,7 +130,9 @@ def check_round_of_job(
     if (spec.job, spec.number) != (request.digest, number):
         raise RefusedSpec("the spec is for another job or round")
     task, privacy = request.task, request.privacy
-    check_question(spec.query, task, number=number, population=spec.population_size, first=first)
+    check_question(
+        spec.query, task, number=number, population=spec.population_size, earlier=earlier
+    )
     if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
         raise RefusedSpec("dropouts and colluders are not those of the job")
     if spec.sharing != request.sharing:

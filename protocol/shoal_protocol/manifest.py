@@ -29,7 +29,7 @@ from shoal_protocol.errors import (
     WrongManifest,
     WrongSigner,
 )
-from shoal_protocol.queries import Mechanism
+from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.roster import Roster
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
@@ -84,7 +84,7 @@ class Policy(Model):
     maximum_epsilon: float = Field(gt=0, le=100)
     delta: float = Field(ge=0, lt=1)
     mechanisms: tuple[Mechanism, ...] = Field(min_length=1)
-    queries: tuple[Literal["second_moments", "second_moment_matrix"], ...] = Field(min_length=1)
+    queries: tuple[QueryName, ...] = Field(min_length=1)
     maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
 

@@ -17,7 +17,7 @@ from shoal_client.peer import Unavailable
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.schemes import ADDITIVE
 from tests.client.world import PRIVACY, TASK, World, problem
 
@@ -72,7 +72,7 @@ class ReportingTrainer:
             "compute_nodes": (3,),
             "partial_sums": (3,),
             "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.cost.mu),
-            "posterior": Posterior(
+            "posterior": LinearRegressionPosterior(
                 names=("intercept", "age"),
                 target="pressure",
                 coefficients=(1.0, 2.0),

@@ -33,7 +33,7 @@ from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.queries import Column, SecondMoments
-from shoal_protocol.questions import first_query, second_query, thresholds_for
+from shoal_protocol.questions.linear_regression import first_query, second_query, thresholds_for
 from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 

@@ -11,7 +11,7 @@ from shoal_client.swarm.figures import NodeFigures, node_figures, read_metrics
 from shoal_client.swarm.metering import BULK_UPLOAD, HELD, JOIN, OTHER, UPLOAD, Meter
 from shoal_client.swarm.running import made_up_records
 from shoal_client.swarm.watching import Watch
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 from tests.client.world import World
 
 ROUND = f"/v1/rounds/{'a' * 64}"

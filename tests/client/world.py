@@ -29,15 +29,15 @@ from shoal_protocol.documents import Signed, from_json, sign
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.held import decode_query, encode_answer
 from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.questions import first_query
+from shoal_protocol.questions.linear_regression import first_query
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = 3

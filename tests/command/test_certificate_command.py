@@ -35,7 +35,7 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
     for fact in (
         "The certificate holds.",
         f"Version 1 of the manifest of example, digest {examples.CONSORTIUM.digest}. {COMPARE}",
-        "linear regression, pressure on age",
+        "linear regression on the columns age, pressure",
         f"analyst (Operator of analyst), as job {certificate.job}",
         *(f"id {each.spec.digest}" for each in certificate.rounds),
         *(f"cohort {each.result.body.cohort}" for each in certificate.rounds),

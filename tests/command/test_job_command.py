@@ -29,7 +29,7 @@ from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import GENESIS
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
 from shoal_trainer.assembly import assemble
@@ -357,7 +357,7 @@ def report(trial: Trial, request: JobRequest) -> PosteriorReport:
         compute_nodes=(3,),
         partial_sums=(3,),
         privacy=PrivacySpent(epsilon=0.75, delta=1e-5, mu=0.2),
-        posterior=Posterior(
+        posterior=LinearRegressionPosterior(
             names=("intercept", "age"),
             target="pressure",
             coefficients=(100.0, 0.5),
@@ -432,7 +432,12 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
         watched = (await shoal("job", "watch", job, *trial.who)).stdout
     for text in (shown, watched):
         for fact in (
-            *("Posterior for pressure", "intercept", "[96.08, 103.92]", "[0.304, 0.696]"),
+            *(
+                "Posterior for pressure",
+                "intercept",
+                "[96.08, 103.92]",
+                "[0.304, 0.696]",
+            ),
             "cd" * 32,
             *("29 of 30 clients", "epsilon 0.75 at delta 1e-05"),
         ):

@@ -36,9 +36,9 @@ from shoal_hosting.party import read_pin
 from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_uint64
-from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobPhase
+from shoal_protocol.tasks import LinearRegressionTask
 from tests.end_to_end.holding import holder_of
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
 from tests.simulation import Federation as Simulated

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from tests.simulated.audit import audit
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
 from tests.simulated.wire import Fault, Rule
@@ -115,4 +115,4 @@ async def test_an_aggregator_out_of_reach_for_a_while_delays_the_result_only(
         federation.wire.rules.remove(cut)
 
     assert await cohorts_of_a_job(federation, job) == [CLIENTS]
-    assert isinstance((await federation.report(job)).posterior, Posterior)
+    assert isinstance((await federation.report(job)).posterior, LinearRegressionPosterior)

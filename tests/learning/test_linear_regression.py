@@ -17,10 +17,10 @@ from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.accounting import Cap
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 PEOPLE = LinearRegressionTask(
     features=(
@@ -362,7 +362,7 @@ def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, projection):
                 mechanism="discrete_gaussian",
             )
         )
-    assert isinstance(step, Posterior)
+    assert isinstance(step, LinearRegressionPosterior)
     assert np.all(np.isfinite(step.covariance_matrix))
     assert np.linalg.eigvalsh(step.covariance_matrix).min() > 0.0
     assert step.residual_sd > 0.0
@@ -401,7 +401,7 @@ def test_a_task_as_extreme_as_can_be_ends_in_a_posterior(
                     mechanism="discrete_gaussian",
                 )
             )
-        assert isinstance(step, Posterior)
+        assert isinstance(step, LinearRegressionPosterior)
 
 
 def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer():

@@ -17,12 +17,11 @@ from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.jobs import JobRequest, PosteriorReport
-from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.queries import Query
-from shoal_protocol.questions import (
-    ReleasedSum,
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.linear_regression import (
     Thresholds,
     first_query,
     measured_spreads,
@@ -31,6 +30,7 @@ from shoal_protocol.questions import (
 )
 from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.tasks import LinearRegressionTask
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 

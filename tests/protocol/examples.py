@@ -28,7 +28,6 @@ from shoal_protocol.documents import Document, Role, Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.envelope import Header, seal
 from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,
@@ -40,12 +39,13 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.sharing import RandomBytes
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 from shoal_protocol.threshold import ThresholdSharing
 
 NODES = 3
@@ -301,7 +301,7 @@ RESULT = Result(
     **_COHORT,
     **_BOUND,
 )
-POSTERIOR = Posterior(
+POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "age"),
     target="pressure",
     coefficients=(91.5, 0.75),

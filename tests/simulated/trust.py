@@ -13,9 +13,9 @@ from shoal_client import quickstart
 from shoal_client.keys import read_client_keys
 from shoal_client.policy import Policy
 from shoal_client.records import Records
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 from tests.simulated.chance import fixed_bytes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -19,10 +19,10 @@ from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import encode_uint64, parse_canonical_json
 from shoal_protocol.jobs import JobRequest, PosteriorReport
-from shoal_protocol.learners import LinearRegressionTask
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_protocol.tasks import LinearRegressionTask
 from shoal_trainer import records
 from shoal_trainer.assembly import Service
 from tests.protocol import examples

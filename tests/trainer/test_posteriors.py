@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors import LinearRegressionPosterior
 
-POSTERIOR = Posterior(
+POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "dose"),
     target="response",
     coefficients=(1.0, 2.0),
@@ -38,7 +38,7 @@ def test_predictions_add_the_residual_to_the_coefficients_uncertainty():
 
 
 def test_a_posterior_survives_its_document():
-    assert Posterior.model_validate_json(POSTERIOR.model_dump_json()) == POSTERIOR
+    assert LinearRegressionPosterior.model_validate_json(POSTERIOR.model_dump_json()) == POSTERIOR
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 2), (0,)])
@@ -67,4 +67,4 @@ def test_a_level_that_is_no_probability_is_refused(level):
 )
 def test_a_posterior_whose_parts_disagree_is_refused(change):
     with pytest.raises(ValidationError):
-        Posterior.model_validate(POSTERIOR.model_dump() | change)
+        LinearRegressionPosterior.model_validate(POSTERIOR.model_dump() | change)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.questions import first_query
+from shoal_protocol.questions.linear_regression import first_query
 from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.announcing import noise_worth, priced
 from shoal_redteam.attack import Attack

@@ -21,10 +21,10 @@ from shoal_protocol.errors import (
     UnknownClient,
 )
 from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest

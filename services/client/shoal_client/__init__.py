@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from shoal_client.policy import Policy as Policy
     from shoal_client.records import Records as Records
     from shoal_hosting.manifest_book import ManifestBook as ManifestBook
-    from shoal_protocol.learners import ColumnBounds as ColumnBounds
-    from shoal_protocol.learners import LinearRegressionTask as LinearRegressionTask
+    from shoal_protocol.tasks import ColumnBounds as ColumnBounds
+    from shoal_protocol.tasks import LinearRegressionTask as LinearRegressionTask
     from shoal_protocol.threshold import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
     "Analyst": "shoal_client.analyst",
     "AsyncAnalyst": "shoal_client.async_analyst",
-    "ColumnBounds": "shoal_protocol.learners",
+    "ColumnBounds": "shoal_protocol.tasks",
     "DataHolder": "shoal_client.holder",
     "Job": "shoal_client.analyst",
     "JobFailed": "shoal_client.async_analyst",
     "JobRefused": "shoal_client.async_analyst",
-    "LinearRegressionTask": "shoal_protocol.learners",
+    "LinearRegressionTask": "shoal_protocol.tasks",
     "ManifestBook": "shoal_hosting.manifest_book",
     "Policy": "shoal_client.policy",
     "Records": "shoal_client.records",

@@ -69,6 +69,6 @@ def check_round(
     if reason := policy.refusal(request) or policy.query_refusal(spec.query):
         raise RefusedSpec(reason)
     check_spec(spec, consortium, now=now)
-    check_round_of_job(spec, request, number=number, spent=spent, first=None)
+    check_round_of_job(spec, request, number=number, spent=spent, earlier=None)
     if sampling_seconds(spec.noise_blocks(), 1) > MOST_SECONDS:
         raise RefusedSpec("drawing one client's noise would take too long")

@@ -22,9 +22,9 @@ from shoal_client.clock import Clock, system_clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_protocol.jobs import PosteriorReport, PrivacyDemand
-from shoal_protocol.learners import Task
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
+from shoal_protocol.tasks import Task
 
 T = TypeVar("T")
 Connect = Callable[[], AsyncAnalyst]

@@ -18,10 +18,10 @@ from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, describe, sign
 from shoal_protocol.errors import MalformedDocument, UnknownJob, WrongPhase
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.learners import Task
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
+from shoal_protocol.tasks import Task
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back

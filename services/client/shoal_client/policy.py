@@ -6,7 +6,6 @@ It is judged before anything is signed or sent, and again before every answer.
 import tomllib
 from os import PathLike
 from pathlib import Path
-from typing import Literal
 
 import pydantic
 from pydantic import Field
@@ -15,8 +14,9 @@ from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.queries import Mechanism, Query, QueryName
 from shoal_protocol.schemes import Sharing
+from shoal_protocol.tasks import TaskName
 
 
 class Policy(Model):
@@ -31,8 +31,8 @@ class Policy(Model):
     """
 
     analysts: tuple[Name, ...]
-    tasks: tuple[Literal["linear_regression"], ...]
-    queries: tuple[Literal["second_moments", "second_moment_matrix"], ...]
+    tasks: tuple[TaskName, ...]
+    queries: tuple[QueryName, ...]
     columns: tuple[str, ...]
     maximum_epsilon: float = Field(gt=0, le=100)
     delta: float = Field(ge=0, lt=1)

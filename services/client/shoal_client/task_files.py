@@ -9,8 +9,8 @@ from pydantic import Field
 
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.jobs import PrivacyDemand
-from shoal_protocol.learners import LinearRegressionTask, Task
 from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_protocol.tasks import LinearRegressionTask, Task
 from shoal_protocol.threshold import ThresholdSharing
 
 EXAMPLE: Final = """\

@@ -124,10 +124,10 @@ class Runner:
             said = str(error) if type(error) is ValueError else _NO_ANSWER
             return await self._fail(record, "refused_by_method", said)
         try:
-            if isinstance(wanted, Posterior):
-                return await self._finish(record, request, wanted)
-            begin = self._begin_round
-            return await begin(record, request, released, wanted, consortium, population)
+            if isinstance(wanted, RequestedRound):
+                begin = self._begin_round
+                return await begin(record, request, released, wanted, consortium, population)
+            return await self._finish(record, request, wanted)
         except ValueError as error:  # of `next_spec`, in words of our own
             return await self._fail(record, "refused_by_method", str(error))
 

@@ -39,8 +39,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "analyst": _signer(verified, certificate.request),
         "task": {
             "name": request.task.name,
-            "target": request.task.target.name,
-            "features": [each.name for each in request.task.features],
+            "columns": [each.name for each in request.task.columns],
         },
         "population_size": report.population_size,
         "rounds": [_round(verified, each) for each in certificate.rounds],
@@ -116,8 +115,8 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield (
         "What was released, and to whom",
         [
-            f"A posterior of {task['name'].replace('_', ' ')}, {task['target']} on "
-            f"{', '.join(task['features'])}, made of the {sums} below, for "
+            f"A posterior of {task['name'].replace('_', ' ')} on the "
+            f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
         ],

@@ -33,9 +33,9 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_protocol.documents import Signed
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.learners import ColumnBounds, LinearRegressionTask
 from shoal_protocol.manifest import ComputeParty
 from shoal_protocol.sharing import RandomBytes
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 
 IDLE_SECONDS: Final = 0.1  # between two steps of the data holder
 LOWER, UPPER = -1.0, 1.0  # of every made-up column

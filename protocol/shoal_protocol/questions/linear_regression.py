@@ -1,4 +1,4 @@
-"""Which queries a task's rounds may ask: what the learner, clients and certificates agree on.
+"""Which queries a linear regression's rounds may ask.
 
 The first round's query follows from the task and the population alone. A projection's second one
 also depends on the first round's sum, and on thresholds, which the learner picks from a short
@@ -9,60 +9,21 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.attestations import Result
-from shoal_protocol.encoding import decode_uint64
 from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.learners import LinearRegressionTask
-from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
-from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.questions.released import ReleasedSum
+from shoal_protocol.tasks import LinearRegressionTask
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
 _SMALLEST_SPREAD: Final = 0.05  # of a column, relative to half its range
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 _TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleasedSum:
-    """A round's result: the noisy sum over the cohort, and what is public about its noise.
-
-    `values` and `noise_sd`, both shape (query.dimension,), are in lattice units; `noise_sd` is the
-    standard deviation of the noise that the whole cohort really added to each coordinate, by
-    `mechanism`.
-    """
-
-    query: SecondMoments | SecondMomentMatrix
-    values: NDArray[np.int64]
-    cohort_size: int
-    noise_sd: NDArray[np.float64]
-    mechanism: Mechanism
-
-    def __post_init__(self) -> None:
-        shape = (self.query.dimension,)
-        if self.values.shape != shape or self.noise_sd.shape != shape:
-            raise ValueError("a released sum and its noise must have the dimension of the query")
-        if self.cohort_size < 1 or not np.all(self.noise_sd > 0.0):
-            raise ValueError("cohort_size and noise_sd must be positive")
-
-    @classmethod
-    def of(cls, spec: RoundSpec, result: Result) -> Self:
-        """Return what a round released, from its verified result."""
-        coordinates, parts = zip(*spec.noise_blocks(), strict=True)
-        variances = [part.variance(clients=result.cohort_size) for part in parts]
-        return cls(
-            query=spec.query,
-            values=from_ring(decode_uint64(result.values)),
-            cohort_size=result.cohort_size,
-            noise_sd=np.repeat(np.sqrt(variances), coordinates),
-            mechanism=spec.noise.mechanism,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +87,9 @@ def measured_spreads(first: ReleasedSum) -> NDArray[np.float64]:
     return spreads
 
 
-def record_count(query: Query, first_value: int, cohort_size: int) -> int:
+def record_count(
+    query: SecondMoments | SecondMomentMatrix, first_value: int, cohort_size: int
+) -> int:
     """Return how many records went in: exact for one per client, else an estimate.
 
     The estimate is from the constant's second moment, of which shrinking is taken to cost a tenth;
@@ -139,29 +102,26 @@ def record_count(query: Query, first_value: int, cohort_size: int) -> int:
     return round(min(max(estimate, cohort_size), most))
 
 
-def check_question(
+def check_query(
     query: Query,
     task: LinearRegressionTask,
     *,
     number: int,
     population: int,
-    first: ReleasedSum | None,
+    earlier: Sequence[ReleasedSum] | None,
 ) -> None:
-    """Refuse a query that the task's round `number`, over `population` clients, does not ask.
+    """Refuse a query of the name due that the task's round `number` does not ask otherwise.
 
     Columns, their centres, intercept, grid and records are the task's, in its order. In the first
     round scales and radius are too. In a projection's second round radius and scales are those of
-    one of the public thresholds, for spreads that `first` shows; who has not seen it, and passes
-    None, allows any spread from .05 to 1 of half a column's range.
+    one of the public thresholds, for spreads that the first sum shows; who has not seen it, and
+    passes None, allows any spread from .05 to 1 of half a column's range.
 
     Raises:
         RefusedSpec: the detail says why.
     """
-    names = task.query_names()
-    if number >= len(names) or query.name != names[number]:
-        raise RefusedSpec("the job's task does not ask this query in this round")
-    if query.records_per_client != task.records_per_client:
-        raise RefusedSpec("records_per_client is not the job's")
+    if not isinstance(query, SecondMoments | SecondMomentMatrix):
+        raise RefusedSpec("a linear regression asks for moments only")
     if query.column_names != tuple(bounds.name for bounds in task.columns):
         raise RefusedSpec("the query's columns are not those of the job")
     if [column.centre for column in query.columns] != [bounds.centre for bounds in task.columns]:
@@ -176,10 +136,10 @@ def check_question(
         if not _alike(query.radius, _radius(task, population)):
             raise RefusedSpec("the query's radius is not the one of the job")
         return
-    if first is None:
+    if earlier is None:
         least, most = _SMALLEST_SPREAD * halves, halves
     else:
-        least = most = measured_spreads(first)
+        least = most = measured_spreads(earlier[0])
     for chosen in thresholds_for(features=len(task.features), intercept=task.intercept):
         factors = np.array([chosen.features] * len(task.features) + [chosen.target])
         above = scales >= least * factors * (1.0 - _TOLERANCE)

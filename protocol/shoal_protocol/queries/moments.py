@@ -1,76 +1,23 @@
-"""The closed catalogue of what a client may be asked; knows no peer, no noise and no budget.
-
-A query turns a client's records into one integer vector and states what the vector reveals at
-most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,
-after rounding, in the norm that the noise mechanism needs. Clients run these queries and nothing
-else. Proofs: docs/mathematics.md.
-"""
+"""The second moments of a client's records, as queries; knows no noise and no budget."""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol import quantisation
+from shoal_protocol.queries.columns import Column
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
 norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), never below."""
 
-Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
-Name = Annotated[str, Field(min_length=1, max_length=64)]
-FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseBlock:
-    """`coordinates` consecutive coordinates with `relative_scale` times the round's noise scale."""
-
-    coordinates: int
-    relative_scale: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseDesign:
-    """How noise is spread over a query's coordinates, and the sensitivity against it.
-
-    `sensitivity` is in lattice units after division of each coordinate by its block's relative
-    scale: in the L2 norm for the discrete Gaussian, in the L1 norm for the discrete Laplace.
-    """
-
-    sensitivity: float
-    blocks: tuple[NoiseBlock, ...]
-
-    @property
-    def total_variance(self) -> float:
-        """Noise variance summed over the coordinates, where scale and sensitivity are equal."""
-        spread = sum(block.coordinates * block.relative_scale**2 for block in self.blocks)
-        return self.sensitivity**2 * spread
-
-
-class Column(BaseModel):
-    """One column of a client's records, and the affine map of its public range to [-1, 1]."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Name
-    centre: FiniteFloat
-    scale: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
-    @field_validator("name")
-    @classmethod
-    def _printable(cls, name: str) -> str:
-        if not name.isprintable() or name != name.strip():
-            raise ValueError("a column's name must be printable and must not start or end in space")
-        return name
-
-
-class _Moments(BaseModel):
-    """What the two moment queries share: a record becomes a row w of p integers.
+class Moments(BaseModel):
+    """What the moment queries share: a record becomes a row w of p integers.
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
     u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.
@@ -85,7 +32,7 @@ class _Moments(BaseModel):
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
     @model_validator(mode="after")
-    def _consistent(self) -> "_Moments":
+    def _consistent(self) -> "Moments":
         if len(set(self.column_names)) != len(self.columns):
             raise ValueError("two columns have the same name")
         if 0.0 < self.intercept * self.grid < 1.0:
@@ -149,7 +96,7 @@ class _Moments(BaseModel):
         return quantisation.to_lattice(boxed, radius=radius, grid_bits=self.grid_bits)
 
 
-class SecondMoments(_Moments):
+class SecondMoments(Moments):
     """Sum over the records of (w_1^2, ..., w_p^2)."""
 
     name: Literal["second_moments"] = "second_moments"
@@ -177,7 +124,7 @@ class SecondMoments(_Moments):
             both = math.sqrt(2.0) if gaussian else 2.0
             sensitivity = min(sensitivity, both * limit * records)
         return NoiseDesign(
-            sensitivity=_rounded_up(sensitivity),
+            sensitivity=rounded_up(sensitivity),
             blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
         )
 
@@ -193,11 +140,11 @@ class SecondMoments(_Moments):
 
     def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return a sum of contributions, shape (p,), in normalised units (divided by B^2)."""
-        _require_length(values, self.dimension)
+        require_length(values, self.dimension)
         return values / float(self.grid**2)
 
 
-class SecondMomentMatrix(_Moments):
+class SecondMomentMatrix(Moments):
     """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row."""
 
     name: Literal["second_moment_matrix"] = "second_moment_matrix"
@@ -223,7 +170,7 @@ class SecondMomentMatrix(_Moments):
             return box
         norm = math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client
         norm *= 1.0 if gaussian else math.sqrt(self.dimension)
-        ball = self._design(_rounded_up(norm), off_diagonal=OFF_DIAGONAL_SCALE)
+        ball = self._design(rounded_up(norm), off_diagonal=OFF_DIAGONAL_SCALE)
         if gaussian:
             return ball
         return min(box, ball, key=lambda design: design.total_variance)
@@ -237,7 +184,7 @@ class SecondMomentMatrix(_Moments):
         changes = float(records)
         if self.squared_norm_limit is None:
             changes -= (columns + 2) / (2 * (columns + 1))
-        return _rounded_up(records * varying + changes * constant**2)
+        return rounded_up(records * varying + changes * constant**2)
 
     def _design(self, sensitivity: float, *, off_diagonal: float) -> NoiseDesign:
         blocks = (
@@ -268,7 +215,7 @@ class SecondMomentMatrix(_Moments):
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
-        _require_length(values, self.dimension)
+        require_length(values, self.dimension)
         scaled = values / float(self.grid**2)
         matrix = np.zeros((self.width, self.width))
         matrix[np.triu_indices(self.width, 1)] = scaled[self.width :]
@@ -277,13 +224,6 @@ class SecondMomentMatrix(_Moments):
         return matrix
 
 
-Query = Annotated[SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
-
-
-def _rounded_up(value: float) -> float:
-    return value * (1.0 + 4e-16)
-
-
-def _require_length(values: NDArray[np.int64], dimension: int) -> None:
+def require_length(values: NDArray[np.int64], dimension: int) -> None:
     if values.shape != (dimension,):
         raise ValueError(f"expected a vector of {dimension} coordinates")

@@ -1,53 +1,11 @@
-"""What an analyst may ask to be learned: public parameters only, no data and no algorithm.
+"""Linear regression as a task: public parameters only, no data and no algorithm."""
 
-Bounds must come from general knowledge of the columns, never from the data: nothing here is
-charged to the privacy budget. Values outside the bounds are cut to them by the client.
-"""
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shoal_protocol.queries import Column
-
-_LARGEST: Final = 1e30  # of a bound: products and squares of it are still floats
-_NARROWEST: Final = 1e-9  # of a range, relative to its bounds: a float tells 1e6 places in it apart
-
-_Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-
-
-class ColumnBounds(BaseModel):
-    """A column's name and the public range that its values are assumed to lie in."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    lower: _Bound
-    upper: _Bound
-
-    @model_validator(mode="after")
-    def _usable(self) -> "ColumnBounds":
-        if not self.lower < self.upper:
-            raise ValueError("the lower bound of a column must be below its upper bound")
-        largest = max(abs(self.lower), abs(self.upper))
-        if self.upper - self.lower < max(_NARROWEST * largest, 1.0 / _LARGEST):
-            raise ValueError("the bounds of a column are too close to be told apart")
-        self.column()  # the same rules for names
-        return self
-
-    @property
-    def centre(self) -> float:
-        """The middle of the range."""
-        return self.lower / 2.0 + self.upper / 2.0
-
-    @property
-    def half_range(self) -> float:
-        """Half the width of the range."""
-        return self.upper / 2.0 - self.lower / 2.0
-
-    def column(self) -> Column:
-        """Return the column of a query that takes the range to [-1, 1]."""
-        return Column(name=self.name, centre=self.centre, scale=self.half_range)
+from shoal_protocol.queries import QueryName
+from shoal_protocol.tasks.bounds import ColumnBounds
 
 
 class LinearRegressionTask(BaseModel):
@@ -94,11 +52,29 @@ class LinearRegressionTask(BaseModel):
         """The features in order, then the target: the columns of a client's records."""
         return (*self.features, self.target)
 
-    def query_names(self) -> tuple[str, ...]:
-        """Return the names of the queries that the task's rounds ask, in order."""
-        matrix = "second_moment_matrix"
-        return ("second_moments", matrix) if self.projection else (matrix,)
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has."""
+        return 2 if self.projection else 1
 
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
 
-Task = LinearRegressionTask
-"""Every task that a job may name; more members make this a union discriminated by `name`."""
+    @property
+    def posterior_names(self) -> tuple[str, ...]:
+        """The kinds of posterior that the job may end with."""
+        return ("linear_regression",)
+
+    def participations(self, population: int) -> int:
+        """Return how many rounds one client of so many may be asked in, at most."""
+        return self.rounds
+
+    def query_name(self, number: int) -> QueryName:
+        """Return the name of the query that round `number` asks."""
+        return "second_moments" if self.projection and number == 0 else "second_moment_matrix"
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        """Return the names of all queries that the rounds ask."""
+        return tuple(self.query_name(number) for number in range(self.rounds))

@@ -1,4 +1,4 @@
-"""What an analyst gets: a posterior in the units of the data; knows neither sums nor noise."""
+"""The posterior of a linear regression, in the units of the data; knows neither sums nor noise."""
 
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
 
-class Posterior(BaseModel):
+class LinearRegressionPosterior(BaseModel):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter
@@ -30,7 +30,7 @@ class Posterior(BaseModel):
     records: Annotated[int, Field(ge=1)]
 
     @model_validator(mode="after")
-    def _shapes_agree(self) -> "Posterior":
+    def _shapes_agree(self) -> "LinearRegressionPosterior":
         size = len(self.names)
         if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients and covariance must have the same size")
@@ -40,6 +40,11 @@ class Posterior(BaseModel):
     def features(self) -> tuple[str, ...]:
         """Names of the columns that `predict` expects, in order."""
         return tuple(name for name in self.names if name != "intercept")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then the target."""
+        return (*self.features, self.target)
 
     @property
     def mean(self) -> FloatVector:

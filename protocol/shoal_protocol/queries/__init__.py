@@ -1,0 +1,33 @@
+"""The closed catalogue of what a client may be asked; knows no peer, no noise and no budget.
+
+A query turns a client's records into one integer vector and states what the vector reveals at
+most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,
+after rounding, in the norm that the noise mechanism needs. Clients run these queries and nothing
+else. Proofs: docs/mathematics.md.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shoal_protocol.queries.columns import Column
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
+from shoal_protocol.queries.moments import OFF_DIAGONAL_SCALE, SecondMomentMatrix, SecondMoments
+
+Query = Annotated[SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
+"""Every query that a round may ask."""
+
+QueryName = Literal["second_moments", "second_moment_matrix"]
+"""The names of all queries, as policies list them."""
+
+__all__ = [
+    "OFF_DIAGONAL_SCALE",
+    "Column",
+    "Mechanism",
+    "NoiseBlock",
+    "NoiseDesign",
+    "Query",
+    "QueryName",
+    "SecondMomentMatrix",
+    "SecondMoments",
+]

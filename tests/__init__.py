@@ -1,0 +1,1 @@
+"""The tests; a package, for other distributions install one of that name."""
