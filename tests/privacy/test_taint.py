@@ -6,7 +6,7 @@ a job is made again here from the task, the population's size and the results th
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,13 +15,20 @@ from shoal_learning.learners import learner_for
 from shoal_protocol.attestations import PartialSum, Result
 from shoal_protocol.documents import decode, from_json
 from shoal_protocol.encoding import decode_uint64, encode_uint64
+from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec
-from shoal_trainer.jobs import Released
 from tests.simulated.audit import look_at
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.simulation import Federation
 
 POPULATION = sum(SITES.values())
+
+
+class Released(NamedTuple):
+    """A round and what it released."""
+
+    spec: RoundSpec
+    result: Result
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ async def result_of(federation: Federation, spec: RoundSpec) -> Result:
 
 def asked(released: list[Released]) -> Iterator[Any]:
     """Yield the query of each round as public knowledge alone makes it."""
-    sums = [each.sum() for each in released]
+    sums = [ReleasedSum.of(*each) for each in released]
     for number in range(len(released)):
         wanted = learner_for(TASK_WITH_PROJECTION).next(POPULATION, sums[:number])
         assert isinstance(wanted, RequestedRound)

@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import Connection, Engine, exc
 
 from shoal_hosting.storage import check_schema, open_engine
-from shoal_protocol.accounting import NOTHING
 from shoal_protocol.errors import UnknownJob, WrongPhase
 from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
@@ -106,15 +105,18 @@ def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
         assert store.find_spec(db, JOB, 1)[1] is None
 
 
-def test_commitments_tell_what_is_allowed_and_what_was_spent(engine: Engine) -> None:
+def test_commitments_tell_what_is_allowed_and_in_the_end_who_spent_what(engine: Engine) -> None:
     with engine.begin() as db:
-        (before,) = store.commitments(db)
+        (enrolling,) = store.commitments(db)
         store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
-        (after,) = store.commitments(db)
-    assert (before.spent, before.population) == (NOTHING, None)
-    assert (after.spent, after.population) == (SPEC.body.cost, examples.SPEC.population)
-    assert before.allowed == after.allowed == examples.JOB.privacy.cost
+        (running,) = store.commitments(db)
+        store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late", at=NOW)
+        (failed,) = store.commitments(db)
+    assert (enrolling.population, enrolling.spent) == (None, ())
+    assert (running.population, running.spent) == (examples.SPEC.population, ())
+    assert list(failed.spent) == [(SPEC.body.clients(), SPEC.body.cost)]
+    assert enrolling.allowed == running.allowed == examples.JOB.privacy.cost
 
 
 def fail_with_round(db: Connection) -> None:
@@ -129,7 +131,7 @@ def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -
         fail_with_round(db)
         assert kinds(db) == ["charge", "return"]
         (held,) = store.commitments(db)
-        assert held.spent == NOTHING
+        assert not held.spent
 
 
 def test_a_round_that_clients_may_have_answered_stays_charged(engine: Engine) -> None:

@@ -44,10 +44,10 @@ class Enrolment:
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
                 committed.add(self._members[held.job], held.allowed)
-            elif held.population is not None:
-                population = decode_clients(held.population)
-                is_open = held.phase is JobPhase.RUNNING
-                committed.add(population, held.allowed if is_open else held.spent)
+            elif held.phase is JobPhase.RUNNING:
+                committed.add(decode_clients(held.population or ""), held.allowed)
+            for clients, cost in held.spent:
+                committed.add(clients, cost)
 
     async def submit(self, encoded: bytes) -> tuple[str, bool]:
         """Take a job request that an analyst signed; return the job and whether it is new.

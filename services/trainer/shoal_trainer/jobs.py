@@ -1,16 +1,14 @@
 """What a job may be, which round comes next and what is reported: pure; no peer, no storage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pyroaring import BitMap
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
-from shoal_protocol.accounting import Cost, compose
-from shoal_protocol.attestations import Result
+from shoal_protocol.accounting import NOTHING, Cost, compose
 from shoal_protocol.balances import Balances
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -19,7 +17,6 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, make_spec
 
 
@@ -50,18 +47,6 @@ class JobFinished(ProtocolError):
     remedy = "Ask for the job's result."
 
 
-@dataclass(frozen=True)
-class Released:
-    """A round that was published: its spec and its verified result."""
-
-    spec: RoundSpec
-    result: Result
-
-    def sum(self) -> ReleasedSum:
-        """Return what the learner may see of it."""
-        return ReleasedSum.of(self.spec, self.result)
-
-
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 
@@ -83,7 +68,13 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
             wanted = learner_for(request.task).next(size, [])
             if isinstance(wanted, RequestedRound):
                 next_spec(
-                    request, consortium, enrolled[:size], number=0, wanted=wanted, spent=[], now=now
+                    request,
+                    consortium,
+                    enrolled[:size],
+                    number=0,
+                    wanted=wanted,
+                    spent=NOTHING,
+                    now=now,
                 )
         except ValueError as error:
             raise RefusedJob(f"with {size} clients: {error}") from error
@@ -107,10 +98,10 @@ def next_spec(
     *,
     number: int,
     wanted: RequestedRound,
-    spent: Sequence[Cost],
+    spent: Cost,
     now: datetime,
 ) -> RoundSpec:
-    """Return the job's next round; `spent` holds what those before it cost.
+    """Return the job's next round; `spent` is the most that those before it cost one client of it.
 
     Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
     not more.
@@ -134,7 +125,7 @@ def next_spec(
         give_up_at=deadline + timedelta(seconds=request.grace_seconds),
         sharing=request.sharing,
     )
-    if not request.privacy.cap.allows(compose([*spent, spec.cost])):
+    if not request.privacy.cap.allows(compose([spent, spec.cost])):
         raise ValueError("the rounds would cost more than the job's epsilon and delta")
     return spec
 

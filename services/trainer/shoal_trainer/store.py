@@ -3,16 +3,16 @@
 A phase changes only from the one that was read: whoever comes second changes nothing.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shoal_protocol.accounting import Cost, compose
+from shoal_protocol.accounting import Cost
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import UnknownJob
@@ -46,14 +46,23 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
+class FiledRound:
+    """A round's documents: its signed spec and, once it ended, the aggregator's word."""
+
+    spec: bytes
+    phase: Phase
+    outcome: bytes | None
+
+
+@dataclass(frozen=True)
 class Commitment:
-    """What a job may cost each of its clients, and what it has cost them."""
+    """What a job may cost each of its clients; of one that has ended, what it did cost whom."""
 
     job: str
     phase: JobPhase
     population: str | None
     allowed: Cost
-    spent: Cost
+    spent: Sequence[tuple[BitMap, Cost]]
 
 
 def answers(db: Connection) -> None:
@@ -199,12 +208,14 @@ def find_rounds(db: Connection, job: str) -> Sequence[RoundRecord]:
     return [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
 
 
-def find_outcomes(db: Connection, job: str) -> Sequence[bytes]:
-    """Return the signed results of a job's published rounds, in order."""
+def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
+    """Return a job's rounds with their documents, in order; they may be many and large."""
     columns = schema.rounds.c
-    published = (columns.job == job) & (columns.phase == Phase.PUBLISHED.value)
-    query = select(columns.outcome).where(published).order_by(columns.number)
-    return db.execute(query).scalars().all()
+    query = select(columns.spec, columns.phase, columns.outcome).where(columns.job == job)
+    return [
+        FiledRound(row.spec, Phase(row.phase), row.outcome)
+        for row in db.execute(query.order_by(columns.number))
+    ]
 
 
 def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:
@@ -221,21 +232,28 @@ def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes |
 
 def commitments(db: Connection) -> Sequence[Commitment]:
     """Return what every job that has or may have a price commits its clients to."""
-    ledger = schema.ledger.entries.c
-    returned = select(ledger.round).where(ledger.kind == "return")
-    kept = (ledger.kind == "charge") & ledger.round.not_in(returned)
-    spent = defaultdict[str, list[Cost]](list)
-    for job, mu, epsilon in db.execute(select(ledger.job, ledger.mu, ledger.epsilon).where(kept)):
-        spent[job].append(Cost.stated(mu, epsilon))
+    open_phases = {JobPhase.ENROLLING, JobPhase.RUNNING}
     return [
         Commitment(
             each.job,
             each.phase,
             each.population,
             decode(each.request, JobRequest).body.privacy.cost,
-            compose(spent[each.job]),
+            () if each.phase in open_phases else kept_charges(db, each.job),
         )
-        for each in map(_job_record, db.execute(_jobs()))
+        for each in map(_job_record, db.execute(_jobs()).all())
+    ]
+
+
+def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
+    """Return whom a job's rounds charged how much, but for what was given back."""
+    ledger = schema.ledger.entries.c
+    returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
+    kept = (ledger.job == job) & (ledger.kind == "charge") & ledger.round.not_in(returned)
+    query = select(ledger.population, ledger.mu, ledger.epsilon).where(kept)
+    return [
+        (BitMap.deserialize(population), Cost.stated(mu, epsilon))
+        for population, mu, epsilon in db.execute(query)
     ]
 
 

@@ -1,0 +1,165 @@
+"""Takes one round from its announcement to its outcome; knows no model and no other round."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from shoal_protocol.attestations import Abandonment, Result
+from shoal_protocol.documents import Signed
+from shoal_protocol.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
+from shoal_protocol.phases import Phase
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer import store
+from shoal_trainer.jobs import may_open
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
+from shoal_trainer.progress import CurrentRound
+from shoal_trainer.resources import Resources
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Nothing more can be done now."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """It is on file that every service that must accepted the round."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """The round's verified result is on file."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The round has no result, and why; nothing of that is on file yet.
+
+    `released_nothing` if that is certain, by the aggregator's word or because no client was asked.
+    """
+
+    code: str
+    reason: str
+    released_nothing: bool
+    abandonment: Signed[Abandonment] | None = None
+
+
+class Conductor:
+    """Announces rounds and asks for their outcomes.
+
+    With `long_polls` it keeps a question open at the aggregator for each round, and wakes the
+    service when it is answered; without, it asks when it is told to and not again.
+    """
+
+    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
+        """Begin with no question open."""
+        self._resources = resources
+        self._peers = peers
+        self._long_polls = long_polls
+        self._accepted: dict[str, frozenset[str]] = {}  # services, by round
+        self._questions: dict[str, asyncio.Task[None]] = {}  # by round
+
+    async def close(self) -> None:
+        """Take back the questions that are open."""
+        questions = list(self._questions.values())
+        for question in questions:
+            question.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
+
+    async def conduct(self, round_: CurrentRound) -> Waiting | Opened | Published | Ended:
+        """Do what is next for a round without an outcome.
+
+        Raises:
+            StorageUnavailable
+        """
+        if round_.phase is Phase.ANNOUNCED:
+            return await self._announce(round_)
+        return await self._collect(round_)
+
+    async def _announce(self, round_: CurrentRound) -> Waiting | Opened | Ended:
+        """Offer the round to the services that have not accepted it, and open it if enough have."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        needed = {consortium.manifest.aggregator.name, *spec.compute_nodes}
+        accepted = self._accepted.get(round_.id, frozenset())
+        # the last quarter of the time is for the clients
+        latest = spec.deadline - (spec.deadline - spec.opened_at) / 4
+        if own.clock() >= latest:
+            missing = ", ".join(sorted(needed - accepted))
+            late = f"round {spec.number} was not accepted in time by {missing}"
+            return self._ended(round_, "not_accepted", late)
+        reception = await self._peers.announce(round_.spec.encode(), consortium, without=accepted)
+        self._accepted[round_.id] = reception.accepted
+        if reception.refusal is not None:
+            return self._ended(round_, "spec_refused", reception.refusal)
+        if not may_open(spec, needed - reception.accepted, now=own.clock()):
+            return Waiting()
+        await own.storage.run(store.open_round, round_.id)
+        self._accepted.pop(round_.id)
+        return Opened()
+
+    def _ended(self, round_: CurrentRound, code: str, reason: str) -> Ended:
+        self._accepted.pop(round_.id, None)
+        return Ended(code, reason, released_nothing=True)
+
+    async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
+        """Ask what became of the round, and store its result once it is verified."""
+        own, spec = self._resources, round_.spec.body
+        consortium = own.book.get(spec.manifest)
+        aggregator = current_aggregator(consortium, own.book.current)
+        try:
+            answer = await self._peers.outcome(aggregator, round_.id)
+            if answer.state is State.DECIDED:
+                result = await asyncio.to_thread(verified_result, answer.document, spec, consortium)
+                shown = await self._peers.partial_sums(aggregator, spec)
+                sums = await asyncio.to_thread(
+                    verified_partial_sums, shown, result.body, spec, consortium
+                )
+                await own.storage.run(store.publish_round, result, sums)
+                log.info("round published", job=spec.job, round=round_.id)
+                return Published(result.body)
+            if answer.state is State.ABANDONED:
+                return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
+        except Unreachable:
+            patience = own.book.current.manifest.policy.maximum_round_seconds
+            if (own.clock() - spec.give_up_at).total_seconds() > patience:
+                reason = f"the aggregator does not say what became of round {spec.number}"
+                return Ended("no_outcome", reason, released_nothing=False)
+            return Waiting()
+        except StorageUnavailable:
+            raise
+        except ProtocolError as error:
+            reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
+            return Ended("outcome_refused", f"{reason} ({error})", released_nothing=False)
+        if self._long_polls and round_.id not in self._questions:
+            question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
+            self._questions[round_.id] = question
+        return Waiting()
+
+    async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> None:
+        """Keep a question open until it is answered or fails; the next step sees to the rest."""
+        try:
+            state = State.PENDING
+            while state is State.PENDING:
+                wait = LONG_POLL_SECONDS
+                answer = await self._peers.outcome(aggregator, round_id, wait_seconds=wait)
+                state = answer.state
+            self._resources.wake.set()
+        except Unreachable:
+            log.debug("the aggregator does not answer", round=round_id)
+        finally:
+            del self._questions[round_id]
+
+
+def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
+    why = abandonment.body.reason
+    said = f"{why.code} ({why.detail})" if why.detail else why.code
+    reason = f"round {spec.number} was abandoned: {said}; its id is {spec.digest}"
+    return Ended(why.code, reason, released_nothing=True, abandonment=abandonment)

@@ -1,0 +1,82 @@
+"""Ends jobs, with a posterior or without, and lets clients have back what was not spent."""
+
+import asyncio
+
+import structlog
+from prometheus_client import Counter
+
+from shoal_protocol.attestations import Abandonment
+from shoal_protocol.documents import Signed
+from shoal_protocol.phases import JobEvent
+from shoal_protocol.posteriors import Posterior
+from shoal_trainer import store
+from shoal_trainer.progress import RunningJob
+from shoal_trainer.releases import conclude, find_releases, finish_job
+from shoal_trainer.resources import JOB_LIST, Resources
+
+log = structlog.get_logger()
+
+
+class Endings:
+    """What becomes of a running job in the end; a job ends once."""
+
+    def __init__(self, resources: Resources, ends: Counter) -> None:
+        """Count jobs in `ends` by their end."""
+        self._resources = resources
+        self._ends = ends
+
+    async def finish(self, job: RunningJob, posterior: Posterior) -> None:
+        """End a job with its posterior, report and certificate.
+
+        Raises:
+            ValueError: these rounds make no report.
+        """
+        own = self._resources
+        report, certificate = await asyncio.to_thread(
+            conclude,
+            job.encoded,
+            await own.storage.run(find_releases, job.id),
+            population_size=len(job.population),
+            posterior=posterior,
+            version=own.book.get,
+            trainer=own.name,
+            key=own.signing_key,
+        )
+        await own.storage.run(finish_job, report, certificate)
+        self._ends.labels("finished").inc()
+        log.info("job finished", job=job.id)
+        await self._settle(job)
+
+    async def fail(
+        self,
+        job: RunningJob,
+        code: str,
+        reason: str,
+        *,
+        abandoned_round: str | None = None,
+        abandonment: Signed[Abandonment] | None = None,
+    ) -> None:
+        """End a job without a posterior; what rounds cost that clients were told of stays."""
+        own = self._resources
+        await own.storage.run(
+            store.fail_job,
+            job.id,
+            JobEvent.ROUND_ABANDONED,
+            reason,
+            at=own.clock(),
+            abandoned_round=abandoned_round,
+            abandonment=abandonment,
+        )
+        self._ends.labels("failed").inc()
+        log.info("job failed", job=job.id, reason=code)  # its text may be in a peer's words
+        await self._settle(job)
+
+    async def _settle(self, job: RunningJob) -> None:
+        """Let the clients have back what was set aside for the job and not spent."""
+        own = self._resources
+        spent = await own.storage.run(store.kept_charges, job.id)
+        own.committed.take_back(job.population, job.request.privacy.cost)
+        for clients, cost in spent:
+            own.committed.add(clients, cost)
+        own.changes.tell(job.id)
+        own.changes.tell(JOB_LIST)

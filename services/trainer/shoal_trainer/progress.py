@@ -1,0 +1,97 @@
+"""A running job as this process knows it: read from the store once, then kept up with it.
+
+So that a round costs no more the more rounds came before it. It does no I/O and decides nothing;
+whoever fails to store what it notes here drops it, and reads the job anew.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pyroaring import BitMap
+
+from shoal_learning.contract import Learner
+from shoal_learning.learners import learner_for
+from shoal_protocol.attestations import Result
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.encoding import decode_clients
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.participation import Participation
+from shoal_protocol.phases import Phase
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer.store import FiledRound, JobRecord
+
+
+@dataclass
+class CurrentRound:
+    """A job's newest round."""
+
+    spec: Signed[RoundSpec]
+    phase: Phase
+
+    @property
+    def id(self) -> str:
+        """Return the round's id."""
+        return self.spec.digest
+
+
+@dataclass
+class RunningJob:
+    """A job whose population is fixed: its sums so far, who was asked for them, its last round."""
+
+    encoded: bytes  # its signed request
+    request: JobRequest
+    population: BitMap
+    learner: Learner
+    participation: Participation
+    sums: list[ReleasedSum] = field(default_factory=list)
+    current: CurrentRound | None = None
+    opened_at: datetime | None = None  # of the newest round
+    first_population_size: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the job's id."""
+        return self.request.digest
+
+    @property
+    def next_number(self) -> int:
+        """Return the number that the next round gets."""
+        return 0 if self.current is None else self.current.spec.body.number + 1
+
+    def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> None:
+        """Take note of a round that is on file."""
+        body = spec.body
+        self.participation.add(body.clients(), body.cost)
+        self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at
+        self.first_population_size = self.first_population_size or body.population_size
+
+    def open(self) -> None:
+        """Take note that clients may answer the newest round."""
+        self._round.phase = Phase.COLLECTING
+
+    def publish(self, result: Result) -> None:
+        """Take note of the newest round's verified result."""
+        self._round.phase = Phase.PUBLISHED
+        self.sums.append(ReleasedSum.of(self._round.spec.body, result))
+
+    @property
+    def _round(self) -> CurrentRound:
+        if self.current is None:
+            raise ValueError("the job has no round yet")
+        return self.current
+
+
+def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
+    """Return a running job from all that is on file of it."""
+    request = decode(record.request, JobRequest).body
+    population = decode_clients(record.population or "")
+    job = RunningJob(
+        record.request, request, population, learner_for(request.task), Participation(population)
+    )
+    for each in rounds:
+        job.begin(decode(each.spec, RoundSpec), each.phase)
+        if each.phase is Phase.PUBLISHED and each.outcome is not None:
+            job.publish(decode(each.outcome, Result).body)
+    return job
