@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX
-from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Column, FirstMoments, SecondMomentMatrix, SecondMoments
 from shoal_protocol.sharing import SEED_BYTES
 
 LARGEST_JSON_INTEGER: Final = 2**53 - 1
@@ -54,7 +54,7 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
 
 queries = st.builds(
     make_query,
-    st.sampled_from([SecondMoments, SecondMomentMatrix]),
+    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix]),
     st.integers(1, 7),
     radius=st.none() | st.floats(0.2, 4.0),
     intercept=st.sampled_from([0.0, 0.3, 1.0]),

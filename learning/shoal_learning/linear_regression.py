@@ -18,7 +18,7 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
-from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Query, SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.linear_regression import (
     first_query,
@@ -68,7 +68,7 @@ class LinearRegression:
                 return RequestedRound(query=first_query(self.task, population), share=1.0)
         raise ValueError("the sums are not those of this task's rounds, in order")
 
-    def _refuse_foreign(self, query: SecondMoments | SecondMomentMatrix) -> None:
+    def _refuse_foreign(self, query: Query) -> None:
         names = tuple(column.name for column in self.task.columns)
         asked = (names, self.task.intercept, self.task.records_per_client)
         if (query.column_names, query.intercept, query.records_per_client) != asked:

@@ -13,7 +13,7 @@ from shoal_learning.contract import Learner, RequestedRound
 from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.queries import Mechanism, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.questions import ReleasedSum
 
 
@@ -89,9 +89,7 @@ def run(
         )
 
 
-def _sum(
-    query: SecondMoments | SecondMomentMatrix, cohort: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def _sum(query: Query, cohort: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the sum over clients of one record each, in one go."""
     return query.model_copy(update={"records_per_client": len(cohort)}).encode(cohort)
 

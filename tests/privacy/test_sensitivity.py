@@ -16,6 +16,7 @@ from shoal_client.negative_binomial import laplace_shares
 from shoal_client.noise import discrete_gaussian
 from shoal_protocol.queries import (
     Column,
+    FirstMoments,
     NoiseDesign,
     Query,
     SecondMomentMatrix,
@@ -37,7 +38,7 @@ GRID = 2**10
 
 
 def case(query, mechanism, supremum, closeness=1e-9, *, starts=12):
-    """A search that must come within a relative `closeness` of `supremum`, in units of B^2.
+    """A search that must come within a relative `closeness` of `supremum`, in normalised units.
 
     In boxes the supremum is on the lattice, and reached. In balls rows end between lattice points:
     of order 1 / B is lost.
@@ -46,6 +47,22 @@ def case(query, mechanism, supremum, closeness=1e-9, *, starts=12):
         f"{query.name} {query.width} {query.radius} {query.intercept} {query.records_per_client}"
     )
     return pytest.param(query, mechanism, supremum, closeness, starts, id=f"{label} {mechanism}")
+
+
+def sums_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
+    """Each column's sum is anything from -r to r; fewer records cost more than the constant."""
+    order = 2 if mechanism == GAUSSIAN else 1
+    supremum = 2.0 * records * columns ** (1.0 / order)
+    query = make_query(FirstMoments, columns, intercept=intercept, records=records)
+    return case(query, mechanism, supremum, 0.01 if intercept and records > 1 else 1e-9)
+
+
+def sums_in_a_ball(columns, radius, mechanism, *, intercept=0.0, records=1):
+    """Opposite rows on the sphere, for L1 along the diagonal; a constant does not change sign."""
+    width = columns + (intercept > 0.0)
+    supremum = 2.0 * records * radius * (1.0 if mechanism == GAUSSIAN else math.sqrt(width))
+    query = make_query(FirstMoments, columns, radius=radius, intercept=intercept, records=records)
+    return case(query, mechanism, supremum, 0.2 if intercept else 0.01)
 
 
 def squares_in_a_box(columns, mechanism, *, intercept=0.0, records=1):
@@ -102,6 +119,21 @@ def matrix_in_a_ball(columns, radius, mechanism, *, intercept=0.0, records=1):
 
 
 SEARCHES = {
+    FirstMoments: [
+        *(
+            sums_in_a_box(columns, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, intercept, records in [(1, 0, 1), (4, 0, 1), (3, 1, 1), (2, 0, 2)]
+        ),
+        *(
+            sums_in_a_ball(columns, radius, mechanism, intercept=intercept, records=records)
+            for mechanism in MECHANISMS
+            for columns, radius, intercept, records in [
+                *[(1, 0.7, 0, 1), (4, 0.9, 0, 1), (4, 1.4, 0, 1), (3, 1.2, 0, 2)],
+                *[(3, 0.9, 0.125, 1)],
+            ]
+        ),
+    ],
     SecondMoments: [
         *(
             squares_in_a_box(columns, mechanism, intercept=intercept, records=records)
@@ -167,7 +199,8 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_
 ):
     found = search(query, mechanism, starts=starts, seed=1)
     assert not found.exceeds
-    reached = found.distance * query.design(mechanism).sensitivity / query.grid**2
+    unit = query.grid if isinstance(query, FirstMoments) else query.grid**2
+    reached = found.distance * query.design(mechanism).sensitivity / unit
     assert reached >= supremum * (1.0 - closeness)
     assert reached <= supremum * (1.0 + 1e-9)
 

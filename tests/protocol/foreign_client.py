@@ -317,7 +317,16 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     b2, k = b * b, math.floor(query["intercept"] * b)
     limit = norm_limit(query)
     value = r * (b2 if limit is None else min(b2, limit))
-    if query["name"] == "second_moments":
+    if query["name"] == "first_moments":
+        value = r * (b if limit is None else min(b, math.isqrt(limit)))
+        constant = (r - 1 if limit is None else r) * k
+        sensitivity = 2 * m * r * b + constant
+        if gaussian:
+            sensitivity = math.sqrt(m * (2 * r * b) ** 2 + constant**2)
+        if limit is not None:
+            sensitivity = min(sensitivity, 2 * r * math.sqrt(limit * (1 if gaussian else p)))
+        blocks = [(p, 1.0)]
+    elif query["name"] == "second_moments":
         constant = (r - 1 if limit is None else r) * k * k
         sensitivity = m * r * b2 + constant
         if gaussian:
@@ -360,6 +369,8 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
         raise ValueError("wrong number of records")
     rows = [lattice_row(query, record) for record in records]
     p = len(rows[0])
+    if query["name"] == "first_moments":
+        return [sum(row[i] for row in rows) for i in range(p)]
     pairs = [(i, i) for i in range(p)]
     if query["name"] == "second_moment_matrix":
         pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]

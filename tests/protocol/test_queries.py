@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.quantisation import squared_radius_limit
-from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Column, FirstMoments, Query, SecondMomentMatrix, SecondMoments
 from tests.strategies import make_query, queries
 
-KINDS = (SecondMoments, SecondMomentMatrix)
+KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix)
 
 
 @given(
@@ -53,6 +53,8 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
     if isinstance(query, SecondMomentMatrix):
         pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
     expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+    if isinstance(query, FirstMoments):
+        expected = [sum(column) for column in zip(*rows, strict=True)]
     values = query.encode(records)
     assert values.dtype == np.int64
     assert values.tolist() == expected

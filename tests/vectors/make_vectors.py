@@ -22,6 +22,7 @@ from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.prime_field import MODULUS
+from shoal_protocol.queries import FirstMoments
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
@@ -209,7 +210,10 @@ def query_cases() -> Iterator[Case]:
         "cut to the bounds": [[-1e9, 1e9]],
         "in the middle": [[60.0, 130.0]],
     }
+    sums = FirstMoments(**MOMENTS.model_dump(exclude={"name"}))
     queries = {
+        "sums in a box": sums,
+        "sums in a ball": sums.model_copy(update={"radius": 0.75}),
         "moments in a box": MOMENTS,
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),

@@ -12,17 +12,19 @@ from pydantic import Field
 
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
+from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.moments import OFF_DIAGONAL_SCALE, SecondMomentMatrix, SecondMoments
 
-Query = Annotated[SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
+Query = Annotated[FirstMoments | SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
 """Every query that a round may ask."""
 
-QueryName = Literal["second_moments", "second_moment_matrix"]
+QueryName = Literal["first_moments", "second_moments", "second_moment_matrix"]
 """The names of all queries, as policies list them."""
 
 __all__ = [
     "OFF_DIAGONAL_SCALE",
     "Column",
+    "FirstMoments",
     "Mechanism",
     "NoiseBlock",
     "NoiseDesign",
