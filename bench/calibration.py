@@ -17,7 +17,7 @@ from demo import diabetes
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
-from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
@@ -96,7 +96,7 @@ def naive(
     return posterior
 
 
-def covered(posterior: LinearRegressionPosterior, truth: Truth) -> NDArray[np.bool_]:
+def covered(posterior: Posterior, truth: Truth) -> NDArray[np.bool_]:
     """Tell for each coefficient whether its interval holds the truth."""
     low, high = posterior.interval(LEVEL).T
     return np.asarray((low <= truth.coefficients) & (truth.coefficients <= high))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.posteriors import Posterior
 
 matplotlib.use("Agg")  # a picture for a file: no screen needed
 
@@ -71,7 +71,7 @@ def mean_absolute_error(prediction: FloatArray, truth: FloatArray) -> float:
 
 def show(
     console: Console,
-    posterior: LinearRegressionPosterior,
+    posterior: Posterior,
     fit: Fit,
     summary: Summary,
     timings: dict[str, float],
@@ -113,7 +113,7 @@ def show(
     console.print(facts)
 
 
-def draw(posterior: LinearRegressionPosterior, fit: Fit, path: Path) -> None:
+def draw(posterior: Posterior, fit: Fit, path: Path) -> None:
     """Draw both sets of 90 % intervals, in units of the non-private standard deviations."""
     names = posterior.names[1:]
     scale = fit.sd[1:]

@@ -1,8 +1,9 @@
 """Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
@@ -18,6 +19,9 @@ from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
 from shoal_protocol.tasks import Task
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
 
 
 class PrivacyDemand(Model):
@@ -219,3 +223,21 @@ class PosteriorReport(BoundDocument):
             ),
             posterior=posterior,
         )
+
+    def to_arviz(
+        self,
+        generator: np.random.Generator | None = None,  # noqa: TID251
+        *,
+        count: int = 4000,
+    ) -> "InferenceData":
+        """Return the posterior for ArviZ, with the job and its price among the attributes.
+
+        Arguments and errors as for a posterior's own `to_arviz`.
+        """
+        facts = {
+            "job": self.job,
+            "population_size": self.population_size,
+            "cohort_sizes": ", ".join(str(size) for size in self.cohort_sizes),
+            **self.privacy.model_dump(),
+        }
+        return self.posterior.to_arviz(generator, count=count, attributes=facts)

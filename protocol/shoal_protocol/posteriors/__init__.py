@@ -1,12 +1,18 @@
 """What an analyst gets: posteriors in the units of the data; they know neither sums nor noise.
 
-Every posterior has `names`, `mean`, `sd`, `interval`, `sample`, `predict` and `records`.
+Every posterior has `names`, `mean`, `sd`, `interval`, `sample`, `predict`, `records`, `to_arviz`.
 """
 
+from typing import Annotated
+
+from pydantic import Field
+
+from shoal_protocol.posteriors.draws import DrawsPosterior, LinearRegressionDraws
 from shoal_protocol.posteriors.linear_regression import LinearRegressionPosterior
 
-Posterior = LinearRegressionPosterior
-"""Every posterior that a job may end with; more members make this a union discriminated by
-`name`."""
+Posterior = Annotated[
+    LinearRegressionPosterior | LinearRegressionDraws, Field(discriminator="name")
+]
+"""Every posterior that a job may end with."""
 
-__all__ = ["LinearRegressionPosterior", "Posterior"]
+__all__ = ["DrawsPosterior", "LinearRegressionDraws", "LinearRegressionPosterior", "Posterior"]

@@ -1,33 +1,30 @@
 """The posterior of a linear regression, in the units of the data; knows neither sums nor noise."""
 
+from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-FloatVector = NDArray[np.float64]
-FloatMatrix = NDArray[np.float64]
+from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
 
 
-class LinearRegressionPosterior(BaseModel):
+class LinearRegressionPosterior(BasePosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter
     and for the privacy noise alike. `records` is how many records went into it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    variable = "coefficients"
+    dimension = "coefficient"
 
     name: Literal["linear_regression"] = "linear_regression"
-    names: Annotated[tuple[str, ...], Field(min_length=1)]
     target: str
-    coefficients: tuple[_Finite, ...]
-    covariance: tuple[tuple[_Finite, ...], ...]
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
     residual_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    records: Annotated[int, Field(ge=1)]
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> "LinearRegressionPosterior":
@@ -80,14 +77,10 @@ class LinearRegressionPosterior(BaseModel):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
-        design = rows
-        if len(self.features) < len(self.names):
-            design = np.column_stack([np.ones(len(rows)), rows])
-        spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        return design @ self.mean, np.sqrt(np.maximum(spread, 0.0) + self.residual_sd**2)
+        return predicted(self, rows)
+
+    def _facts(self) -> Mapping[str, str | int | float]:
+        return {**super()._facts(), "target": self.target, "residual_sd": self.residual_sd}
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
         """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
@@ -99,3 +92,36 @@ class LinearRegressionPosterior(BaseModel):
         standard: FloatMatrix = generator.standard_normal((count, len(self.names)))
         draws: FloatMatrix = self.mean + standard @ root.T
         return draws
+
+
+class Regression(Protocol):
+    """What a prediction needs to know of a linear regression."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def features(self) -> tuple[str, ...]: ...
+    @property
+    def mean(self) -> FloatVector: ...
+    @property
+    def covariance_matrix(self) -> FloatMatrix: ...
+    @property
+    def residual_sd(self) -> float: ...
+
+
+def predicted(posterior: Regression, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+    """Return mean and standard deviation of a new record's target for each of `rows`, (n, m).
+
+    Raises:
+        ValueError: `rows` does not have one column per feature.
+    """
+    rows = np.asarray(rows, dtype=np.float64)
+    features = len(posterior.features)
+    if rows.ndim != 2 or rows.shape[1] != features:
+        raise ValueError(f"rows must have shape (n, {features}): one per feature")
+    design = rows
+    if features < len(posterior.names):
+        design = np.column_stack([np.ones(len(rows)), rows])
+    spread = np.einsum("ni,ij,nj->n", design, posterior.covariance_matrix, design)
+    deviation = np.sqrt(np.maximum(spread, 0.0) + posterior.residual_sd**2)
+    return design @ posterior.mean, deviation

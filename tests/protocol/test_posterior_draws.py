@@ -1,0 +1,197 @@
+"""Posteriors that consist of draws: what they say, how they travel, and what ArviZ reads."""
+
+import sys
+
+import arviz
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
+from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
+from shoal_protocol.posteriors.draws import MOST_VALUES, encoded
+from tests.protocol.examples import REPORT
+
+MEAN = np.array([1.0, 2.0])
+COVARIANCE = np.array([[0.04, -0.01], [-0.01, 0.09]])
+CLOSED_FORM = LinearRegressionPosterior(
+    names=("intercept", "dose"),
+    target="response",
+    coefficients=tuple(MEAN),
+    covariance=tuple(map(tuple, COVARIANCE)),
+    residual_sd=0.5,
+    records=100,
+)
+
+
+def chains(count=1000, seed=1):
+    return np.random.default_rng(seed).multivariate_normal(MEAN, COVARIANCE, (4, count))
+
+
+def posterior(draws=None, residual_sd=None):
+    draws = chains() if draws is None else draws
+    residuals = np.full(draws.shape[:2], 0.5) if residual_sd is None else residual_sd
+    names = ("intercept", "dose")
+    return LinearRegressionDraws.of(names, "response", draws, residuals, divergences=0, records=100)
+
+
+def autoregressive(correlation, count, seed):
+    noise = np.random.default_rng(seed).standard_normal((4, count))
+    draws = noise.copy()
+    for step in range(1, count):
+        draws[:, step] = correlation * draws[:, step - 1]
+        draws[:, step] += np.sqrt(1.0 - correlation**2) * noise[:, step]
+    return draws
+
+
+def test_it_summarises_its_draws():
+    found, flat = posterior(), chains().reshape(-1, 2)
+    assert found.mean == pytest.approx(flat.mean(axis=0))
+    assert found.sd == pytest.approx(flat.std(axis=0, ddof=1))
+    low, high = found.interval(0.9).T
+    assert np.mean((low <= flat) & (flat <= high), axis=0) == pytest.approx([0.9, 0.9], abs=1e-3)
+    assert found.features == ("dose",)
+    assert found.columns == ("dose", "response")
+
+
+def test_it_predicts_as_the_normal_posterior_that_the_draws_come_from():
+    rows = np.array([[0.0], [3.0]])
+    mean, sd = posterior().predict(rows)
+    expected_mean, expected_sd = CLOSED_FORM.predict(rows)
+    # Standard errors of 4,000 draws: .014 and .01 at most; five of them.
+    assert mean == pytest.approx(expected_mean, abs=0.07)
+    assert sd == pytest.approx(expected_sd, abs=0.05)
+
+
+def test_a_skewed_parameter_has_equal_tails_not_a_symmetric_interval():
+    skewed = np.exp(chains())
+    low, high = posterior(skewed).interval(0.9)[1]
+    assert np.mean(skewed[:, :, 1] < low) == pytest.approx(0.05, abs=1e-3)
+    assert np.mean(skewed[:, :, 1] > high) == pytest.approx(0.05, abs=1e-3)
+
+
+def test_samples_are_whole_draws_so_that_correlations_stay():
+    found = posterior()
+    sampled = found.sample(50, np.random.default_rng(2))
+    flat = {tuple(draw) for draw in chains().reshape(-1, 2)}
+    assert {tuple(draw) for draw in sampled} <= flat
+
+
+def test_it_survives_its_document_bit_for_bit():
+    found = posterior()
+    read = TypeAdapter(Posterior).validate_json(found.model_dump_json())
+    assert read == found
+    assert np.array_equal(read.draws, chains())
+    assert not read.draws.flags.writeable
+
+
+def test_draws_that_would_not_fit_a_document_are_thinned_evenly():
+    many = chains(count=MOST_VALUES // 8)
+    kept = posterior(many).draws
+    assert kept.size * 3 / 2 <= MOST_VALUES
+    assert np.array_equal(kept, many[:, 1::2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chains": 3},
+        {"values": encoded(chains())[:-4]},
+        {"values": encoded(np.full((4, 1000, 2), np.nan))},
+        {"values": encoded(np.zeros((4, 2, 2))), "residual_values": encoded(np.ones((4, 2)))},
+        {"values": encoded(np.zeros((4, MOST_VALUES // 4, 2)))},
+        {"values": "not base64!"},
+        {"values": ""},
+        {"residual_values": encoded(np.zeros((4, 1000)))},
+        {"residual_values": encoded(np.ones((4, 999)))},
+        {"divergences": -1},
+        {"r_hat": [1.0, 1.0]},
+    ],
+)
+def test_draws_whose_parts_disagree_are_refused(change):
+    with pytest.raises(ValidationError):
+        LinearRegressionDraws.model_validate(posterior().model_dump() | change)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, float("nan")])
+def test_a_level_that_is_no_probability_is_refused(level):
+    with pytest.raises(ValueError, match="level"):
+        posterior().interval(level)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2), (0,)])
+def test_rows_of_another_width_are_refused(shape):
+    with pytest.raises(ValueError, match="one per feature"):
+        posterior().predict(np.zeros(shape))
+
+
+@pytest.mark.parametrize("correlation", [-0.5, 0.0, 0.5, 0.9])
+@pytest.mark.parametrize("count", [501, 1000])
+def test_diagnostics_agree_with_arviz(correlation, count):
+    draws = autoregressive(correlation, count, seed=3)
+    data = arviz.convert_to_dataset(draws)
+    assert split_r_hat(draws) == pytest.approx(float(arviz.rhat(data).x), rel=1e-9)
+    sizes = [float(arviz.ess(data, method=method).x) for method in ("bulk", "tail")]
+    # ArviZ adds a last positive term to the sum, which is within its noise.
+    assert effective_sample_size(draws) == pytest.approx(min(sizes), rel=0.05)
+
+
+def test_chains_in_different_places_are_told_from_mixed_ones():
+    draws = chains()
+    assert np.all(posterior(draws).r_hat < 1.01)
+    assert np.all(posterior(draws).effective_sample_size > 2000)
+    draws[0] += 3.0 * np.sqrt(np.diagonal(COVARIANCE))
+    assert np.all(posterior(draws).r_hat > 1.2)
+    assert np.all(posterior(draws).effective_sample_size < 50)
+
+
+def test_chains_of_different_spread_are_told_from_mixed_ones():
+    draws = chains()
+    draws[0] = MEAN + 4.0 * (draws[0] - MEAN)
+    assert np.all(posterior(draws).r_hat > 1.1)
+
+
+def test_stuck_chains_are_told_from_a_constant():
+    stuck = np.repeat(np.arange(4.0)[:, None], 100, axis=1)
+    assert split_r_hat(stuck) > 1e6
+    assert split_r_hat(np.ones((4, 100))) == 1.0
+    assert effective_sample_size(stuck) < 10
+
+
+def test_arviz_reads_draws_with_their_names_and_chains():
+    data = posterior().to_arviz()
+    assert data.posterior["coefficients"].dims == ("chain", "draw", "coefficient")
+    assert list(data.posterior.coefficient.values) == ["intercept", "dose"]
+    assert np.array_equal(data.posterior["coefficients"].values, chains())
+    assert data.posterior["residual_sd"].shape == (4, 1000)
+    assert data.posterior.attrs["divergences"] == 0
+    summary = arviz.summary(data, var_names=["coefficients"], round_to=None)
+    assert list(summary.index) == ["coefficients[intercept]", "coefficients[dose]"]
+    assert summary["r_hat"].to_numpy() == pytest.approx(posterior().r_hat, abs=0.01)
+
+
+def test_arviz_reads_a_posterior_in_closed_form_from_draws_of_it():
+    data = CLOSED_FORM.to_arviz(np.random.default_rng(4), count=500)
+    assert data.posterior["coefficients"].shape == (1, 500, 2)
+    expected = CLOSED_FORM.sample(500, np.random.default_rng(4))
+    assert np.array_equal(data.posterior["coefficients"].values[0], expected)
+    assert data.posterior.attrs["residual_sd"] == 0.5
+    assert data.posterior.attrs["records"] == 100
+
+
+def test_a_posterior_in_closed_form_asks_for_a_generator():
+    with pytest.raises(ValueError, match="pass a generator"):
+        CLOSED_FORM.to_arviz()
+
+
+def test_arviz_is_told_the_job_and_its_price():
+    attributes = REPORT.to_arviz(np.random.default_rng(5), count=10).posterior.attrs
+    assert attributes["job"] == REPORT.job
+    for name in ("epsilon", "delta", "mu"):
+        assert attributes[name] == getattr(REPORT.privacy, name)
+
+
+def test_without_arviz_the_export_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"shoal\[analysis\]"):
+        posterior().to_arviz()
