@@ -119,6 +119,8 @@ def coverage_row(
         truth = draw(generator, setting.population, d)
         outcome = run(learner, truth.records, setting, generator)
         posterior = outcome.posterior
+        if not isinstance(posterior, LinearRegressionPosterior):
+            raise TypeError("the learner is not that of a linear regression")
         holds = covered(posterior, truth)
         mean, sd = posterior.predict(truth.records[:, :-1])
         gaps = np.abs(mean - truth.records[:, -1])

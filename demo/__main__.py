@@ -19,6 +19,7 @@ from demo.scenario import (
     Outcome,
     Scenario,
 )
+from shoal_protocol.posteriors import LinearRegressionPosterior
 
 DIRECTORY = Path("build/demo")
 
@@ -64,9 +65,12 @@ def _finish(console: Console, clients: int, outcome: Outcome) -> None:
         mae_trivial=mean_absolute_error(truth.mean(keepdims=True), unseen_truth),
         seconds=round(sum(outcome.timings.values()), 1),
     )
-    show(console, report.posterior, fit, summary, outcome.timings)
+    posterior = report.posterior
+    if not isinstance(posterior, LinearRegressionPosterior):
+        raise TypeError("the demonstration's job is a linear regression")
+    show(console, posterior, fit, summary, outcome.timings)
     summary.write(DIRECTORY / "summary.json")
-    draw(report.posterior, fit, DIRECTORY / "posterior.png")
+    draw(posterior, fit, DIRECTORY / "posterior.png")
     console.print(f"written: {DIRECTORY}/summary.json, {DIRECTORY}/posterior.png")
 
 

@@ -1,10 +1,104 @@
 """Which learner carries out which task: the one place to add another."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
 from shoal_learning.contract import Learner
 from shoal_learning.linear_regression import LinearRegression
-from shoal_protocol.tasks import Task
+from shoal_learning.variational import Approximation, Variational
+from shoal_protocol.models.numpyro_models import CompiledModel
+from shoal_protocol.posteriors import (
+    LogisticRegressionPosterior,
+    NumpyroPosterior,
+    PoissonRegressionPosterior,
+)
+from shoal_protocol.posteriors.numpyro_model import names_of
+from shoal_protocol.tasks import (
+    LinearRegressionTask,
+    LogisticRegressionTask,
+    NumpyroTask,
+    PoissonRegressionTask,
+    Task,
+)
+
+FindModel = Callable[[NumpyroTask], CompiledModel]
+"""Returns the compiled model that a task names, or raises ValueError with what to do about it."""
 
 
-def learner_for(task: Task) -> Learner:
-    """Return the learner that carries out `task`."""
-    return LinearRegression(task)
+def no_models(task: NumpyroTask) -> NoReturn:
+    """Find no model.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError("the model that the task names is not at hand: hand over a way to find it")
+
+
+def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
+    """Return the learner that carries out `task`.
+
+    Raises:
+        ValueError: the task names a model that `find_model` does not find, or that does not fit it.
+    """
+    if isinstance(task, LinearRegressionTask):
+        return LinearRegression(task)
+    if isinstance(task, NumpyroTask):
+        return _numpyro(task, find_model(task))
+    return _regression(task)
+
+
+def _regression(task: LogisticRegressionTask | PoissonRegressionTask) -> Variational:
+    size = task.model.dimension(len(task.columns))
+    prior_sd = np.full(size, task.prior_sd)
+    if task.intercept > 0.0:
+        prior_sd[0] = 2.0 * task.prior_sd / task.intercept
+    kind = (
+        LogisticRegressionPosterior
+        if isinstance(task, LogisticRegressionTask)
+        else PoissonRegressionPosterior
+    )
+
+    def posterior(
+        found: Approximation, records: int
+    ) -> LogisticRegressionPosterior | PoissonRegressionPosterior:
+        return kind(
+            names=("intercept", *(bounds.name for bounds in task.features)),
+            target=task.target.name,
+            feature_columns=tuple(bounds.column() for bounds in task.features),
+            intercept=task.intercept,
+            location=tuple(found.mean.tolist()),
+            scale=tuple(np.exp(found.log_sd).tolist()),
+            records=records,
+        )
+
+    return Variational(task, size, partial(_normal_prior, prior_sd), posterior)
+
+
+def _normal_prior(prior_sd: NDArray[np.float64], point: NDArray[np.float64]) -> NDArray[np.float64]:
+    return -point / prior_sd**2
+
+
+def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
+    if model.dimension != task.unconstrained:
+        raise ValueError(
+            f"the model's latents are {model.dimension} unconstrained numbers, not the task's "
+            f"{task.unconstrained}: correct `unconstrained` in the task"
+        )
+
+    def posterior(found: Approximation, records: int) -> NumpyroPosterior:
+        return NumpyroPosterior(
+            names=names_of(model.latents),
+            entry_point=task.entry_point,
+            digest=task.digest,
+            columns=tuple(bounds.name for bounds in task.columns),
+            latents=model.latents,
+            location=tuple(found.mean.tolist()),
+            scale=tuple(np.exp(found.log_sd).tolist()),
+            records=records,
+        )
+
+    return Variational(task, model.dimension, model.prior_gradient, posterior)

@@ -69,6 +69,8 @@ class LinearRegression:
         raise ValueError("the sums are not those of this task's rounds, in order")
 
     def _refuse_foreign(self, query: Query) -> None:
+        if not isinstance(query, SecondMoments | SecondMomentMatrix):
+            raise ValueError("a sum answers another task's query")
         names = tuple(column.name for column in self.task.columns)
         asked = (names, self.task.intercept, self.task.records_per_client)
         if (query.column_names, query.intercept, query.records_per_client) != asked:

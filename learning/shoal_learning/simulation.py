@@ -14,6 +14,7 @@ from shoal_protocol.accounting import Cap, noise_for
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.queries.gradients import Gradients
 from shoal_protocol.questions import ReleasedSum
 
 
@@ -45,10 +46,13 @@ def run(
     records: NDArray[np.float64],
     federation: Federation,
     generator: np.random.Generator,
+    *,
+    gradients: Gradients | None = None,
 ) -> Outcome:
     """Return the posterior that `learner` would get from `records`, shape (population, columns).
 
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
+    `gradients` are those of the installed model that the learner asks for, if it does.
     """
     budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
     mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
@@ -81,7 +85,7 @@ def run(
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, cohort) + np.rint(drawn).astype(np.int64),
+                values=_sum(step.query, cohort, gradients) + np.rint(drawn).astype(np.int64),
                 cohort_size=len(cohort),
                 noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
                 mechanism=mechanism,
@@ -89,9 +93,12 @@ def run(
         )
 
 
-def _sum(query: Query, cohort: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sum(
+    query: Query, cohort: NDArray[np.float64], gradients: Gradients | None
+) -> NDArray[np.int64]:
     """Return the sum over clients of one record each, in one go."""
-    return query.model_copy(update={"records_per_client": len(cohort)}).encode(cohort)
+    whole = query.model_copy(update={"records_per_client": len(cohort)})
+    return whole.encode(cohort, gradients) if whole.name == "gradient_sum" else whole.encode(cohort)
 
 
 def _draw(part: NoisePart, clients: int, generator: np.random.Generator) -> float:

@@ -9,10 +9,30 @@ from pydantic import Field
 
 from shoal_protocol.posteriors.draws import DrawsPosterior, LinearRegressionDraws
 from shoal_protocol.posteriors.linear_regression import LinearRegressionPosterior
+from shoal_protocol.posteriors.numpyro_model import NumpyroPosterior
+from shoal_protocol.posteriors.variational import (
+    LogisticRegressionPosterior,
+    PoissonRegressionPosterior,
+    VariationalPosterior,
+)
 
 Posterior = Annotated[
-    LinearRegressionPosterior | LinearRegressionDraws, Field(discriminator="name")
+    LinearRegressionPosterior
+    | LinearRegressionDraws
+    | LogisticRegressionPosterior
+    | PoissonRegressionPosterior
+    | NumpyroPosterior,
+    Field(discriminator="name"),
 ]
 """Every posterior that a job may end with."""
 
-__all__ = ["DrawsPosterior", "LinearRegressionDraws", "LinearRegressionPosterior", "Posterior"]
+__all__ = [
+    "DrawsPosterior",
+    "LinearRegressionDraws",
+    "LinearRegressionPosterior",
+    "LogisticRegressionPosterior",
+    "NumpyroPosterior",
+    "PoissonRegressionPosterior",
+    "Posterior",
+    "VariationalPosterior",
+]

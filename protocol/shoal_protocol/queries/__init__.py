@@ -13,18 +13,23 @@ from pydantic import Field
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
+from shoal_protocol.queries.gradients import GradientSum
 from shoal_protocol.queries.moments import OFF_DIAGONAL_SCALE, SecondMomentMatrix, SecondMoments
 
-Query = Annotated[FirstMoments | SecondMoments | SecondMomentMatrix, Field(discriminator="name")]
+Query = Annotated[
+    FirstMoments | SecondMoments | SecondMomentMatrix | GradientSum,
+    Field(discriminator="name"),
+]
 """Every query that a round may ask."""
 
-QueryName = Literal["first_moments", "second_moments", "second_moment_matrix"]
+QueryName = Literal["first_moments", "second_moments", "second_moment_matrix", "gradient_sum"]
 """The names of all queries, as policies list them."""
 
 __all__ = [
     "OFF_DIAGONAL_SCALE",
     "Column",
     "FirstMoments",
+    "GradientSum",
     "Mechanism",
     "NoiseBlock",
     "NoiseDesign",

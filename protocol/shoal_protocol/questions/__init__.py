@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.queries import Query
-from shoal_protocol.questions import linear_regression
+from shoal_protocol.questions import linear_regression, variational
 from shoal_protocol.questions.released import ReleasedSum
-from shoal_protocol.tasks import Task
+from shoal_protocol.tasks import LinearRegressionTask, Task
 
 __all__ = ["ReleasedSum", "check_question"]
 
@@ -30,6 +30,9 @@ def check_question(
         raise RefusedSpec("the job's task does not ask this query in this round")
     if query.records_per_client != task.records_per_client:
         raise RefusedSpec("records_per_client is not the job's")
-    linear_regression.check_query(
-        query, task, number=number, population=population, earlier=earlier
-    )
+    if isinstance(task, LinearRegressionTask):
+        linear_regression.check_query(
+            query, task, number=number, population=population, earlier=earlier
+        )
+    else:
+        variational.check_query(query, task)

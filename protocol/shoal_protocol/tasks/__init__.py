@@ -4,15 +4,37 @@ Bounds must come from general knowledge of the columns, never from the data: not
 charged to the privacy budget. Values outside the bounds are cut to them by the client.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from shoal_protocol.tasks.bounds import ColumnBounds
 from shoal_protocol.tasks.linear_regression import LinearRegressionTask
+from shoal_protocol.tasks.variational import (
+    LogisticRegressionTask,
+    NumpyroTask,
+    PoissonRegressionTask,
+    VariationalTask,
+)
 
-Task = LinearRegressionTask
-"""Every task that a job may name; more members make this a union discriminated by `name`."""
+Task = Annotated[LinearRegressionTask | VariationalTask, Field(discriminator="name")]
+"""Every task that a job may name."""
 
-TaskName = Literal["linear_regression"]
+TaskName = Literal[
+    "linear_regression",
+    "logistic_regression",
+    "poisson_regression",
+    "numpyro_model",
+]
 """The names of all tasks, as data holders' policies list them."""
 
-__all__ = ["ColumnBounds", "LinearRegressionTask", "Task", "TaskName"]
+__all__ = [
+    "ColumnBounds",
+    "LinearRegressionTask",
+    "LogisticRegressionTask",
+    "NumpyroTask",
+    "PoissonRegressionTask",
+    "Task",
+    "TaskName",
+    "VariationalTask",
+]

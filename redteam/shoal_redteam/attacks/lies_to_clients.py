@@ -8,6 +8,7 @@ from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.questions.linear_regression import first_query
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.tasks import LinearRegressionTask
 from shoal_redteam.announcing import noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
@@ -146,9 +147,12 @@ def spec_of(
     seconds: float = _SECONDS,
 ) -> RoundSpec:
     """Return the first round of a job, for a small part of its price."""
+    task = job.body.task
+    if not isinstance(task, LinearRegressionTask):
+        raise TypeError("the attacks ask for linear regressions only")
     return honest_spec(
         stage,
-        query=first_query(job.body.task, len(stage.crew)),
+        query=first_query(task, len(stage.crew)),
         job=job.digest,
         price=price,
         seconds=seconds,

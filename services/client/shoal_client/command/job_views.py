@@ -10,6 +10,11 @@ from shoal_client.async_analyst import JobState
 from shoal_client.command.terminal import plain
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.phases import JobPhase, Phase
+from shoal_protocol.posteriors import (
+    LinearRegressionPosterior,
+    NumpyroPosterior,
+    VariationalPosterior,
+)
 
 INTERVAL_LEVEL = 0.95
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
@@ -59,7 +64,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
         "mean",
         "sd",
         f"{INTERVAL_LEVEL:.0%} interval",
-        title=plain(f"Posterior for {found.target}"),
+        title=plain(f"Posterior for {_learned(report)}"),
     )
     for column in table.columns[1:]:
         column.justify = "right"
@@ -71,7 +76,10 @@ def posterior(report: PosteriorReport) -> RenderableType:
     spent = report.privacy
     cohorts = ", ".join(f"{size:,}" for size in report.cohort_sizes)
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
+    if isinstance(found, LinearRegressionPosterior):
+        facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
+    if isinstance(found, VariationalPosterior):
+        facts.add_row("Caution", found.caution)
     facts.add_row("Records", f"{found.records:,}")
     facts.add_row("Cohorts", f"{cohorts} of {report.population_size:,} clients")
     for number, round_id in enumerate(report.rounds):
@@ -83,6 +91,12 @@ def posterior(report: PosteriorReport) -> RenderableType:
         f"(mu {spent.mu:.4g}; replacement of one client)",
     )
     return Group(table, facts)
+
+
+def _learned(report: PosteriorReport) -> str:
+    """Say what the posterior is of: the target of a regression, or the model."""
+    found = report.posterior
+    return found.entry_point if isinstance(found, NumpyroPosterior) else found.target
 
 
 def _sharing(report: PosteriorReport) -> str:

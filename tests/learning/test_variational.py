@@ -1,0 +1,246 @@
+"""Variational inference: right without noise, the same when replayed, honest about its limits."""
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation, run
+from shoal_protocol.posteriors import (
+    LogisticRegressionPosterior,
+    PoissonRegressionPosterior,
+)
+from shoal_protocol.questions import ReleasedSum, check_question
+from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+
+X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
+OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)
+COUNT = ColumnBounds(name="count", lower=0.0, upper=40.0)
+LOGISTIC = LogisticRegressionTask(
+    features=(X1, X2), target=OUTCOME, rounds=300, batch=None, clip=4.0
+)
+POISSON = PoissonRegressionTask(features=(X1, X2), target=COUNT, rounds=300, batch=None, clip=40.0)
+
+
+def people(task, count, seed=0):
+    """Return records, shape (count, 3), drawn from a model of the task's kind."""
+    generator = np.random.default_rng(seed)
+    features = generator.uniform(-2.0, 2.0, (count, 2))
+    predictor = 0.4 + features @ [0.7, -0.3]
+    if isinstance(task, LogisticRegressionTask):
+        target = generator.random(count) < 1.0 / (1.0 + np.exp(-predictor))
+    else:
+        target = generator.poisson(np.exp(predictor))
+    return np.column_stack([features, target])
+
+
+def answered(step, records, batch=None, seed=0):
+    """Return the sum of a round without noise, over all records or a random batch."""
+    if batch is not None:
+        records = records[np.random.default_rng(seed).permutation(len(records))[:batch]]
+    query = step.query
+    many = query.model_copy(update={"records_per_client": len(records)})
+    return ReleasedSum(
+        query=query,
+        values=many.encode(records),
+        cohort_size=len(records),
+        noise_sd=np.full(query.dimension, 1e-3),
+        mechanism="discrete_gaussian",
+    )
+
+
+def without_noise(task, records, rounds=None):
+    learner, sums = learner_for(task), []
+    while len(sums) != rounds and isinstance(
+        step := learner.next(len(records), sums), RequestedRound
+    ):
+        sums.append(answered(step, records, task.batch, seed=len(sums)))
+    return learner, sums
+
+
+def mode(task, records):
+    """Return the posterior mode of the coefficients in the data's units, and its curvature's sds.
+
+    By Newton's method on the unclipped log posterior.
+    """
+    design = np.column_stack([np.full(len(records), task.intercept), records[:, :2] / 2.0])
+    prior = np.array([task.prior_sd * 2.0 / task.intercept, task.prior_sd, task.prior_sd])
+    theta = np.zeros(3)
+    for _ in range(50):
+        predictor = design @ theta
+        if isinstance(task, LogisticRegressionTask):
+            mean = 1.0 / (1.0 + np.exp(-predictor))
+            variance = mean * (1.0 - mean)
+        else:
+            mean = variance = np.exp(predictor)
+        slope = design.T @ (records[:, 2] - mean) - theta / prior**2
+        curvature = design.T @ (design * variance[:, None]) + np.diag(prior**-2.0)
+        theta = theta + np.linalg.solve(curvature, slope)
+    units = np.array([task.intercept, 0.5, 0.5])
+    return theta * units, units / np.sqrt(np.diagonal(curvature))
+
+
+@pytest.mark.parametrize("task", [LOGISTIC, POISSON], ids=lambda task: task.name)
+def test_without_noise_and_clipping_the_posterior_is_that_of_the_model(task):
+    records = people(task, 2000)
+    learner, sums = without_noise(task, records)
+    posterior = learner.next(len(records), sums)
+    mean, sd = mode(task, records)
+    assert posterior.names == ("intercept", "x1", "x2")
+    assert posterior.columns == ("x1", "x2", task.target.name)
+    assert np.all(np.abs(posterior.mean - mean) < 0.4 * sd)
+    # independent coordinates: what is left of each when the others are known
+    assert posterior.sd == pytest.approx(sd, rel=0.35)
+    assert posterior.records == 2000
+    low, high = posterior.interval(0.9).T
+    assert np.all((low < mean) & (mean < high))
+
+
+def test_batches_find_the_same_coefficients_as_everybody_would():
+    task = LOGISTIC.model_copy(update={"batch": 100, "rounds": 400, "learning_rate": 0.05})
+    records = people(task, 2000)
+    learner, sums = without_noise(task, records)
+    posterior = learner.next(2000, sums)
+    mean, sd = mode(task, records)
+    assert {released.cohort_size for released in sums} == {100}
+    assert np.all(np.abs(posterior.mean - mean) < 2.0 * sd)
+
+
+def test_a_round_costs_one_part_in_as_many_rounds_as_a_client_may_be_asked_in():
+    task = LOGISTIC.model_copy(update={"batch": 64, "rounds": 500})
+    step = learner_for(task).next(1000, [])
+    assert step.share == 1.0 / math.ceil(500 * 64 / 1000)
+    assert step.batch == 64
+    assert learner_for(task).next(10, []).batch == 10
+    assert learner_for(LOGISTIC).next(1000, []).batch is None
+
+
+def test_every_round_asks_what_clients_allow():
+    records = people(LOGISTIC, 50)
+    _, sums = without_noise(LOGISTIC, records, rounds=20)
+    for number, released in enumerate(sums):
+        check_question(released.query, LOGISTIC, number=number, population=50, earlier=sums)
+    points = {released.query.point for released in sums}
+    assert len(points) == 20
+
+
+def test_a_replay_gives_the_same_answer_and_an_earlier_one_no_part_of_a_later_one():
+    records = people(LOGISTIC, 50)
+    learner, sums = without_noise(LOGISTIC, records, rounds=12)
+    assert learner.next(50, sums) == learner_for(LOGISTIC).next(50, list(sums))
+    assert learner.next(50, sums[:5]).query == sums[5].query
+
+
+def test_rounds_that_were_lost_leave_a_posterior_of_the_others():
+    records = people(LOGISTIC, 50)
+    learner, sums = without_noise(LOGISTIC, records, rounds=280)
+    assert isinstance(learner, LearnerOfManyRounds)
+    assert isinstance(learner.next(50, sums), RequestedRound)
+    assert isinstance(learner.conclude(50, sums), LogisticRegressionPosterior)
+
+
+def test_sums_of_another_task_are_refused():
+    records = people(LOGISTIC, 50)
+    _, sums = without_noise(LOGISTIC, records, rounds=2)
+    other = LOGISTIC.model_copy(update={"clip": 2.0})
+    with pytest.raises(ValueError, match="another task"):
+        learner_for(other).next(50, sums)
+    with pytest.raises(ValueError, match="no round more"):
+        learner_for(LOGISTIC.model_copy(update={"rounds": 1})).conclude(50, sums)
+    with pytest.raises(ValueError, match="positive"):
+        learner_for(LOGISTIC).next(0, [])
+
+
+def test_noise_that_drowns_everything_leaves_numbers_that_are_finite():
+    task = LOGISTIC.model_copy(update={"rounds": 60})
+    learner, sums = learner_for(task), []
+    generator = np.random.default_rng(1)
+    for _ in range(60):
+        query = learner.next(50, sums).query
+        values = generator.choice([-1, 1], query.dimension) * 2**55
+        sd = np.full(query.dimension, 2.0**55)
+        sums.append(
+            ReleasedSum(
+                query=query,
+                values=values,
+                cohort_size=50,
+                noise_sd=sd,
+                mechanism="discrete_laplace",
+            )
+        )
+    posterior = learner.next(50, sums)
+    assert np.all(np.isfinite(posterior.mean)) and np.all(posterior.sd > 0.0)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.0])
+def test_a_job_with_noise_predicts_better_than_the_base_rate(delta):
+    # A generous epsilon, so that with this seed it is no matter of luck.
+    task = LOGISTIC.model_copy(update={"rounds": 40, "clip": 0.5})
+    records = people(task, 3000)
+    federation = Federation(
+        population=3000, missing=5, dropouts=10, colluders=10, epsilon=8.0, delta=delta
+    )
+    posterior = run(learner_for(task), records, federation, np.random.default_rng(1)).posterior
+    unseen = people(task, 2000, seed=9)
+    probability, _ = posterior.predict(unseen[:, :2])
+    loss = -np.mean(np.log(np.where(unseen[:, 2] == 1.0, probability, 1.0 - probability)))
+    base = unseen[:, 2].mean()
+    assert loss < 0.95 * -(base * math.log(base) + (1.0 - base) * math.log(1.0 - base))
+
+
+def logistic(**changes):
+    fields = {
+        "names": ("intercept", "x1"),
+        "target": "outcome",
+        "feature_columns": (X1.column(),),
+        "intercept": 0.3,
+        "location": (2.0, 1.5),
+        "scale": (0.5, 0.8),
+        "records": 9,
+    }
+    return LogisticRegressionPosterior(**(fields | changes))
+
+
+def test_a_posterior_says_of_itself_that_it_is_too_narrow():
+    assert "too narrow" in repr(logistic()) and "too narrow" in str(logistic())
+    assert "TOO NARROW" in LogisticRegressionPosterior.__doc__
+
+
+def test_predictions_are_means_over_the_posteriors_draws():
+    rows = np.array([[-2.0], [0.0], [1.0]])
+    draws = logistic().sample(200_000, np.random.default_rng(1))
+    expected = 1.0 / (1.0 + np.exp(-(draws[:, :1] + draws[:, 1:] * rows.T)))
+    mean, sd = logistic().predict(rows)
+    # five standard errors of 200 000 draws of numbers between 0 and 1, at most .0056
+    assert mean == pytest.approx(expected.mean(axis=0), abs=0.0056)
+    assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
+    counts = PoissonRegressionPosterior(**logistic().model_dump(exclude={"name"}))
+    rates = np.exp(draws[:, :1] + draws[:, 1:] * rows.T)
+    mean, sd = counts.predict(rows)
+    assert mean == pytest.approx(rates.mean(axis=0), rel=0.02)
+    assert sd == pytest.approx(rates.std(axis=0), rel=0.03)
+
+
+def test_draws_agree_with_mean_and_covariance_in_the_datas_units():
+    posterior = logistic(feature_columns=(ColumnBounds(name="x1", lower=20, upper=80).column(),))
+    draws = posterior.sample(100_000, np.random.default_rng(2))
+    # six standard errors
+    assert np.all(np.abs(draws.mean(axis=0) - posterior.mean) < 6 * posterior.sd / math.sqrt(1e5))
+    assert np.cov(draws.T) == pytest.approx(posterior.covariance_matrix, rel=0.03)
+    assert posterior.mean[0] == pytest.approx(0.3 * 2.0 - 1.5 * 50.0 / 30.0)
+    without = logistic(intercept=0.0, location=(1.5,), scale=(0.8,))
+    assert without.names == ("intercept", "x1") and without.mean == pytest.approx([0.0, 0.75])
+
+
+@pytest.mark.parametrize("rows", [np.zeros(1), np.zeros((2, 2))])
+def test_rows_of_another_shape_are_not_predicted(rows):
+    with pytest.raises(ValueError, match="one per feature"):
+        logistic().predict(rows)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1.5])
+def test_a_level_that_is_no_probability_is_refused(level):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        logistic().interval(level)
