@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_protocol.amplification import SLACK
 from shoal_protocol.curves import (
     gaussian_epsilon,
     gaussian_mu,
@@ -149,6 +150,15 @@ class Cap:
     def mu(self) -> float:
         """Return the largest Gaussian parameter; 0 for a pure cap, which has none."""
         return 0.0 if self.is_pure else gaussian_mu(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def forgives_slack(self) -> bool:
+        """Tell whether hidden jobs may be charged to it: what its `mu` holds has too little slack.
+
+        Their slack together is at most `amplification.SLACK` mu^2, here half of the 1e-8 of delta
+        by which `curves.gaussian_delta` is above the truth.
+        """
+        return self.delta >= 2e8 * SLACK * self.mu**2 > 0.0
 
     def allows(self, cost: Cost) -> bool:
         """Tell whether one client may lose this much, as `holds` does."""

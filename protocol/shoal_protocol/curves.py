@@ -39,6 +39,27 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     epsilon = max(0.0, epsilon - _EPSILON_MARGIN)
     if epsilon == 0.0:
         return min(1.0, math.erf(mu / math.sqrt(8.0)) * (1.0 + _DELTA_MARGIN))
+    delta, rounding = _tail_difference(epsilon, mu)
+    delta = max(_SMALLEST_DELTA, delta + rounding)
+    return min(1.0, delta * (1.0 + _DELTA_MARGIN))
+
+
+def gaussian_delta_below(*, epsilon: float, mu: float) -> float:
+    """Return at most the delta at `epsilon` of a Gaussian release with parameter `mu`.
+
+    `gaussian_delta` without its margins, and rounded the other way.
+
+    Raises:
+        ValueError: `epsilon` is negative or not finite, or `mu` is not positive and finite.
+    """
+    require_at_least_zero("epsilon", epsilon)
+    require_positive("mu", mu)
+    delta, rounding = _tail_difference(epsilon, mu)
+    return max(0.0, delta - rounding)
+
+
+def _tail_difference(epsilon: float, mu: float) -> tuple[float, float]:
+    """Return Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), and its rounding error."""
     near = (epsilon / mu - mu / 2.0) / math.sqrt(2.0)
     far = (epsilon / mu + mu / 2.0) / math.sqrt(2.0)
     # exp(epsilon - far^2) = exp(-near^2), so nothing overflows however large epsilon is.
@@ -47,9 +68,7 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
         first, second = scale * _scaled_erfc(near), scale * _scaled_erfc(far)
     else:
         first, second = 0.5 * math.erfc(near), scale * _scaled_erfc(far)
-    cancellation = 2e-14 * (first + second)
-    delta = max(_SMALLEST_DELTA, first - second + cancellation)
-    return min(1.0, delta * (1.0 + _DELTA_MARGIN))
+    return first - second, 2e-14 * (first + second)
 
 
 def gaussian_epsilon(*, mu: float, delta: float) -> float:
