@@ -14,6 +14,7 @@ from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors.showing import ShownReport
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
@@ -166,8 +167,11 @@ class PrivacySpent(Model):
     delta: float = Field(ge=0, lt=1)
     mu: float = Field(ge=0)
 
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
 
-class PosteriorReport(BoundDocument):
+
+class PosteriorReport(ShownReport, BoundDocument):
     """Trainer -> analyst: the posterior, the rounds it came from and what they cost."""
 
     signed_by: ClassVar[Role] = Role.TRAINER

@@ -1,6 +1,7 @@
 """What an analyst gets: posteriors in the units of the data; they know neither sums nor noise.
 
-Every posterior has `names`, `mean`, `sd`, `interval`, `sample`, `predict`, `records`, `to_arviz`.
+Every posterior has `names`, `mean`, `sd`, `interval`, `sample`, `predict`, `records`, `to_arviz`,
+`summary` and `plot`.
 """
 
 from typing import Annotated

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from shoal_protocol.posteriors.showing import Shown
+
 if TYPE_CHECKING:
     from arviz import InferenceData
 
@@ -16,7 +18,7 @@ FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
 
-class BasePosterior(BaseModel):
+class BasePosterior(Shown, BaseModel):
     """A posterior of the parameters `names`, from `records` records (of clients, one or more each).
 
     `variable` is what ArviZ is to call the vector of all parameters, and `dimension` its axis.

@@ -15,6 +15,7 @@ from shoal_protocol.encoding import Base64
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.posteriors.linear_regression import predicted
+from shoal_protocol.posteriors.showing import ShownPredictions
 
 MOST_VALUES: Final = 1 << 16
 """Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
@@ -103,7 +104,7 @@ class DrawsPosterior(BasePosterior):
         return {**super()._facts(), "divergences": self.divergences}
 
 
-class LinearRegressionDraws(DrawsPosterior):
+class LinearRegressionDraws(ShownPredictions, DrawsPosterior):
     """Draws of a linear regression's coefficients and residual standard deviation, in data units.
 
     `names` are "intercept", then the features; the residual standard deviation's own draws are in

@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.showing import ShownPredictions
 
 
-class LinearRegressionPosterior(BasePosterior):
+class LinearRegressionPosterior(ShownPredictions, BasePosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.models.regressions import probability, rate
 from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.showing import ShownPredictions
 from shoal_protocol.queries import Column
 
 _Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -52,7 +53,7 @@ class VariationalPosterior(BasePosterior):
         return {**super()._facts(), "caution": self.caution}
 
 
-class _RegressionPosterior(VariationalPosterior):
+class _RegressionPosterior(ShownPredictions, VariationalPosterior):
     """Coefficients of a linear predictor, in the data's own units.
 
     `names` are "intercept", then the features.

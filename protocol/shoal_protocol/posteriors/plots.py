@@ -1,0 +1,173 @@
+"""Pictures of posteriors, for who has matplotlib; they know no party and write no file.
+
+matplotlib is loaded when something is drawn. Names may come from another party: they are drawn as
+they are, never as formulas.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.posteriors.summaries import Described, titled, visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_INNER_LEVEL: Final = 0.5
+_SCORES: Final = np.arange(0.0625, 3.5, 0.125)
+_COLOUR: Final = "C0"
+_LARGEST_HEIGHT: Final = 16.0  # inches
+
+
+def forest(
+    posterior: Described,
+    axes: "Axes | None",
+    *,
+    level: float,
+    names: Sequence[str] | None,
+    caption: str | None,
+) -> "Axes":
+    """Draw the mean of each number, and intervals that hold half of its margin and `level` of it.
+
+    `names` are those to draw, from above; None is all, but "intercept" if there are others: its
+    scale is another one.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1, or a name is none of the posterior's.
+        ImportError: matplotlib is not installed.
+    """
+    drawn = _chosen(posterior, names)
+    outer, inner = posterior.interval(level)[drawn], posterior.interval(_INNER_LEVEL)[drawn]
+    rows = np.arange(len(drawn))
+    axes = axes or _new_axes(height=1.4 + 0.32 * len(drawn))
+    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2)
+    axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5)
+    axes.plot(posterior.mean[drawn], rows, "o", color=_COLOUR, markersize=5)
+    labels = [visible(posterior.names[index]) for index in drawn]
+    axes.set_yticks(rows, labels, parse_math=False)
+    axes.set_ylim(len(drawn) - 0.5, -0.5)
+    axes.set_xlabel(f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals")
+    return _finished(axes, titled(posterior), caption)
+
+
+def density(
+    posterior: Described, axes: "Axes | None", *, level: float, caption: str | None
+) -> "Axes":
+    """Draw the density of a posterior's only number, with the interval that holds `level` of it.
+
+    It is read off the posterior's intervals at many levels.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
+        ImportError: matplotlib is not installed.
+    """
+    scores = np.concatenate([-_SCORES[::-1], _SCORES])
+    halves = np.array([posterior.interval(_level_within(score))[0] for score in _SCORES])
+    points = np.concatenate([halves[::-1, 0], halves[:, 1]])
+    slopes = np.maximum(np.gradient(points, scores), 1e-9 * (points[-1] - points[0]))
+    heights = np.exp(-0.5 * scores**2) / np.sqrt(2.0 * np.pi) / slopes
+    low, high = posterior.interval(level)[0]
+    axes = axes or _new_axes(height=3.6)
+    axes.plot(points, heights, color=_COLOUR)
+    inside = np.linspace(low, high, 200)
+    axes.fill_between(inside, np.interp(inside, points, heights), color=_COLOUR, alpha=0.25)
+    axes.axvline(float(posterior.mean[0]), color=_COLOUR, linewidth=1.0, linestyle=":")
+    axes.set_ylim(bottom=0.0)
+    axes.set_yticks([])
+    axes.set_ylabel("posterior density")
+    axes.set_xlabel(
+        f"{visible(posterior.names[0])}; shaded: {_percent(level)} interval", parse_math=False
+    )
+    return _finished(axes, titled(posterior), caption)
+
+
+def predictions(
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    targets: NDArray[np.float64] | None,
+    axes: "Axes | None",
+    *,
+    level: float,
+    target: str,
+    caption: str | None,
+) -> "Axes":
+    """Draw predictions, shape (n,), in their order of size, with `targets` if they are known.
+
+    The band holds `level` of a normal distribution with mean `mean` and standard deviation `sd`.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
+        ImportError: matplotlib is not installed.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError("the level of an interval must lie strictly between 0 and 1")
+    order = np.argsort(mean, kind="stable")
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * sd[order]
+    ranks = np.arange(1, len(order) + 1)
+    axes = axes or _new_axes(height=4.0)
+    axes.fill_between(
+        ranks,
+        mean[order] - reach,
+        mean[order] + reach,
+        color=_COLOUR,
+        alpha=0.2,
+        linewidth=0.0,
+        label=f"{_percent(level)} interval",
+    )
+    axes.plot(ranks, mean[order], color=_COLOUR, label="prediction")
+    if targets is not None:
+        axes.plot(ranks, targets[order], ".", color="0.25", markersize=4, label="observed")
+    axes.set_xlabel("records, in the order of their predictions")
+    axes.set_ylabel(visible(target), parse_math=False)
+    axes.legend()
+    return _finished(axes, "Predictions", caption)
+
+
+def _level_within(score: float) -> float:
+    return 2.0 * NormalDist().cdf(float(score)) - 1.0
+
+
+def _chosen(posterior: Described, names: Sequence[str] | None) -> list[int]:
+    """Return the positions of the numbers to draw."""
+    if names is None:
+        several = len(posterior.names) > 1
+        return [i for i, name in enumerate(posterior.names) if name != "intercept" or not several]
+    if isinstance(names, str) or not names:
+        raise ValueError("names must be a sequence of one or more of the posterior's names")
+    unknown = [name for name in names if name not in posterior.names]
+    if unknown:
+        raise ValueError("a name to draw is none of the posterior's `names`")
+    return [posterior.names.index(name) for name in names]
+
+
+def _percent(level: float) -> str:
+    return f"{100.0 * level:.4g}%"
+
+
+def _new_axes(*, height: float) -> "Axes":
+    """Return axes of a new figure of pyplot's, so that notebooks show it."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "pictures need matplotlib: install the extra `analysis` (pip install 'shoal[analysis]')"
+        ) from error
+    size = (7.0, min(height, _LARGEST_HEIGHT))
+    _, axes = pyplot.subplots(figsize=size, layout="constrained")
+    return axes
+
+
+def _finished(axes: "Axes", title: str, caption: str | None) -> "Axes":
+    axes.set_title(visible(title), parse_math=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if caption is not None:
+        beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        axes.annotate(
+            visible(caption), (0.0, 0.0), xytext=(0, -46), fontsize="small", color="0.35", **beside
+        ).set_parse_math(False)
+    return axes

@@ -1,0 +1,132 @@
+"""Posteriors in words: tables for terminals and notebooks; they know no picture and no party.
+
+Whatever is put in may come from another party, so text is shown as it is: no markup, no control
+characters.
+"""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Described(Protocol):
+    """What every posterior says of its numbers, in the order of `names`."""
+
+    @property
+    def name(self) -> str:
+        """The kind of posterior."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the numbers."""
+        ...
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Posterior means, shape (k,)."""
+        ...
+
+    @property
+    def sd(self) -> NDArray[np.float64]:
+        """Posterior standard deviations, shape (k,)."""
+        ...
+
+    @property
+    def records(self) -> int:
+        """How many records went in."""
+        ...
+
+    def interval(self, level: float) -> NDArray[np.float64]:
+        """Return central intervals, shape (k, 2)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table with a title, and facts about it; prints itself, in notebooks as HTML."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    facts: tuple[tuple[str, str], ...]
+
+    def with_facts(self, *facts: tuple[str, str]) -> "Summary":
+        """Return the same table with more facts about it."""
+        return Summary(self.title, self.headings, self.rows, (*self.facts, *facts))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        table = [tuple(map(visible, row)) for row in (self.headings, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        yield visible(self.title)
+        for first, *others in table:
+            cells = zip(others, widths[1:], strict=True)
+            right = [cell.rjust(width) for cell, width in cells]
+            yield "  ".join([first.ljust(widths[0]), *right])
+        for what, fact in self.facts:
+            yield f"{visible(what)}: {visible(fact)}"
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook; nothing in it is taken for markup."""
+        head = "".join(f"<th>{_escaped(each)}</th>" for each in self.headings)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        facts = "<br>".join(f"{_escaped(what)}: {_escaped(fact)}" for what, fact in self.facts)
+        return (
+            f"<table><caption>{_escaped(self.title)}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{facts}</p>"
+        )
+
+
+def summarised(posterior: Described, level: float) -> Summary:
+    """Return mean, standard deviation and interval of each number.
+
+    Raises:
+        ValueError: `level` is not strictly between 0 and 1.
+    """
+    intervals = posterior.interval(level)
+    rows = tuple(
+        (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}")
+        for name, mean, sd, (low, high) in zip(
+            posterior.names, posterior.mean, posterior.sd, intervals, strict=True
+        )
+    )
+    facts = [("Records", f"{posterior.records:,}")]
+    residual_sd = getattr(posterior, "residual_sd", None)
+    if isinstance(residual_sd, float):
+        facts.insert(0, ("Residual sd", f"{residual_sd:.4g}"))
+    caution = getattr(posterior, "caution", None)
+    if isinstance(caution, str):
+        facts.append(("Caution", caution))
+    ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
+    return Summary(
+        titled(posterior),
+        ("", "mean", "sd", *(f"quantile {end}" for end in ends)),
+        rows,
+        tuple(facts),
+    )
+
+
+def titled(posterior: Described) -> str:
+    """Return what a posterior is of, in words."""
+    kind = posterior.name.replace("_", " ").capitalize()
+    target = getattr(posterior, "target", None)
+    return f"{kind} of {target}" if isinstance(target, str) else kind
+
+
+def visible(text: str) -> str:
+    """Return text without control characters, on one line."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(visible(text))

@@ -1,0 +1,183 @@
+"""Posteriors and reports that show themselves: as a picture, as text, and in a notebook."""
+
+import sys
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import Literal
+
+import matplotlib
+import numpy as np
+import pytest
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+from numpy.typing import NDArray
+
+from shoal_protocol.jobs import PosteriorReport, PrivacySpent
+from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.schemes import ADDITIVE
+
+HOSTILE = "<script>$\\frac{</script>\x1b[31m"
+
+
+class StandardNormal(BasePosterior):
+    """A posterior of one number."""
+
+    name: Literal["standard_normal"] = "standard_normal"
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        return np.array([3.0])
+
+    @property
+    def sd(self) -> NDArray[np.float64]:
+        return np.array([2.0])
+
+    def interval(self, level: float) -> NDArray[np.float64]:
+        reach = 2.0 * NormalDist().inv_cdf(0.5 + level / 2.0)
+        return np.array([[3.0 - reach, 3.0 + reach]])
+
+    def sample(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        return generator.normal(3.0, 2.0, (count, 1))
+
+
+def regression(*features: str) -> LinearRegressionPosterior:
+    size = len(features) + 1
+    return LinearRegressionPosterior(
+        names=("intercept", *features),
+        target=HOSTILE,
+        coefficients=tuple(range(size)),
+        covariance=tuple(map(tuple, np.eye(size).tolist())),
+        residual_sd=0.5,
+        records=1234,
+    )
+
+
+def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
+    return PosteriorReport(
+        manifest="0" * 64,
+        job="1" * 64,
+        rounds=("2" * 64, "3" * 64),
+        results=("4" * 64, "5" * 64),
+        population_size=2000,
+        cohort_sizes=(1990, 1985),
+        sharing=ADDITIVE,
+        compute_nodes=(3, 3),
+        partial_sums=(3, 3),
+        privacy=PrivacySpent(epsilon=0.75, delta=1e-6, mu=0.2),
+        posterior=posterior,
+    )
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+def texts(axes: object) -> list[str]:
+    pyplot.gcf().canvas.draw()  # as a notebook would: a formula that is none would raise here
+    return [each.get_text() for each in pyplot.gcf().findobj(matplotlib.text.Text)]
+
+
+def test_several_numbers_are_drawn_as_a_forest_without_the_intercept() -> None:
+    axes = regression("age", "bmi").plot(level=0.9)
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["age", "bmi"]
+    outer, inner = (lines.get_segments() for lines in axes.collections)
+    reach = NormalDist().inv_cdf(0.95)
+    np.testing.assert_allclose(
+        [line[:, 0] for line in outer], [[1 - reach, 1 + reach], [2 - reach, 2 + reach]]
+    )
+    assert inner[0][1, 0] - inner[0][0, 0] == pytest.approx(2 * NormalDist().inv_cdf(0.75))
+
+
+def test_only_the_names_asked_for_are_drawn_in_their_order() -> None:
+    axes = regression("age", "bmi").plot(names=["bmi", "intercept"])
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["bmi", "intercept"]
+
+
+@pytest.mark.parametrize("names", [["weight"], [], "age"])
+def test_a_name_that_the_posterior_has_not_is_refused(names: list[str]) -> None:
+    with pytest.raises(ValueError, match="names"):
+        regression("age", "bmi").plot(names=names)
+
+
+def test_one_number_is_drawn_as_its_density() -> None:
+    axes = StandardNormal(names=("rate",), records=5).plot()
+    points, heights = axes.lines[0].get_data()
+    exact = [NormalDist(3.0, 2.0).pdf(point) for point in points]
+    np.testing.assert_allclose(heights, exact, rtol=1e-6)
+
+
+def test_what_is_given_to_draw_on_is_drawn_on() -> None:
+    _, axes = pyplot.subplots()
+    assert regression("age").plot(axes) is axes
+    assert regression("age").plot_predictions(np.array([[1.0]]), axes=axes) is axes
+
+
+def test_predictions_are_drawn_in_their_order_with_band_and_targets() -> None:
+    rows, targets = np.array([[3.0], [1.0], [2.0]]), np.array([30.0, 10.0, 20.0])
+    axes = regression("age").plot_predictions(rows, targets, level=0.8)
+    line, observed = axes.lines
+    assert line.get_ydata().tolist() == [1.0, 2.0, 3.0]
+    assert observed.get_ydata().tolist() == [10.0, 20.0, 30.0]
+    (mean, sd), z = regression("age").predict(rows), NormalDist().inv_cdf(0.9)
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.min() == pytest.approx(min(mean - z * sd))
+    assert band.max() == pytest.approx(max(mean + z * sd))
+
+
+def test_targets_of_another_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="one number for each row"):
+        regression("age").plot_predictions(np.ones((2, 1)), np.ones(3))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
+def test_a_level_that_is_none_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="level"):
+        regression("age").plot(level=level)
+    with pytest.raises(ValueError, match="level"):
+        regression("age").plot_predictions(np.ones((1, 1)), level=level)
+    with pytest.raises(ValueError, match="level"):
+        regression("age").summary(level)
+
+
+def test_a_reports_picture_says_what_it_cost() -> None:
+    found = texts(report(regression("age", "bmi")).plot())
+    assert any("epsilon 0.75 at delta 1e-06" in each for each in found)
+
+
+def test_hostile_names_are_drawn_as_they_are() -> None:
+    posterior = regression(HOSTILE, "age")
+    found = texts(report(posterior).plot())
+    assert HOSTILE.replace("\x1b", "\N{REPLACEMENT CHARACTER}") in found
+    pyplot.close("all")
+    texts(posterior.plot_predictions(np.ones((2, 2))))
+    pyplot.close("all")
+    texts(StandardNormal(names=(HOSTILE,), records=5).plot())
+
+
+def test_hostile_names_are_no_markup_in_a_notebook_and_no_control_on_a_terminal() -> None:
+    shown = report(regression(HOSTILE))
+    assert "<script>" not in shown._repr_html_()
+    assert "&lt;script&gt;" in shown._repr_html_()
+    assert "\x1b" not in shown._repr_html_()
+    assert "\x1b" not in str(shown.summary())
+
+
+def test_a_reports_summary_names_numbers_cohorts_and_price() -> None:
+    said = str(report(regression("age")).summary(0.9))
+    assert "\nage           1   1" in said
+    assert "quantile 0.05" in said and "quantile 0.95" in said
+    assert "Records: 1,234" in said
+    assert "1,985 to 1,990 of 2,000 clients" in said
+    assert "epsilon 0.75 at delta 1e-06 for each client" in said
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.delattr(matplotlib, "pyplot")
+    with pytest.raises(ImportError, match=r"shoal\[analysis\]"):
+        regression("age").plot()
