@@ -1,0 +1,73 @@
+"""Files are found where they may be, fetched where they are not, and refused if they are others."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from figures import sources
+from figures.sources import DataUnavailable, Files, Source, digest
+
+CONTENT = b"fixed acidity;quality\n7.4;5\n"
+FILE = "winequality-red.csv"
+
+
+@pytest.fixture(autouse=True)
+def small_wine(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Source(file=FILE, sha256=digest(CONTENT), archive="https://uci.test/a.zip", citation="")
+    monkeypatch.setitem(sources.UCI, FILE, small)
+
+
+def unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("closed", request=request)
+
+
+def files(
+    data: Path | None,
+    cache: Path,
+    answer: Callable[[httpx.Request], httpx.Response] = unreachable,
+) -> Files:
+    return Files(data=data, cache=cache, transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize("folder", ["", "uci"])
+def test_a_file_is_found_in_the_directory_given_and_in_its_folder(tmp_path: Path, folder: str):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / FILE).write_bytes(CONTENT)
+    assert files(tmp_path, tmp_path / "cache").uci(FILE) == tmp_path / folder / FILE
+
+
+def test_a_file_that_is_nowhere_is_fetched_once_and_kept(tmp_path: Path):
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as made:
+            made.writestr(FILE, CONTENT)
+        return httpx.Response(200, content=archive.getvalue())
+
+    looked = files(None, tmp_path / "cache", answer)
+    assert looked.uci(FILE).read_bytes() == CONTENT
+    assert looked.uci(FILE) == tmp_path / "cache" / "uci" / FILE
+    assert asked == ["https://uci.test/a.zip"]
+
+
+def test_with_the_network_closed_the_message_says_which_file_to_put_where(tmp_path: Path):
+    with pytest.raises(DataUnavailable, match=r"put winequality-red.csv into .* DATA="):
+        files(None, tmp_path).uci(FILE)
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(404), httpx.Response(200, text="sign in")])
+def test_an_error_or_a_page_for_an_archive_is_no_file(tmp_path: Path, answer: httpx.Response):
+    with pytest.raises(DataUnavailable, match=r"winequality-red\.csv"):
+        files(None, tmp_path, lambda request: answer).uci(FILE)
+
+
+def test_another_file_of_the_same_name_is_refused(tmp_path: Path):
+    (tmp_path / FILE).write_bytes(CONTENT + b"7.8;6\n")
+    with pytest.raises(DataUnavailable, match="SHA-256"):
+        files(tmp_path, tmp_path / "cache").uci(FILE)
