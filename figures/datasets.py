@@ -12,12 +12,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from figures.gdsc_source import EXPRESSION_FILE, RESPONSES_FILE, fetch_gdsc
 from figures.sources import DataUnavailable, Files, digest
 
 Floats = NDArray[np.float64]
 
 RANGE: Final = 10.0
 """Length of every column's range once it is scaled, as in the paper's section 4."""
+
+_NEEDED: Final = (
+    "Figure 3 needs two tables of GDSC release 6 (cancerrxgene.org), keyed by COSMIC_ID: expression"
+    f" of the genes ({EXPRESSION_FILE}) and ln IC50 with a column DRUG_<id> for each drug"
+    f" ({RESPONSES_FILE}); put them into the directory that DATA names, or its folder gdsc"
+)
 
 SPLITS: Final = 25
 GDSC_TEST, GDSC_TRAIN = 100, 840
@@ -117,23 +124,18 @@ def load_gdsc(files: Files) -> Gdsc:
 
     The tables are comma-separated files with a column COSMIC_ID: one with columns DRUG_…, any
     number of them, and empty fields where nothing was measured; one with genes and no drugs. Where
-    there are several, the one with most columns counts.
+    there are several, the one with most columns counts. Without any, GDSC's site is asked.
 
     Raises:
         DataUnavailable: there are no such tables, or they cannot be read.
     """
-    found = [path for folder in files.folders("gdsc") for path in sorted(folder.glob("*.csv"))]
-    headers = {path: _header(path) for path in found}
-    tables = {path: header for path, header in headers.items() if "COSMIC_ID" in header}
-    drugs = {path: header for path, header in tables.items() if _drugs(header)}
-    genes = {path: header for path, header in tables.items() if path not in drugs}
+    genes, drugs = _gdsc_tables(files)
     if not drugs or not genes:
-        raise DataUnavailable(
-            "Figure 3 needs two tables of GDSC release 6 (cancerrxgene.org), keyed by COSMIC_ID:"
-            " expression of the genes (gdsc_expression_10genes.csv) and ln IC50 with a column"
-            " DRUG_<id> for each drug (gdsc_ln_ic50_v17.csv); put them into the directory that"
-            " DATA names, or its folder gdsc"
-        )
+        try:
+            fetch_gdsc(files)
+        except DataUnavailable as error:
+            raise DataUnavailable(f"{_NEEDED} ({error})") from error
+        genes, drugs = _gdsc_tables(files)
     response_file = max(drugs, key=lambda path: len(drugs[path]))
     gene_file = max(genes, key=lambda path: len(genes[path]))
     names = [name for name in genes[gene_file] if name not in ("COSMIC_ID", "CELL_LINE")]
@@ -171,6 +173,15 @@ def _unit_rows(rows: Floats) -> Floats:
     centred = rows - rows.mean(axis=0)
     genes = centred[:, :-1] / np.linalg.norm(centred[:, :-1], axis=1, keepdims=True)
     return np.column_stack([genes, centred[:, -1]])
+
+
+def _gdsc_tables(files: Files) -> tuple[dict[Path, list[str]], dict[Path, list[str]]]:
+    """Return the headers of all tables of genes, and of all tables of drugs, by file."""
+    found = [path for folder in files.folders("gdsc") for path in sorted(folder.glob("*.csv"))]
+    headers = {path: _header(path) for path in found}
+    tables = {path: header for path, header in headers.items() if "COSMIC_ID" in header}
+    drugs = {path: header for path, header in tables.items() if _drugs(header)}
+    return {path: header for path, header in tables.items() if path not in drugs}, drugs
 
 
 def _header(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -102,9 +103,13 @@ def test_of_several_tables_of_responses_the_one_with_most_drugs_counts(tmp_path:
     assert set(data.digests) == {"expression.csv", "responses.csv"}
 
 
-def test_without_tables_the_message_says_which_to_put_where(tmp_path: Path):
+def test_without_tables_or_network_the_message_says_which_to_put_where(tmp_path: Path):
+    def unreachable(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("closed", request=request)
+
+    closed = Files(data=tmp_path, cache=tmp_path, transport=httpx.MockTransport(unreachable))
     with pytest.raises(DataUnavailable, match=r"COSMIC_ID.*DRUG_<id>.*DATA"):
-        load_gdsc(files(tmp_path))
+        load_gdsc(closed)
 
 
 def test_tables_that_hardly_overlap_and_words_for_numbers_are_refused(tmp_path: Path):
