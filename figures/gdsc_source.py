@@ -7,7 +7,7 @@ Expression comes from the project's RMA-normalised table, responses from release
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 from xml.etree.ElementTree import Element, ParseError, iterparse
@@ -44,19 +44,15 @@ def fetch_gdsc(files: Files) -> None:
     Raises:
         DataUnavailable: they cannot be had, cannot be read, or are not of release 6.
     """
-    folder = files.cache / "gdsc"
-    made = {
-        EXPRESSION_FILE: (_expression(files.fetch(EXPRESSION_URL, EXPRESSION_FILE)), GENES),
-    }
+    expression = _expression(files.fetch(EXPRESSION_URL, EXPRESSION_FILE))
+    check_probe(expression, GENES, EXPRESSION_PROBE, EXPRESSION_FILE)
     responses = _responses(files.fetch(RESPONSES_URL, RESPONSES_FILE))
-    drugs = sorted({drug for line in responses.values() for drug in line}, key=int)
-    made[RESPONSES_FILE] = (responses, tuple(drugs))
-    check_probe(made[EXPRESSION_FILE][0], GENES, EXPRESSION_PROBE, EXPRESSION_FILE)
     check_probe(responses, PROBED_DRUGS, RESPONSES_PROBE, RESPONSES_FILE)
+    drugs = sorted({drug for line in responses.values() for drug in line}, key=int)
+    folder = files.cache / "gdsc"
     folder.mkdir(parents=True, exist_ok=True)
-    for file, (table, columns) in made.items():
-        prefix = "DRUG_" if file == RESPONSES_FILE else ""
-        _write(folder / file, table, columns, prefix)
+    _write(folder / EXPRESSION_FILE, expression, GENES, "")
+    _write(folder / RESPONSES_FILE, responses, drugs, "DRUG_")
 
 
 def check_probe(table: Table, columns: tuple[str, ...], expected: str, file: str) -> None:
@@ -140,7 +136,7 @@ def _elements(file: IO[bytes], name: str) -> Iterator[Element]:
             element.clear()
 
 
-def _write(path: Path, table: Table, columns: tuple[str, ...], prefix: str) -> None:
+def _write(path: Path, table: Table, columns: Sequence[str], prefix: str) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["COSMIC_ID", *(prefix + column for column in columns)])

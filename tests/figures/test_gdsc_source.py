@@ -122,7 +122,7 @@ def test_another_release_is_refused_and_says_what_to_do(tmp_path: Path):
     assert not (tmp_path / "gdsc").exists()
 
 
-@pytest.mark.parametrize("answer", [b"<html>", packed(**{"readme.txt": "moved"})])
+@pytest.mark.parametrize("answer", [b"<html>", packed(**{"readme.md": "moved"})])
 def test_a_page_or_another_archive_is_refused(tmp_path: Path, answer: bytes):
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=answer))
     with pytest.raises(DataUnavailable, match="does not give the table expected"):
