@@ -14,11 +14,10 @@ from shoal_client import async_analyst
 from shoal_client.analyst import Analyst
 from shoal_client.async_analyst import AsyncAnalyst, JobFailed, JobRefused
 from shoal_client.peer import Unavailable
-from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.jobs import JobRequest
+from tests.client.reporting_trainer import ReportingTrainer
 from tests.client.world import PRIVACY, TASK, World, problem
 
 JOB: dict[str, Any] = {
@@ -29,62 +28,6 @@ JOB: dict[str, Any] = {
     "round_seconds": 30,
     "grace_seconds": 20,
 }
-
-
-class ReportingTrainer:
-    """A trainer that takes jobs and, when told to, has a report or a failure."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.requests: list[bytes] = []
-        self.phase = "enrolling"
-        self.report: bytes | None = None
-        self.asked: list[str] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path
-        self.asked.append(path)
-        if request.method == "POST":
-            self.requests.append(request.content)
-            signed = decode(request.content, JobRequest)
-            self.world.consortium.verify(signed)
-            return httpx.Response(201, json={"job": signed.digest})
-        if not path.endswith("/result"):
-            job = path.rpartition("/")[2]
-            reason = "too few joined" if self.phase == "failed" else None
-            state = {"job": job, "phase": self.phase, "joined": 12, "reason": reason, "more": 1}
-            return httpx.Response(200, json=state)
-        if self.phase == "failed":
-            return problem(410, "job-failed")
-        if self.report is None:
-            return httpx.Response(202, json={})
-        return httpx.Response(200, content=self.report)
-
-    def finish(self, job: str, *, signer: str = "trainer", **changes: Any) -> PosteriorReport:
-        fields: dict[str, Any] = {
-            "manifest": self.world.consortium.digest,
-            "job": job,
-            "rounds": ("1" * 64,),
-            "results": ("2" * 64,),
-            "population_size": 12,
-            "cohort_sizes": (12,),
-            "sharing": ADDITIVE,
-            "compute_nodes": (3,),
-            "partial_sums": (3,),
-            "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.cost.mu),
-            "posterior": LinearRegressionPosterior(
-                names=("intercept", "age"),
-                target="pressure",
-                coefficients=(1.0, 2.0),
-                covariance=((1.0, 0.0), (0.0, 1.0)),
-                residual_sd=1.0,
-                records=12,
-            ),
-        }
-        body = PosteriorReport(**(fields | changes))
-        self.report = sign(body, "trainer", self.world.parties[signer].signing_key).encode()
-        self.phase = "finished"
-        return body
 
 
 @pytest.fixture

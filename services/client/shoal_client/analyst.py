@@ -7,11 +7,12 @@ report.posterior.interval(0.95)
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import nacl.utils
@@ -21,13 +22,21 @@ from shoal_client.async_analyst import AsyncAnalyst, JobState, Notice, Progress,
 from shoal_client.clock import Clock, system_clock
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
-from shoal_protocol.jobs import PosteriorReport, PrivacyDemand
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import Task
 
 T = TypeVar("T")
 Connect = Callable[[], AsyncAnalyst]
+
+
+class JobInterrupted(KeyboardInterrupt):
+    """The wait for a job was interrupted; the job itself goes on. `job` is its id."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"interrupted, but the job goes on; its id is {job}")
+        self.job = job
 
 
 class Analyst:
@@ -99,9 +108,12 @@ class Analyst:
 
         Raises:
             ValueError: an argument is out of range.
-            JobRefused: the trainer or the consortium's policy does not allow the job.
+            OutOfBudget: too few clients can pay for the job.
+            JobRefused: the trainer or the consortium's policy does not allow it.
             Unavailable: the trainer did not answer, several times.
+            JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
+        made: list[str] = []
         privacy = PrivacyDemand(
             epsilon=epsilon, delta=delta, dropouts=dropouts, colluders=colluders
         )
@@ -117,9 +129,15 @@ class Analyst:
                 grace_seconds=grace_seconds,
                 sharing=sharing,
             )
+            made.append(request.digest)
             return await core.submit(request)
 
-        return self.job(_converse(self._connect, submitted))
+        try:
+            return self.job(_converse(self._connect, submitted))
+        except KeyboardInterrupt:
+            if not made:
+                raise
+            raise JobInterrupted(made[0]) from None
 
     def job(self, job: str) -> "Job":
         """Return the handle of a job that was submitted earlier, from its id."""
@@ -145,6 +163,16 @@ class Job:
         """
         return _converse(self._connect, lambda core: core.state(self.id))
 
+    def request(self) -> JobRequest:
+        """Return what was asked for, as its analyst signed it.
+
+        Raises:
+            JobFailed: the trainer does not know the job.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: what it shows is no analyst's request, or that of another job.
+        """
+        return _converse(self._connect, lambda core: core.submitted(self.id)).body
+
     def wait(self, progress: Progress = lambda state: None) -> PosteriorReport:
         """Wait for the posterior; `progress` is called with each new state.
 
@@ -152,8 +180,12 @@ class Job:
             JobFailed: the job ended without a posterior.
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the report is not the trainer's, or is of another job.
+            JobInterrupted: by the user; the job goes on.
         """
-        return _converse(self._connect, lambda core: core.wait(self.id, progress)).body
+        try:
+            return _converse(self._connect, lambda core: core.wait(self.id, progress)).body
+        except KeyboardInterrupt:
+            raise JobInterrupted(self.id) from None
 
     def result(self) -> PosteriorReport | None:
         """Return the verified report, or None if there is none yet.
@@ -190,5 +222,24 @@ def _converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable
         in_notebook = True
     if not in_notebook:
         return asyncio.run(connected())
-    with ThreadPoolExecutor(1) as own:  # a notebook's own thread already runs a loop
-        return own.submit(asyncio.run, connected()).result()
+    return _in_another_thread(connected())  # a notebook's own thread already runs a loop
+
+
+def _in_another_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Do `work` in a loop of its own; an interruption here ends it there."""
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def begun() -> T:
+        task = asyncio.ensure_future(work)
+        running.set_result((asyncio.get_running_loop(), task))
+        return await task
+
+    with ThreadPoolExecutor(1) as own:
+        done = own.submit(asyncio.run, begun())
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            loop, task = running.result()
+            with suppress(RuntimeError):  # it ended by itself, and its loop with it
+                loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -1,6 +1,7 @@
 """An analyst's side of a job for asynchronous programs; it believes no report that is unsigned."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +17,7 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, describe, sign
-from shoal_protocol.errors import MalformedDocument, UnknownJob, WrongPhase
+from shoal_protocol.errors import BudgetExceeded, MalformedDocument, UnknownJob, WrongPhase
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.schemes import ADDITIVE, Sharing
@@ -28,13 +29,25 @@ SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its ans
 TRIES: Final = 6  # over about 20 seconds
 PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
 
+_TOO_FEW = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
+_WHO_DECLINED = "Ask the data holders: their agents' logs say why they declined"
+
 
 class JobRefused(Exception):
     """The trainer does not take the job; the message holds the refusal's code and detail."""
 
 
+class OutOfBudget(JobRefused):
+    """Too few clients have enough of their privacy budget left for the job."""
+
+
 class JobFailed(Exception):
     """The job ended without a posterior; the message says why."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where the trainer cannot know."""
+        return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
 
 
 class RoundState(pydantic.BaseModel):
@@ -135,7 +148,8 @@ class AsyncAnalyst:
         """Hand a request to the trainer and return the job's id. The same request is one job.
 
         Raises:
-            JobRefused: the trainer does not take it.
+            OutOfBudget: too few clients can pay for it.
+            JobRefused: the trainer does not take it, for another reason.
             Unavailable: the trainer did not answer, several times.
         """
         encoded = request.encode()
@@ -143,8 +157,26 @@ class AsyncAnalyst:
             lambda: self._trainer.post("/v1/jobs", encoded, "application/json")
         )
         if answer.is_refusal:
-            raise JobRefused(answer.reason)
+            refusal = OutOfBudget if answer.code == BudgetExceeded.code else JobRefused
+            raise refusal(answer.reason)
         return request.digest
+
+    async def submitted(self, job: str) -> Signed[JobRequest]:
+        """Return the request of a job that was submitted earlier, verified.
+
+        Raises:
+            JobFailed: the trainer does not know it.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: what it shows is no analyst's request, or that of another job.
+        """
+        answer = await self._insist(lambda: self._trainer.get(f"/v1/jobs/{job}/request"))
+        if answer.is_refusal:
+            raise JobFailed(answer.reason)
+        signed = decode(answer.body, JobRequest)
+        self._book.get(signed.body.manifest).verify(signed)
+        if signed.digest != job:
+            raise UnknownJob("the request is of another job")
+        return signed
 
     async def state(self, job: str, *, tries: int = TRIES) -> JobState:
         """Return what the trainer says of a job; give up after `tries` without an answer.

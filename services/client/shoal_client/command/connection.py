@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,9 +15,7 @@ from shoal_client.peer import Unavailable
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
-from shoal_protocol.documents import describe, from_json
-from shoal_protocol.errors import UnknownJob
-from shoal_protocol.jobs import JobRequest
+from shoal_protocol.documents import describe
 
 PartyDirectory = Annotated[
     Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")
@@ -134,19 +131,3 @@ def problem_text(status: int, problem: object) -> str:
         return f"status {status}"
     said = str(problem.get("detail") or problem.get("title") or "without a reason")
     return f"{status}: {said}"
-
-
-def join_deadline(book: ManifestBook, job: str) -> datetime:
-    """Return until when clients may join a job, as its analyst signed it.
-
-    Raises:
-        Refused, Unavailable: as `ask`.
-        ProtocolError: the trainer shows no request that an analyst signed for this job.
-    """
-    trainer = book.current.manifest.trainer
-    answer = _get(trainer.certificate, trainer.url, f"/v1/jobs/{job}/request", None, {})
-    signed = from_json(answer, JobRequest)
-    book.get(signed.body.manifest).verify(signed)
-    if signed.digest != job:
-        raise UnknownJob("the request is of another job")
-    return signed.body.join_deadline

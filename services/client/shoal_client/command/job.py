@@ -22,7 +22,6 @@ from shoal_client.command.connection import (
     PartyDirectory,
     ask_trainer,
     checked_id,
-    join_deadline,
     open_analyst,
     open_book,
 )
@@ -93,8 +92,7 @@ def submit(
             _print(job.wait(), as_json=True)
             return
         say(f"Submitted job {job.id}")
-        deadline = join_deadline(open_book(party, consortium), job.id)
-        _print(_watched(job, deadline), as_json=False)
+        _print(_watched(job, job.request().join_deadline), as_json=False)
 
 
 @app.command()
@@ -117,7 +115,7 @@ def watch(
             report = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
             say_json_line(report.model_dump(mode="json"))
             return
-        _print(_watched(handle, join_deadline(open_book(party, consortium), job)), as_json=False)
+        _print(_watched(handle, handle.request().join_deadline), as_json=False)
 
 
 @app.command()

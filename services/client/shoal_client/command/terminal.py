@@ -6,7 +6,6 @@ posterior yet.
 """
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -28,9 +27,6 @@ from shoal_protocol.documents import describe
 from shoal_protocol.errors import ProtocolError, UnknownJob
 
 Result = TypeVar("Result")
-
-_TOO_FEW = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
-_WHO_DECLINED = "Ask the data holders: their agents' logs say why they declined"
 
 
 class Refused(Exception):
@@ -122,7 +118,7 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
     except JobFailed as error:
         if str(error).startswith(UnknownJob.code):
             fail(f"refused: {error}", ExitStatus.REFUSED)
-        hint = f". {_WHO_DECLINED}" if _TOO_FEW.search(str(error)) else ""
+        hint = f". {error.hint}" if error.hint is not None else ""
         fail(f"the job has no posterior: {error}{hint}", ExitStatus.NO_POSTERIOR)
     except (Unavailable, httpx.TransportError, TimeoutError, ConnectionError) as error:
         detail = str(error) or type(error).__name__
