@@ -27,7 +27,17 @@ def test_an_analyst_does_not_load_the_noise_library() -> None:
     run(
         "import sys\n"
         "from shoal_client import Analyst, LinearRegressionTask\n"
+        "from shoal_client.estimators import LinearRegression\n"
         "assert 'opendp' not in sys.modules"
+    )
+
+
+def test_estimators_load_neither_pictures_nor_what_they_are_like() -> None:
+    run(
+        "import sys\n"
+        "import shoal_client.estimators, shoal_client.federation\n"
+        "for name in ('sklearn', 'matplotlib', 'scipy', 'pandas', 'jax', 'arviz'):\n"
+        "    assert name not in sys.modules, name"
     )
 
 

@@ -1,6 +1,7 @@
 """What a data holder and an analyst run: the library, the agent and the command.
 
-from shoal_client import Analyst, ColumnBounds, LinearRegressionTask      # to learn
+from shoal_client import Federation                                        # to learn
+from shoal_client.estimators import LinearRegression
 from shoal_client import DataHolder, Policy, Records, read_client_keys    # to take part
 """
 
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shoal_client.analyst import Analyst as Analyst
     from shoal_client.analyst import Job as Job
+    from shoal_client.analyst import JobInterrupted as JobInterrupted
     from shoal_client.async_analyst import AsyncAnalyst as AsyncAnalyst
     from shoal_client.async_analyst import JobFailed as JobFailed
     from shoal_client.async_analyst import JobRefused as JobRefused
+    from shoal_client.async_analyst import OutOfBudget as OutOfBudget
+    from shoal_client.federation import Federation as Federation
     from shoal_client.holder import DataHolder as DataHolder
     from shoal_client.keys import read_client_keys as read_client_keys
     from shoal_client.policy import Policy as Policy
@@ -27,11 +31,14 @@ _WHERE = {
     "AsyncAnalyst": "shoal_client.async_analyst",
     "ColumnBounds": "shoal_protocol.tasks",
     "DataHolder": "shoal_client.holder",
+    "Federation": "shoal_client.federation",
     "Job": "shoal_client.analyst",
     "JobFailed": "shoal_client.async_analyst",
+    "JobInterrupted": "shoal_client.analyst",
     "JobRefused": "shoal_client.async_analyst",
     "LinearRegressionTask": "shoal_protocol.tasks",
     "ManifestBook": "shoal_hosting.manifest_book",
+    "OutOfBudget": "shoal_client.async_analyst",
     "Policy": "shoal_client.policy",
     "Records": "shoal_client.records",
     "ThresholdSharing": "shoal_protocol.threshold",

@@ -1,0 +1,181 @@
+"""A federation of records in memory, for planning and for teaching: estimators are fitted on it.
+
+It has NO PRIVACY: whoever runs it has all records, and the noise is numpy's. What comes out is
+distributed as what a real federation's job would give at that price.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation, run
+from shoal_protocol.accounting import Cap
+from shoal_protocol.jobs import PosteriorReport, PrivacySpent
+from shoal_protocol.models.numpyro_models import CompiledModel, Model, compile_model
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.tasks import NumpyroTask, Task
+
+
+@dataclass(frozen=True)
+class SimulatedOutcome:
+    """A task learned in a simulation; `privacy` is what a real job would have cost each client."""
+
+    task: Task
+    posterior: Posterior
+    privacy: PrivacySpent
+
+    @property
+    def report(self) -> PosteriorReport | None:
+        """None: no trainer signed anything."""
+        return None
+
+    def certificate(self) -> bytes | None:
+        """Return None: nothing was released that could be certified."""
+        return None
+
+
+class SimulatedFederation:
+    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+
+    `records` has columns by name: a mapping to vectors, or a data frame. In each round the first
+    `missing` clients fail; the noise is calibrated for `dropouts` and `colluders`, to cost each
+    client (`epsilon`, `delta`), as `Analyst.submit` has it. Each `learn` draws new noise; the same
+    `seed` and the same calls give the same posteriors. `models` are the NumPyro models that tasks
+    may name, by entry point: what a real federation has installed.
+
+    It can be taken apart by position, as scikit-learn's `cross_val_score` and its kin do:
+    `federation[rows]` is the federation of these clients, `federation["age"]` is a column.
+    """
+
+    def __init__(
+        self,
+        records: Mapping[str, ArrayLike] | Any,
+        *,
+        epsilon: float,
+        delta: float,
+        dropouts: int,
+        colluders: int,
+        seed: int,
+        missing: int = 0,
+        models: Mapping[str, Model] | None = None,
+    ) -> None:
+        """Copy the records.
+
+        Raises:
+            ValueError: they are not vectors of finite numbers of one length, or the price or the
+                counts are out of range.
+        """
+        names = records.keys() if isinstance(records, Mapping) else records.columns
+        self.columns = tuple(str(name) for name in names)
+        try:
+            self._values = np.column_stack(
+                [np.array(records[name], dtype=np.float64) for name in names]
+            )
+        except (TypeError, ValueError):
+            raise ValueError("records must have columns of numbers, all of one length") from None
+        if not np.isfinite(self._values).all():
+            raise ValueError("every value must be a finite number")
+        if not 0 <= missing <= dropouts or colluders < 0:
+            raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
+        if dropouts + colluders + 1 >= len(self._values):
+            raise ValueError("there must be more clients than dropouts + colluders + 1")
+        self._cap = Cap(epsilon=epsilon, delta=delta)
+        self._dropouts, self._colluders, self._missing = dropouts, colluders, missing
+        self._models = dict(models or {})
+        self._seeds = np.random.SeedSequence(seed)
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of clients, and of columns."""
+        return (len(self._values), len(self.columns))
+
+    def __repr__(self) -> str:
+        return f"<SimulatedFederation of {len(self):,} clients at {self._cap}: NO PRIVACY>"
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column by its name, shape (n,), or the federation of the clients at positions.
+
+        Raises:
+            KeyError: there is no such column.
+        """
+        if isinstance(key, str):
+            if key not in self.columns:
+                raise KeyError(key)
+            return self._values[:, self.columns.index(key)].copy()
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+            key = key[0]  # as scikit-learn takes rows
+        return self._of(self._values[key])
+
+    def _of(self, values: NDArray[np.float64]) -> Self:
+        part = type(self)(
+            {name: values[:, place] for place, name in enumerate(self.columns)},
+            epsilon=self._cap.epsilon,
+            delta=self._cap.delta,
+            dropouts=self._dropouts,
+            colluders=self._colluders,
+            seed=0,
+            missing=self._missing,
+            models=self._models,
+        )
+        [part._seeds] = self._seeds.spawn(1)
+        return part
+
+    def learn(self, task: Task) -> SimulatedOutcome:
+        """Carry out a task's rounds here and now.
+
+        Raises:
+            ValueError: a column of the task is missing, its model is not at hand, or there are too
+                few clients for it.
+        """
+        records = self._values[:, self._places([column.name for column in task.columns])]
+        [seeds] = self._seeds.spawn(1)
+        federation = Federation(
+            population=len(self),
+            missing=self._missing,
+            dropouts=self._dropouts,
+            colluders=self._colluders,
+            epsilon=self._cap.epsilon,
+            delta=self._cap.delta,
+        )
+        model = self._compiled(task) if isinstance(task, NumpyroTask) else None
+        learner = (
+            learner_for(task) if model is None else learner_for(task, find_model=lambda _: model)
+        )
+        outcome = run(
+            learner,
+            records,
+            federation,
+            np.random.default_rng(seeds),
+            gradients=None if model is None else model.gradients,
+        )
+        spent = PrivacySpent(
+            epsilon=self._cap.epsilon, delta=self._cap.delta, mu=self._cap.whole.mu
+        )
+        return SimulatedOutcome(task, outcome.posterior, spent)
+
+    def _places(self, names: Sequence[str]) -> list[int]:
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
+        return [self.columns.index(name) for name in names]
+
+    def _compiled(self, task: NumpyroTask) -> CompiledModel:
+        if task.entry_point not in self._models:
+            raise ValueError(
+                f"the task names the model {task.entry_point!r}: hand it over in `models`"
+            )
+        if task.normalised:
+            lower, upper = -np.ones(len(task.columns)), np.ones(len(task.columns))
+        else:
+            lower = np.array([column.lower for column in task.columns])
+            upper = np.array([column.upper for column in task.columns])
+        names = [column.name for column in task.columns]
+        return compile_model(self._models[task.entry_point], names, lower=lower, upper=upper)

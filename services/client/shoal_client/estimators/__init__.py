@@ -1,0 +1,23 @@
+"""Estimators in scikit-learn's habit, fitted on a federation instead of on records.
+
+from shoal_client import Federation
+from shoal_client.estimators import LinearRegression
+
+model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
+model.fit(federation).predict(rows)
+"""
+
+from shoal_client.estimators.base import Estimator, NotFittedError
+from shoal_client.estimators.regressions import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+)
+
+__all__ = [
+    "Estimator",
+    "LinearRegression",
+    "LogisticRegression",
+    "NotFittedError",
+    "PoissonRegression",
+]

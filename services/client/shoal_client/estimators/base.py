@@ -1,0 +1,216 @@
+"""What all estimators are: parameters, a fit on a federation, and what is known afterwards.
+
+In scikit-learn's habit and without it: parameters are stored as they are given and checked by
+`fit`, what was learned ends in an underscore, and `sklearn.base.clone` and its kin work.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from shoal_client.estimators.columns import bounds_of, one_of
+from shoal_client.federation import Learned, Learning, Waiting
+from shoal_protocol.documents import describe
+from shoal_protocol.jobs import PosteriorReport, PrivacySpent
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors.showing import LEVEL
+from shoal_protocol.posteriors.summaries import Summary, visible
+from shoal_protocol.tasks import ColumnBounds, Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The estimator has not been fitted; of both kinds, as scikit-learn's error of that name."""
+
+
+class Estimator:
+    """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
+
+    A field named as one of the task's is handed on to it; `columns` says which parameters are
+    columns with their bounds, and whether each is one column or several.
+
+    After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
+    verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
+    """
+
+    task_type: ClassVar[type[Any]]
+    columns: ClassVar[Mapping[str, bool]]  # parameter: is it one column?
+
+    posterior_: Posterior
+    privacy_: PrivacySpent
+    report_: PosteriorReport | None
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+    _learned: Learned | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters as they were given."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters; what was fitted before stays as it is until the next `fit`.
+
+        Raises:
+            ValueError: there is no such parameter.
+        """
+        unknown = set(parameters) - set(self._parameter_names())
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}; it has "
+                f"{', '.join(self._parameter_names())}"
+            )
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def to_task(self) -> Task:
+        """Return the task that the parameters describe, as a federation gets it.
+
+        Raises:
+            ValueError: they describe none; the message names the parameter.
+        """
+        given = self.get_params()
+        for name, single in self.columns.items():
+            given[name] = one_of(given[name], name) if single else bounds_of(given[name], name)
+        try:
+            task: Task = self.task_type(**given)
+        except pydantic.ValidationError as error:
+            raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+        return task
+
+    def fit(self, federation: Learning) -> Self:
+        """Have it learned from a federation, for real or in a simulation, and return the estimator.
+
+        Raises:
+            ValueError: a parameter is not usable, or `federation` is no federation.
+            JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.learn`.
+        """
+        if not callable(getattr(federation, "learn", None)):
+            raise ValueError(
+                "fit takes a federation, for records stay with their holders: shoal_client's "
+                "Federation, or shoal_learning's SimulatedFederation of records that you have"
+            )
+        task = self.to_task()
+        return self._take(task, federation.learn(task))
+
+    def fit_from(self, job: Waiting) -> Self:
+        """Be fitted by a job that was submitted earlier: `Federation.resume(id)`; waits for it.
+
+        Raises:
+            ValueError: a parameter is not usable, or the job is of another task.
+            JobFailed, JobInterrupted, Unavailable: as `SubmittedJob.wait`.
+        """
+        task, learned = self.to_task(), job.wait()
+        if learned.task.name != task.name:
+            raise ValueError(f"the job's task is another one: {learned.task.name}")
+        asked, had = task.model_dump(), learned.task.model_dump()
+        different = [name for name, value in asked.items() if had[name] != value]
+        if different:
+            raise ValueError(f"the job was submitted with another {', '.join(different)}")
+        return self._take(task, learned)
+
+    def _take(self, task: Task, learned: Learned) -> Self:
+        names = [column.name for column in self._inputs(task)]
+        self.posterior_ = learned.posterior
+        self.privacy_ = learned.privacy
+        self.report_ = learned.report
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self._learned = learned
+        return self
+
+    def _inputs(self, task: Task) -> tuple[ColumnBounds, ...]:
+        """Return the columns that rows must have."""
+        return task.columns
+
+    def certificate(self) -> bytes | None:
+        """Return the job's release certificate, verified; None after a simulation.
+
+        Raises:
+            NotFittedError: there is no job yet.
+            ValueError: the estimator is a copy, which has no connection.
+            Unavailable, ProtocolError: as `Job.certificate`.
+        """
+        self._require_fit()
+        if self._learned is not None:
+            return self._learned.certificate()
+        if self.report_ is None:
+            return None
+        raise ValueError(
+            "a copied or unpickled estimator has no connection: fetch the certificate by "
+            "`shoal certificate fetch`, or by `fit_from(federation.resume(report_.job))`"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle keeps: all but the connection to the job."""
+        return {name: value for name, value in vars(self).items() if name != "_learned"}
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+    ) -> "Axes":
+        """Draw the posterior with what it cost, and return the axes; see the posterior's `plot`.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: `level` is not strictly between 0 and 1, or a name is unknown.
+            ImportError: matplotlib is not installed.
+        """
+        self._require_fit()
+        return self.posterior_.plot(axes, level=level, names=names, caption=self._caption)
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return means, standard deviations and intervals, and what they cost.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        self._require_fit()
+        if self.report_ is not None:
+            return self.report_.summary(level)
+        price = f"{self.privacy_}, had this not been a simulation"
+        return self.posterior_.summary(level).with_facts(("Simulated", price))
+
+    def _require_fit(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    @property
+    def _caption(self) -> str:
+        return f"{self.privacy_}{'' if self.report_ is not None else '; simulated'}"
+
+    @classmethod
+    def _parameter_names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        given = []
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING or value is not field.default:
+                given.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def _repr_html_(self) -> str:
+        if not self.__sklearn_is_fitted__():
+            return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
+        return self.summary()._repr_html_()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))

@@ -1,0 +1,284 @@
+"""A federation as estimators see it: jobs that are waited for, fail, are interrupted, resumed."""
+
+import io
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from shoal_client import async_analyst
+from shoal_client.analyst import Analyst, JobInterrupted
+from shoal_client.async_analyst import JobFailed, JobRefused, JobState, OutOfBudget, RoundState
+from shoal_client.estimators import LinearRegression
+from shoal_client.federation import Federation, Learning, SubmittedJob
+from shoal_client.watching import Watch
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.errors import BadSignature, UnknownJob
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.tasks import LogisticRegressionTask
+from tests.client.reporting_trainer import ReportingTrainer
+from tests.client.world import TASK, World, problem
+
+ASKED: dict[str, Any] = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "dropouts": 2,
+    "colluders": 2,
+    "minimum_population": 10,
+    "maximum_population": 12,
+    "join_seconds": 60,
+    "round_seconds": 30,
+    "grace_seconds": 20,
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def trainer(world: World) -> ReportingTrainer:
+    """A trainer that finishes every job, unless its phase is set to another one."""
+    scripted = ReportingTrainer(world)
+    scripted.phase = "finished"
+
+    def prompt(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET" and scripted.phase == "finished" and scripted.requests:
+            scripted.finish(decode(scripted.requests[-1], JobRequest).digest)
+        return scripted(request)
+
+    world.scripts["trainer"] = prompt
+    return scripted
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_analyst, "SHORTEST_PAUSE_SECONDS", 0.001)
+
+
+def analyst(world: World) -> Analyst:
+    return Analyst(
+        name="analyst",
+        key=world.parties["analyst"].signing_key,
+        book=world.book,
+        clock=world.clock,
+        random_bytes=world.random_bytes,
+        transport=world.transport,
+    )
+
+
+def federation(world: World, **changes: Any) -> Federation:
+    return Federation(analyst(world), **({**ASKED, "show_progress": False} | changes))
+
+
+def regression(**changes: Any) -> LinearRegression:
+    fields = {name: getattr(TASK, name) for name in type(TASK).model_fields if name != "name"}
+    return LinearRegression(**(fields | changes))
+
+
+def test_an_estimator_is_fitted_by_a_job_of_its_own(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    model = regression().fit(federation(world))
+    request = decode(trainer.requests[0], JobRequest).body
+    assert request.task == TASK
+    assert (request.privacy.epsilon, request.privacy.delta) == (1.0, 1e-6)
+    assert (request.minimum_population, request.maximum_population) == (10, 12)
+    assert model.report_ is not None
+    assert model.report_.job == request.digest
+    assert model.posterior_ == model.report_.posterior
+    assert model.predict([[30.0], [40.0]]).tolist() == [61.0, 81.0]
+    assert "Privacy spent: epsilon 1 at delta 1e-06" in str(model.summary())
+    assert model.certificate() is None  # this trainer has none yet
+
+
+def test_every_fit_is_another_job(world: World, trainer: ReportingTrainer) -> None:
+    there = federation(world)
+    assert regression().fit(there).report_ != regression().fit(there).report_
+    assert len(trainer.requests) == 2
+
+
+def test_a_real_federation_is_what_estimators_take(world: World) -> None:
+    there: Learning = federation(world)  # for the type checker; the simulation's test does the same
+    assert callable(there.learn)
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": -1.0}, {"maximum_population": 9}])
+def test_a_job_that_contradicts_itself_is_the_callers_mistake(
+    world: World, trainer: ReportingTrainer, changes: Any
+) -> None:
+    with pytest.raises(ValueError):
+        regression().fit(federation(world, **changes))
+    assert trainer.requests == []
+
+
+def test_a_job_that_is_refused_says_why(world: World) -> None:
+    world.scripts["trainer"] = lambda request: problem(403, "refused-job")
+    with pytest.raises(JobRefused, match="refused-job"):
+        regression().fit(federation(world))
+
+
+def test_clients_without_budget_are_an_error_of_their_own(world: World) -> None:
+    world.scripts["trainer"] = lambda request: problem(403, "budget-exceeded")
+    with pytest.raises(OutOfBudget, match="budget-exceeded"):
+        regression().fit(federation(world))
+
+
+def test_a_job_that_fails_says_why_and_whom_to_ask(world: World, trainer: ReportingTrainer) -> None:
+    trainer.phase, trainer.reason = "failed", "3 clients joined, 10 are needed"
+    with pytest.raises(JobFailed, match="3 clients joined") as raised:
+        regression().fit(federation(world))
+    assert any("agents' logs" in note for note in raised.value.__notes__)
+
+
+def test_a_job_can_be_submitted_now_and_waited_for_later(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    trainer.phase = "enrolling"
+    job = federation(world).submit(regression().to_task())
+    assert job.id in repr(job)
+    trainer.phase = "finished"
+    model = regression().fit_from(federation(world).resume(job.id))
+    assert model.report_ is not None and model.report_.job == job.id
+
+
+def test_a_job_of_another_task_fits_no_estimator(world: World, trainer: ReportingTrainer) -> None:
+    job = federation(world).submit(regression().to_task())
+    with pytest.raises(ValueError, match="another prior_sd"):
+        regression(prior_sd=2.0).fit_from(job)
+
+
+def forged(world: World, trainer: ReportingTrainer, **changes: Any) -> bytes:
+    body = decode(trainer.requests[-1], JobRequest).body.model_copy(update=changes)
+    signer = "trainer" if not changes else "analyst"
+    return sign(body, "analyst", world.parties[signer].signing_key).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"), [({}, BadSignature), ({"maximum_population": 11}, UnknownJob)]
+)
+def test_a_request_that_is_not_the_jobs_is_not_believed(
+    world: World, trainer: ReportingTrainer, changes: Any, error: type[Exception]
+) -> None:
+    job = federation(world).submit(regression().to_task())
+    trainer.request = forged(world, trainer, **changes)
+    with pytest.raises(error):
+        job.wait()
+
+
+def test_a_job_that_the_trainer_does_not_know_is_reported(world: World) -> None:
+    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
+    with pytest.raises(JobFailed, match="unknown-job"):
+        regression().fit_from(federation(world).resume("5" * 64))
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Return what does as Ctrl-C does, from whatever thread."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    yield lambda: signal.pthread_kill(main, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupting(
+    world: World, trainer: ReportingTrainer, interrupt: Callable[[], None], path: str
+) -> None:
+    """Let the trainer press Ctrl-C when it is first asked for a path that ends so."""
+    pressed = threading.Event()
+
+    def script(request: httpx.Request) -> httpx.Response:
+        answer = trainer(request)
+        if request.url.path.endswith(path) and not pressed.is_set():
+            pressed.set()
+            interrupt()
+        return answer
+
+    trainer.phase = "running"
+    world.scripts["trainer"] = script
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/request", "/result"])
+def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
+    world: World, trainer: ReportingTrainer, interrupt: Callable[[], None], path: str
+) -> None:
+    interrupting(world, trainer, interrupt, path)
+    there = federation(world)
+    with pytest.raises(JobInterrupted) as raised:
+        regression().fit(there)
+    job = raised.value.job
+    assert job == decode(trainer.requests[0], JobRequest).digest
+    trainer.finish(job)
+    assert regression().fit_from(there.resume(job)).report_ is not None
+
+
+async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(
+    world: World, trainer: ReportingTrainer, interrupt: Callable[[], None]
+) -> None:
+    interrupting(world, trainer, interrupt, "/result")  # of a job that would run for ever
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as kernels do for each cell
+    with pytest.raises(JobInterrupted):
+        regression().fit(federation(world))
+
+
+def states(rounds: int) -> Iterator[JobState]:
+    yield JobState(job="1" * 64, phase="enrolling", joined=3)
+    yield JobState(job="1" * 64, phase="enrolling", joined=12)
+    for done in range(rounds + 1):
+        finished = [RoundState(round="2" * 64, number=i, phase="published") for i in range(done)]
+        phase = "finished" if done == rounds else "running"
+        yield JobState(
+            job="1" * 64, phase=phase, joined=12, population_size=12, rounds=tuple(finished)
+        )
+
+
+def watched(world: World, trainer: ReportingTrainer, rounds: int, **console: Any) -> str:
+    job = federation(world).submit(regression().to_task())
+    request = decode(trainer.requests[-1], JobRequest).body
+    task = LogisticRegressionTask(
+        features=TASK.features, target=TASK.target, rounds=rounds, batch=None
+    )
+    request = request.model_copy(update={"task": task})
+    file = io.StringIO()
+    with Watch(Console(file=file, width=100, **console), job.id, request) as watch:
+        for state in states(rounds):
+            watch.see(state)
+    return file.getvalue()
+
+
+def test_a_long_job_is_told_in_a_few_lines_where_there_is_no_terminal(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    lines = watched(world, trainer, 500).splitlines()
+    assert 10 <= len(lines) <= 15
+    assert lines[1] == "Clients are joining"
+    assert lines[3] == "Running: 12 clients, 50 of 500 rounds published"
+    assert lines[-1] == "Finished: 12 clients, 500 of 500 rounds published"
+
+
+def test_a_terminal_shows_bars(world: World, trainer: ReportingTrainer) -> None:
+    shown = watched(world, trainer, 3, force_terminal=True, legacy_windows=False)
+    assert "rounds published" in shown and "3/3" in shown
+    assert "12/12" in shown
+
+
+def test_progress_is_shown_while_a_fit_waits(
+    world: World, trainer: ReportingTrainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = regression().fit(federation(world, show_progress=True))
+    shown = capsys.readouterr()
+    assert model.report_ is not None
+    assert model.report_.job in shown.err
+    assert "Finished" in shown.err
+    assert shown.out == ""
+
+
+def test_a_submitted_job_is_what_fit_from_takes(world: World, trainer: ReportingTrainer) -> None:
+    assert isinstance(federation(world).submit(regression().to_task()), SubmittedJob)

@@ -1,0 +1,313 @@
+"""Estimators in scikit-learn's habit, on simulated federations, and under scikit-learn's tools."""
+
+import dataclasses
+import pickle
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.validation import check_is_fitted
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+from shoal_client import estimators
+from shoal_client.estimators import (
+    Estimator,
+    LinearRegression,
+    LogisticRegression,
+    NotFittedError,
+    PoissonRegression,
+)
+from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_protocol.tasks import ColumnBounds
+
+FEATURES = {"age": (18, 90), "dose": (0, 10)}
+CLIENTS = 600
+
+
+def table(seed: int = 1, clients: int = CLIENTS) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    age, dose = generator.uniform(18, 90, clients), generator.uniform(0, 10, clients)
+    chance = 1 / (1 + np.exp(-(dose - 5)))
+    return {
+        "age": age,
+        "dose": dose,
+        "pressure": 90 + 0.5 * age + 2 * dose + generator.normal(0, 4, clients),
+        "recovered": (generator.uniform(size=clients) < chance).astype(float),
+        "visits": generator.poisson(np.exp(0.3 * dose - 1)).astype(float),
+    }
+
+
+def federation(seed: int = 1, **changes: Any) -> SimulatedFederation:
+    arguments: dict[str, Any] = {
+        "epsilon": 50.0,  # little noise: what is tested here is not the learners
+        "delta": 1e-5,
+        "dropouts": 5,
+        "colluders": 5,
+        "seed": seed,
+    }
+    return SimulatedFederation(table(), **(arguments | changes))
+
+
+def linear(**changes: Any) -> LinearRegression:
+    arguments = {"features": FEATURES, "target": {"pressure": (80, 180)}, "projection": False}
+    return LinearRegression(**(arguments | changes))
+
+
+ROUNDS: dict[str, Any] = {"features": FEATURES, "rounds": 60, "batch": None}
+LOGISTIC = LogisticRegression(target={"recovered": (0, 1)}, **ROUNDS)
+POISSON = PoissonRegression(target={"visits": (0, 20)}, **ROUNDS)
+EACH = [linear(), LOGISTIC, POISSON]
+ALL = [each for each in vars(estimators).values() if dataclasses.is_dataclass(each)]
+
+
+def named(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else type(value).__name__
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[type, Any]:
+    return {type(each): clone(each).fit(federation()) for each in EACH}
+
+
+def test_every_estimator_is_among_those_that_are_tested() -> None:
+    assert {type(each) for each in EACH} == set(ALL)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=named)
+def test_parameters_are_the_tasks_with_the_tasks_defaults(kind: type[Estimator]) -> None:
+    fields = {each.name: each.default for each in dataclasses.fields(kind)}
+    tasks = {
+        name: dataclasses.MISSING if field.is_required() else field.default
+        for name, field in kind.task_type.model_fields.items()
+        if name != "name"
+    }
+    assert fields == tasks
+
+
+@pytest.mark.parametrize("estimator", EACH, ids=named)
+def test_a_clone_has_the_same_parameters_and_no_posterior(estimator: Any) -> None:
+    fitted = clone(estimator).fit(federation())
+    copied = clone(fitted)
+    assert copied.get_params() == estimator.get_params()
+    assert not hasattr(copied, "posterior_")
+
+
+def test_parameters_are_stored_as_they_are_given() -> None:
+    features = {"age": (18, 90)}
+    estimator = linear(features=features)
+    assert estimator.features is features
+    assert estimator.set_params(prior_sd=2.0) is estimator
+    assert estimator.get_params()["prior_sd"] == 2.0
+
+
+def test_a_parameter_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="no parameter alpha"):
+        linear().set_params(alpha=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"features": {}}, "features"),
+        ({"features": {"age": (90, 18)}}, "features: .*lower bound"),
+        ({"features": {"age": 18}}, "pair"),
+        ({"features": ["age"]}, "features must be a mapping"),
+        ({"features": "age"}, "features must be a mapping"),
+        ({"target": FEATURES}, "target must be one column"),
+        ({"target": {"age": (18, 90)}}, "target must not be one of the features"),
+        ({"prior_sd": -1.0}, "prior_sd"),
+        ({"prior_sd": "wide"}, "prior_sd"),
+    ],
+)
+def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: str) -> None:
+    estimator = linear(**changes)  # as scikit-learn has it, nothing is checked here
+    with pytest.raises(ValueError, match=said):
+        estimator.fit(federation())
+
+
+def test_bounds_are_columns_or_pairs() -> None:
+    age, dose = (ColumnBounds(name=name, lower=a, upper=b) for name, (a, b) in FEATURES.items())
+    target = ColumnBounds(name="pressure", lower=80, upper=180)
+    assert linear(features=(age, dose), target=target).to_task() == linear().to_task()
+
+
+@pytest.mark.parametrize("estimator", EACH, ids=named)
+@pytest.mark.parametrize("use", ["predict", "score", "summary", "plot", "certificate"])
+def test_nothing_is_known_before_fit(estimator: Any, use: str) -> None:
+    arguments = [table()] if use in ("predict", "score") else []
+    with pytest.raises(NotFittedError, match="call fit first"):
+        getattr(clone(estimator), use)(*arguments)
+
+
+@pytest.mark.parametrize("error", [ValueError, AttributeError])
+def test_the_error_is_of_the_kinds_that_scikit_learns_is(error: type[Exception]) -> None:
+    with pytest.raises(error):
+        linear().predict(table())
+
+
+def test_records_are_no_federation() -> None:
+    with pytest.raises(ValueError, match="SimulatedFederation"):
+        linear().fit(np.ones((5, 3)))  # type: ignore[arg-type]
+
+
+def test_a_column_that_the_records_have_not_is_named() -> None:
+    with pytest.raises(ValueError, match="no column 'weight'"):
+        linear(features={"weight": (30, 200)}).fit(federation())
+
+
+def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> None:
+    model = fitted[LinearRegression]
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == ["age", "dose"]
+    assert model.posterior_.names == ("intercept", "age", "dose")
+    np.testing.assert_allclose(model.posterior_.mean, [90, 0.5, 2], rtol=0.1)
+    assert (model.privacy_.epsilon, model.privacy_.delta) == (50.0, 1e-5)
+    assert model.report_ is None
+    assert model.certificate() is None
+
+
+def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> None:
+    model, rows = fitted[LinearRegression], table()
+    array = np.column_stack([rows["age"], rows["dose"]])
+    records = np.zeros(CLIENTS, dtype=[("dose", float), ("age", float)])
+    records["age"], records["dose"] = rows["age"], rows["dose"]
+    expected = model.predict(array)
+    assert expected.shape == (CLIENTS,)
+    for same in (rows, pd.DataFrame(rows)[["dose", "visits", "age"]], records, federation()):
+        np.testing.assert_array_equal(model.predict(same), expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"age": [50.0]}, "no column 'dose'"),
+        ([50.0, 5.0], "two dimensions"),
+        ([[50.0, 5.0, 1.0]], "3 columns, not 2"),
+        ([[50.0, np.nan]], "finite"),
+        ([["old", "much"]], "number"),
+        ({"age": [50.0, 51.0], "dose": [5.0]}, "one length"),
+        (np.empty((0, 2)), "one or more"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused(fitted: Any, rows: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fitted[LinearRegression].predict(rows)
+
+
+def test_standard_deviations_come_when_asked_for(fitted: Any) -> None:
+    mean, sd = fitted[LinearRegression].predict(table(), return_std=True)
+    assert mean.shape == sd.shape == (CLIENTS,)
+    assert sd == pytest.approx(np.full(CLIENTS, 4.0), rel=0.2)  # the residuals'
+
+
+def test_a_linear_regressions_score_is_r_squared(fitted: Any) -> None:
+    model, rows = fitted[LinearRegression], table(seed=2)
+    score = model.score(rows, rows["pressure"])
+    assert score == pytest.approx(r2_score(rows["pressure"], model.predict(rows)))
+    assert score == model.score(rows) > 0.8
+
+
+def test_a_logistic_regressions_score_is_the_accuracy(fitted: Any) -> None:
+    model, rows = fitted[LogisticRegression], table(seed=2)
+    predicted = model.predict(rows)
+    assert set(predicted) == {0.0, 1.0}
+    assert model.score(rows) == np.mean(predicted == rows["recovered"]) > 0.75
+    np.testing.assert_array_equal(model.predict_proba(rows).argmax(axis=1), predicted)
+    np.testing.assert_allclose(model.predict_proba(rows).sum(axis=1), 1.0)
+
+
+def test_a_logistic_regressions_classes_are_its_targets_bounds() -> None:
+    rows = table()
+    rows["recovered"] = 2.0 * rows["recovered"] - 5.0
+    there = SimulatedFederation(rows, epsilon=50.0, delta=1e-5, dropouts=5, colluders=5, seed=1)
+    model = clone(LOGISTIC).set_params(target={"recovered": (-5, -3)}).fit(there)
+    assert model.classes_.tolist() == [-5.0, -3.0]
+    assert set(model.predict(rows)) == {-5.0, -3.0}
+    assert model.score(rows) > 0.75
+    with pytest.raises(ValueError, match="classes_"):
+        model.score(rows, np.ones(CLIENTS))
+
+
+def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: Any) -> None:
+    model, rows = fitted[PoissonRegression], table(seed=2)
+    exact = d2_tweedie_score(rows["visits"], model.predict(rows), power=1)
+    assert model.score(rows) == pytest.approx(exact)
+    assert exact > 0.2
+    with pytest.raises(ValueError, match="negative"):
+        model.score(rows, -rows["visits"])
+
+
+@pytest.mark.parametrize("estimator", EACH, ids=named)
+def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> None:
+    with pytest.raises(ValueError, match="one number for each row"):
+        fitted[type(estimator)].score(table(), [0.0, 1.0])
+
+
+def test_a_summary_says_that_it_was_a_simulation_and_what_it_would_have_cost(fitted: Any) -> None:
+    said = str(fitted[LinearRegression].summary())
+    assert "Simulated: epsilon 50 at delta 1e-05 for each client" in said
+    assert "Caution" in str(fitted[LogisticRegression].summary())
+
+
+def test_a_notebook_shows_parameters_before_fit_and_the_summary_after(fitted: Any) -> None:
+    assert "not fitted" in linear()._repr_html_()
+    assert "<b>" not in linear(features={"<b>": (0, 1)})._repr_html_()
+    assert "quantile" in fitted[LinearRegression]._repr_html_()
+
+
+def test_what_is_printed_names_the_parameters_that_are_not_the_defaults() -> None:
+    assert repr(linear(prior_sd=2.0)) == (
+        "LinearRegression(features={'age': (18, 90), 'dose': (0, 10)}, "
+        "target={'pressure': (80, 180)}, projection=False, prior_sd=2.0)"
+    )
+
+
+def test_a_picture_of_a_simulation_says_so(fitted: Any) -> None:
+    axes = fitted[LinearRegression].plot(names=["age"])
+    assert any("simulated" in each.get_text() for each in axes.texts)
+    axes = fitted[LogisticRegression].plot_predictions(table(), table()["recovered"])
+    assert axes.get_ylabel() == "probability that recovered is 1"
+    pyplot.close("all")
+
+
+def test_a_pickled_estimator_predicts_the_same(fitted: Any) -> None:
+    model = fitted[LinearRegression]
+    loaded = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(loaded.predict(table()), model.predict(table()))
+
+
+def test_scikit_learn_knows_what_kind_each_is(fitted: Any) -> None:
+    assert is_regressor(fitted[LinearRegression]) and is_regressor(fitted[PoissonRegression])
+    assert is_classifier(fitted[LogisticRegression])
+    check_is_fitted(fitted[LinearRegression])
+    with pytest.raises(Exception, match="not fitted"):
+        check_is_fitted(linear())
+
+
+def test_scikit_learn_cross_validates_on_a_simulation() -> None:
+    scores = cross_val_score(linear(), federation(), cv=3)
+    assert scores.shape == (3,)
+    assert (scores > 0.8).all()
+
+
+def test_scikit_learn_searches_parameters_on_a_simulation() -> None:
+    search = GridSearchCV(linear(), {"prior_sd": [1e-4, 0.5]}, cv=2).fit(federation())
+    assert search.best_params_ == {"prior_sd": 0.5}
+
+
+def test_scikit_learn_permutes_features_of_a_fitted_estimator(fitted: Any) -> None:
+    rows = table()
+    array = np.column_stack([rows["age"], rows["dose"]])
+    found = permutation_importance(
+        fitted[LinearRegression], array, rows["pressure"], n_repeats=2, random_state=1
+    )
+    assert (found.importances_mean > 0.1).all()

@@ -1,0 +1,121 @@
+"""A federation in memory: the same jobs as a real one's, without its privacy."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal_client.federation import Learning
+from shoal_learning.simulated_federation import SimulatedFederation
+from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+
+TASK = LinearRegressionTask(
+    features=(ColumnBounds(name="age", lower=18, upper=90),),
+    target=ColumnBounds(name="pressure", lower=80, upper=180),
+    projection=False,
+)
+
+
+def records(clients: int = 300) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(1)
+    age = generator.uniform(18, 90, clients)
+    return {"pressure": 90 + 0.5 * age + generator.normal(0, 4, clients), "age": age}
+
+
+def federation(rows: Any = None, **changes: Any) -> SimulatedFederation:
+    arguments: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "dropouts": 10,
+        "colluders": 10,
+        "seed": 1,
+    }
+    return SimulatedFederation(records() if rows is None else rows, **(arguments | changes))
+
+
+def test_it_is_what_estimators_take() -> None:
+    there: Learning = federation()
+    learned = there.learn(TASK)
+    assert isinstance(learned.posterior, LinearRegressionPosterior)
+    assert learned.task is TASK
+    assert (learned.privacy.epsilon, learned.privacy.delta) == (1.0, 1e-5)
+    assert learned.report is None and learned.certificate() is None
+
+
+def test_the_same_seed_and_calls_give_the_same_posteriors_and_no_two_calls_do() -> None:
+    first, second = federation(), federation()
+    assert [first.learn(TASK).posterior for _ in range(2)] == [
+        second.learn(TASK).posterior for _ in range(2)
+    ]
+    assert first.learn(TASK).posterior != first.learn(TASK).posterior
+    assert federation(seed=2).learn(TASK).posterior != federation().learn(TASK).posterior
+
+
+def test_columns_are_found_by_name_whatever_their_order_and_holder() -> None:
+    rows = records()
+    frame = pd.DataFrame({"more": rows["age"] * 2, **rows})
+    assert federation(frame).learn(TASK) == federation().learn(TASK)
+
+
+def test_more_privacy_is_more_uncertainty() -> None:
+    dear, cheap = (federation(epsilon=each).learn(TASK).posterior for each in (0.3, 3.0))
+    assert dear.sd[1] > 2 * cheap.sd[1]
+
+
+def test_with_no_delta_the_noise_is_laplaces() -> None:
+    pure = federation(delta=0.0, epsilon=5.0).learn(TASK)
+    assert pure.privacy.delta == 0.0
+    assert pure.posterior.sd[1] > federation(epsilon=5.0).learn(TASK).posterior.sd[1]
+
+
+def test_missing_clients_are_in_no_sum() -> None:
+    assert federation(missing=10).learn(TASK).posterior.records == 290
+
+
+def test_its_records_are_a_copy() -> None:
+    rows = records()
+    there = federation(rows)
+    rows["age"][:] = 0.0
+    assert there.learn(TASK) == federation().learn(TASK)
+    there["age"][:] = 0.0
+    assert there["age"].min() >= 18
+
+
+def test_it_can_be_taken_apart_by_column_and_by_client() -> None:
+    there = federation()
+    np.testing.assert_array_equal(there["age"], records()["age"])
+    part = there[np.arange(100)]
+    assert (len(part), part.shape, part.columns) == (100, (100, 2), ("pressure", "age"))
+    np.testing.assert_array_equal(part["age"], records()["age"][:100])
+    assert part.learn(TASK).posterior.records == 100
+    with pytest.raises(KeyError):
+        there["weight"]
+
+
+def test_it_says_that_it_has_no_privacy() -> None:
+    assert "NO PRIVACY" in repr(federation())
+    assert "NO PRIVACY" in (SimulatedFederation.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "said"),
+    [
+        ({"age": ["old"], "pressure": [1.0]}, {}, "columns of numbers"),
+        ({"age": [1.0, 2.0], "pressure": [1.0]}, {}, "one length"),
+        ({"age": [np.nan] * 50, "pressure": [1.0] * 50}, {}, "finite"),
+        ({"age": [20.0] * 21, "pressure": [90.0] * 21}, {}, "more clients"),
+        (None, {"missing": 11}, "missing"),
+        (None, {"epsilon": 0.0}, "epsilon"),
+        (None, {"delta": 1.0}, "delta|probability"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(rows: Any, changes: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        federation(rows, **changes)
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    with pytest.raises(ValueError, match="no column 'pressure'"):
+        federation({"age": records()["age"]}).learn(TASK)
