@@ -177,7 +177,8 @@ def certificate(of: Consortium, width: int) -> bytes:
     report = PosteriorReport.of(
         request,
         [(spec, result)],
-        population_size=CLIENTS,
+        lost=[],
+        population=BitMap(range(CLIENTS)),
         posterior=LinearRegressionPosterior(
             names=tuple(each.name for each in task.features),
             target=task.target.name,
@@ -194,7 +195,14 @@ def certificate(of: Consortium, width: int) -> bytes:
         charge=LedgerEntry.charge(spec, ledger="trainer", after=EMPTY, at=NOW),
     )
     asked, signed_report = signed("analyst", request), signed("trainer", report)
-    body = ReleaseCertificate.of(asked, [certified], signed_report, version=lambda _: of)
+    body = ReleaseCertificate.of(
+        asked,
+        [certified],
+        [],
+        signed_report,
+        population=BitMap(range(CLIENTS)),
+        version=lambda _: of,
+    )
     return signed("trainer", body).encode()
 
 

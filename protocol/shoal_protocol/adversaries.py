@@ -8,13 +8,19 @@ may have been there than was counted on.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal_protocol.accounting import Cost, compose, epsilon_of, price_with
+from pyroaring import BitMap
+
+from shoal_protocol.accounting import NOTHING, Cost, epsilon_of, price_with
 from shoal_protocol.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
+from shoal_protocol.participation import Participation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A round's noise and what it was counted on; `cohort_size` once it was summed."""
+    """A round's noise and what it was counted on; `cohort_size` once it was summed.
+
+    `is_lost` if it never will be: the round released nothing.
+    """
 
     noise: DiscreteGaussianNoise | DiscreteLaplaceNoise
     sensitivity: float  # in the mechanism's norm
@@ -22,6 +28,7 @@ class Release:
     dropouts: int
     colluders: int
     cohort_size: int | None = None
+    is_lost: bool = False
 
     def __post_init__(self) -> None:
         smallest = self.population - self.dropouts
@@ -35,6 +42,8 @@ class Release:
 
     def bought(self, *, colluders: int) -> Cost | None:
         """Return the cost with the noise really present; None if no cohort is known."""
+        if self.is_lost:
+            return NOTHING
         if self.cohort_size is None:
             return None
         return price_with(self.noise, self.sensitivity, self.cohort_size - colluders - 1)
@@ -62,9 +71,20 @@ class Statement:
 
 
 def statements(
-    releases: Sequence[Release], *, delta: float, nodes: int, needed: int
+    releases: Sequence[Release],
+    *,
+    delta: float,
+    nodes: int,
+    needed: int,
+    asked: Sequence[BitMap] | None = None,
 ) -> tuple[Statement, ...]:
-    """State a job's price against each adversary; `needed` of `nodes` nodes open a sum."""
+    """State a job's price against each adversary; `needed` of `nodes` nodes open a sum.
+
+    `asked` are the clients whom each round asked: the price is that of the client that pays most.
+    Without it every round asked everybody.
+    """
+    everybody = BitMap([0])
+    populations = asked or [everybody] * len(releases)
     most = max(release.colluders for release in releases)
     found = []
     for adversary, sees, colluders in (
@@ -79,10 +99,11 @@ def statements(
     ):
         promised = [release.promised(colluders=colluders) for release in releases]
         bought = [release.bought(colluders=colluders) for release in releases]
-        found.append(_stated(adversary, sees, promised, bought, delta))
+        found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"
-    return (*found, _stated(every, "each client's own noisy contribution", own, own, delta))
+    what = "each client's own noisy contribution"
+    return (*found, _stated(every, what, own, own, populations, delta))
 
 
 def _stated(
@@ -90,12 +111,16 @@ def _stated(
     sees: str,
     promised: Sequence[Cost | None],
     bought: Sequence[Cost | None],
+    asked: Sequence[BitMap],
     delta: float,
 ) -> Statement:
     def together(costs: Sequence[Cost | None]) -> tuple[Cost | None, float | None]:
-        known = [cost for cost in costs if cost is not None]
-        if len(known) < len(costs):
-            return None, None
-        return compose(known), epsilon_of(known, delta=delta)
+        participation = Participation(BitMap.union(*asked))
+        for clients, cost in zip(asked, costs, strict=True):
+            if cost is None:
+                return None, None
+            participation.add(clients, cost)
+        largest = participation.largest()
+        return largest, epsilon_of([largest], delta=delta)
 
     return Statement(adversary, sees, *together(promised), *together(bought))

@@ -5,28 +5,28 @@ are true, and that the posterior was computed well from the sums, which costs no
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_protocol.accounting import compose
-from shoal_protocol.certificates import ADVERSARIES, CertifiedRound, ReleaseCertificate, prices
+from shoal_protocol.certificate_rounds import about, check_rounds, version_of
+from shoal_protocol.certificates import (
+    ADVERSARIES,
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
+    prices,
+)
 from shoal_protocol.documents import Signed, decode
+from shoal_protocol.encoding import decode_clients
 from shoal_protocol.errors import (
     MalformedDocument,
-    ProtocolError,
     RefusedCertificate,
-    RefusedSpec,
-    UnknownManifest,
     WrongManifest,
 )
-from shoal_protocol.jobs import PosteriorReport, check_job, check_round_of_job
-from shoal_protocol.ledger import check_charge, contradictions
+from shoal_protocol.jobs import PosteriorReport, check_job
+from shoal_protocol.ledger import contradictions
 from shoal_protocol.manifest import Analyst, Manifest, Parties, ServiceParty
-from shoal_protocol.outcomes import check_partial_sums, check_result
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.rounds import RoundSpec, check_terms
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
@@ -53,31 +53,21 @@ def verify_certificate(encoded: bytes, manifest: bytes) -> Verified:
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
     """
-    with _about("the manifest"):
+    with about("the manifest"):
         pinned = decode(manifest, Manifest)
-    with _about("the certificate"):
+    with about("the certificate"):
         signed = decode(encoded, ReleaseCertificate)
     certificate = signed.body
     versions = _versions(pinned, certificate)
     parties = versions[pinned.digest]
-    with _about("the certificate"):
+    with about("the certificate"):
         parties.verify(signed)
     _check_request(certificate, versions)
-    for number in range(len(certificate.rounds)):
-        _check_round(certificate, number, versions)
-    _check_ledgers(certificate.rounds)
+    check_rounds(certificate, versions)
+    _check_ledgers(certificate.all_rounds)
     _check_report(certificate, versions)
     _check_prices(certificate)
     return Verified(certificate, parties, versions)
-
-
-@contextmanager
-def _about(part: str) -> Iterator[None]:
-    """Name the part of the certificate in which something is wrong."""
-    try:
-        yield
-    except ProtocolError as error:
-        raise RefusedCertificate(f"{part}: {error}") from error
 
 
 def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
@@ -88,69 +78,29 @@ def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict
         )
     chain: list[Parties] = []
     for signed in (*certificate.earlier_manifests, pinned):
-        with _about(f"version {signed.body.sequence} of the manifest"):
+        with about(f"version {signed.body.sequence} of the manifest"):
             before = chain[-1] if chain else None
             if before is not None and not before.precedes(signed.body):
                 raise WrongManifest("it does not follow the version before it")
             authority = signed.body.authority if before is None else before.manifest.authority
             chain.append(Parties.of(signed, authority=authority))
-    bound = [certificate.request.body, *(each.spec.body for each in certificate.rounds)]
+    bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
     if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, chain[-1].digest):
         raise RefusedCertificate("its manifest versions are not those of its documents")
     return {parties.digest: parties for parties in chain}
 
 
-def _version(versions: Mapping[str, Parties], digest: str) -> Parties:
-    try:
-        return versions[digest]
-    except KeyError:
-        raise UnknownManifest("it is bound to a manifest that the certificate lacks") from None
-
-
 def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
     request = certificate.request
-    with _about("the job request"):
-        parties = _version(versions, request.body.manifest)
+    with about("the job request"):
+        parties = version_of(versions, request.body.manifest)
         parties.verify(request)
         check_job(request.body, parties.manifest)
         if request.digest != certificate.job:
             raise MalformedDocument("it is another job's than the certificate's")
 
 
-def _check_round(
-    certificate: ReleaseCertificate, number: int, versions: Mapping[str, Parties]
-) -> None:
-    certified = certificate.rounds[number]
-    spec, earlier = certified.spec.body, certificate.rounds[:number]
-    with _about(f"the spec of round {number}"):
-        parties = _version(versions, spec.manifest)
-        parties.verify(certified.spec)
-        check_terms(spec, parties.manifest)
-        check_round_of_job(
-            spec,
-            certificate.request.body,
-            number=number,
-            spent=compose(each.spec.body.cost for each in earlier),
-            earlier=[ReleasedSum.of(each.spec.body, each.result.body) for each in earlier],
-        )
-        if earlier:
-            _check_follows(spec, earlier[-1].spec.body)
-    with _about(f"the result of round {number}"):
-        check_result(certified.result, spec, parties)
-    with _about(f"the partial sums of round {number}"):
-        check_partial_sums(certified.partial_sums, certified.result.body, spec, parties)
-    with _about(f"the trainer's ledger entry of round {number}"):
-        check_charge(certified.charge, spec, node=parties.manifest.trainer.name)
-
-
-def _check_follows(spec: RoundSpec, before: RoundSpec) -> None:
-    if not spec.clients().issubset(before.clients()):
-        raise RefusedSpec("its population holds clients that the round before did not")
-    if spec.opened_at < before.opened_at:  # not the deadline: when all have answered it is decided
-        raise RefusedSpec("it opened before the round before")
-
-
-def _check_ledgers(rounds: Sequence[CertifiedRound]) -> None:
+def _check_ledgers(rounds: Sequence[CertifiedRound | LostRound]) -> None:
     """Refuse ledger entries that cannot all be of chains in which the rounds follow one another."""
     last: dict[str, int] = {}
     for number, certified in enumerate(rounds):
@@ -170,30 +120,23 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
     """Refuse a report that is not of exactly these rounds, or states another price for them."""
     request, signed = certificate.request.body, certificate.report
     released = [(each.spec.body, each.result.body) for each in certificate.rounds]
-    with _about("the report"):
-        parties = _version(versions, signed.body.manifest)
+    with about("the report"):
+        parties = version_of(versions, signed.body.manifest)
         parties.verify(signed)
         report, task = signed.body, request.task
         expected = PosteriorReport.of(
             request,
             released,
-            population_size=report.population_size,
+            lost=[each.spec.body for each in certificate.lost_rounds],
+            population=decode_clients(certificate.population),
             posterior=report.posterior,
         )
         if report.model_copy(update={"privacy": expected.privacy}) != expected:
             raise MalformedDocument("it is not of these rounds, results and partial sums")
         if not alike(report.privacy.model_dump(), expected.privacy.model_dump()):
             raise MalformedDocument("the price that it states is not what the rounds cost")
-        if [spec.query.name for spec, _ in released] != [
-            task.query_name(number) for number in range(task.rounds)
-        ]:
-            raise MalformedDocument("the rounds are not all those of the job's task, in order")
-        if (
-            not released[0][0].population_size
-            <= report.population_size
-            <= request.maximum_population
-        ):
-            raise MalformedDocument("its population is not that of the rounds")
+        if not request.minimum_population <= report.population_size <= request.maximum_population:
+            raise MalformedDocument("its population is smaller or larger than the job allows")
         posterior = report.posterior
         named = tuple(bounds.name for bounds in task.columns)
         if posterior.name not in task.posterior_names or posterior.columns != named:
@@ -202,7 +145,7 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
 
 def _check_prices(certificate: ReleaseCertificate) -> None:
     """Refuse prices that are not what the noise of the rounds buys."""
-    expected = prices(certificate.request.body, certificate.rounds)
+    expected = prices(certificate.request.body, certificate.rounds, certificate.lost_rounds)
     if [each.adversary for each in certificate.prices] != list(ADVERSARIES):
         raise RefusedCertificate("it does not state its price against every adversary")
     for stated, computed in zip(certificate.prices, expected, strict=True):

@@ -3,14 +3,17 @@
 Whoever has it and the consortium's manifest can check it offline: `certificate_checks`.
 """
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import Field, PlainSerializer, PlainValidator
+from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost
-from shoal_protocol.adversaries import Release, Statement, statements
-from shoal_protocol.attestations import PartialSum, Result
+from shoal_protocol.adversaries import Statement, statements
+from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import (
     BoundDocument,
     Document,
@@ -20,7 +23,7 @@ from shoal_protocol.documents import (
     Signed,
     from_json,
 )
-from shoal_protocol.encoding import Digest
+from shoal_protocol.encoding import Base64, Digest, encode_clients
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import Manifest, Parties
@@ -56,6 +59,7 @@ SignedRequest = Annotated[Signed[JobRequest], _reader(JobRequest), _WRITER]
 SignedSpec = Annotated[Signed[RoundSpec], _reader(RoundSpec), _WRITER]
 SignedResult = Annotated[Signed[Result], _reader(Result), _WRITER]
 SignedSum = Annotated[Signed[PartialSum], _reader(PartialSum), _WRITER]
+SignedAbandonment = Annotated[Signed[Abandonment], _reader(Abandonment), _WRITER]
 SignedReport = Annotated[Signed[PosteriorReport], _reader(PosteriorReport), _WRITER]
 
 
@@ -77,11 +81,28 @@ class CertifiedRound(Model):
         return (self.charge, *(each.body.charge for each in self.partial_sums))
 
 
+class LostRound(Model):
+    """A round that released nothing, which is the aggregator's signed word if clients were asked.
+
+    `charge` is the trainer's: it stays where an answer may have left a client.
+    """
+
+    spec: SignedSpec
+    abandonment: SignedAbandonment | None
+    charge: LedgerEntry
+
+    @property
+    def ledger_entries(self) -> tuple[LedgerEntry, ...]:
+        """Return the trainer's entry."""
+        return (self.charge,)
+
+
 class Price(Model):
-    """What a job costs each client of its population against one adversary.
+    """What a job costs a client of its population at most, against one adversary.
 
     `promised` holds in every cohort that might have been summed, `bought` with the noise of those
-    that were; None where nothing can be said. What an adversary sees: `adversaries`.
+    that were; None where nothing can be said. Each is what the client pays that pays most. What an
+    adversary sees: `adversaries`.
     """
 
     adversary: Adversary
@@ -92,9 +113,9 @@ class Price(Model):
 class ReleaseCertificate(BoundDocument):
     """Trainer -> whoever doubts: what a job released, to whom, from how many, at what price.
 
-    Request and report are bound to one version of the manifest, later rounds perhaps to later ones.
-    `manifest` is the last round's; the versions before it, back to the request's, are in
-    `earlier_manifests`, in order.
+    `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
+    version of the manifest, later rounds perhaps to later ones. `manifest` is the last round's; the
+    versions before it, back to the request's, are in `earlier_manifests`, in order.
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
@@ -103,7 +124,9 @@ class ReleaseCertificate(BoundDocument):
     job: Digest
     earlier_manifests: tuple[SignedManifest, ...]
     request: SignedRequest
+    population: Base64
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
+    lost_rounds: tuple[LostRound, ...]
     report: SignedReport
     prices: tuple[Price, ...]
 
@@ -112,12 +135,14 @@ class ReleaseCertificate(BoundDocument):
         cls,
         request: Signed[JobRequest],
         rounds: Sequence[CertifiedRound],
+        lost: Sequence[LostRound],
         report: Signed[PosteriorReport],
         *,
+        population: BitMap,
         version: Callable[[str], Parties],
     ) -> Self:
         """Return the certificate of a job that is done; `version` knows manifests by digest."""
-        chain = [version(rounds[-1].spec.body.manifest)]
+        chain = [version(in_order(rounds, lost)[-1].spec.body.manifest)]
         while chain[0].digest != request.body.manifest:
             chain.insert(0, version(chain[0].manifest.previous or ""))
         return cls(
@@ -125,36 +150,45 @@ class ReleaseCertificate(BoundDocument):
             job=request.digest,
             earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
             request=request,
+            population=encode_clients(population),
             rounds=tuple(rounds),
+            lost_rounds=tuple(lost),
             report=report,
-            prices=prices(request.body, rounds),
+            prices=prices(request.body, rounds, lost),
         )
 
+    @property
+    def all_rounds(self) -> list[CertifiedRound | LostRound]:
+        """Return released and lost rounds, by number."""
+        return in_order(self.rounds, self.lost_rounds)
 
-def stated(request: JobRequest, rounds: Sequence[CertifiedRound]) -> tuple[Statement, ...]:
+
+def in_order(
+    rounds: Iterable[CertifiedRound | LostRound], lost: Iterable[CertifiedRound | LostRound]
+) -> list[CertifiedRound | LostRound]:
+    """Return released and lost rounds of a job by number; both come in order already."""
+    return list(heapq.merge(rounds, lost, key=lambda each: each.spec.body.number))
+
+
+def stated(
+    request: JobRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
+) -> tuple[Statement, ...]:
     """Return what is stated of a job's rounds, in words too, in the order of `ADVERSARIES`."""
-    specs = [each.spec.body for each in rounds]
+    specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
     weakest = min(specs, key=lambda spec: spec.threshold)
-    releases = [
-        Release(
-            noise=spec.noise,
-            sensitivity=spec.design.sensitivity,
-            population=spec.population_size,
-            dropouts=spec.dropouts,
-            colluders=spec.colluders,
-            cohort_size=each.result.body.cohort_size,
-        )
-        for spec, each in zip(specs, rounds, strict=True)
-    ]
+    summed = [each.spec.body.release(cohort_size=each.result.body.cohort_size) for each in rounds]
     return statements(
-        releases,
+        [*summed, *(replace(each.spec.body.release(), is_lost=True) for each in lost)],
         delta=request.privacy.delta,
         nodes=len(weakest.compute_nodes),
         needed=weakest.threshold,
+        asked=[spec.clients() for spec in specs],
     )
 
 
-def prices(request: JobRequest, rounds: Sequence[CertifiedRound]) -> tuple[Price, ...]:
+def prices(
+    request: JobRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
+) -> tuple[Price, ...]:
     """Return what a job's rounds cost against each adversary, at the job's delta."""
 
     def spent(cost: Cost | None, epsilon: float | None) -> PrivacySpent | None:
@@ -168,5 +202,5 @@ def prices(request: JobRequest, rounds: Sequence[CertifiedRound]) -> tuple[Price
             promised=spent(each.promised, each.promised_epsilon),
             bought=spent(each.bought, each.bought_epsilon),
         )
-        for adversary, each in zip(ADVERSARIES, stated(request, rounds), strict=True)
+        for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
     )

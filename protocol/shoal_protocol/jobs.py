@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import numpy as np
 import pydantic
 from pydantic import Field
+from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of
 from shoal_protocol.attestations import Result
@@ -13,6 +14,7 @@ from shoal_protocol.documents import BoundDocument, Model, Role
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.manifest import Manifest
+from shoal_protocol.participation import Participation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.posteriors.showing import ShownReport
 from shoal_protocol.queries import Mechanism
@@ -77,9 +79,20 @@ class JobRequest(BoundDocument):
     def _sizes_agree(self) -> Self:
         if self.maximum_population < self.minimum_population:
             raise ValueError("maximum_population is below minimum_population")
-        if self.privacy.dropouts + self.privacy.colluders + 1 >= self.minimum_population:
-            raise ValueError("minimum_population must exceed dropouts + colluders + 1")
+        if self.privacy.dropouts + self.privacy.colluders + 1 >= self.smallest_round:
+            what = "minimum_population" if self.task.batch is None else "batch"
+            raise ValueError(f"{what} must exceed dropouts + colluders + 1")
         return self
+
+    @property
+    def smallest_round(self) -> int:
+        """Return how many clients a round asks at least: a batch, or all who joined."""
+        return self.task.batch or self.minimum_population
+
+    @property
+    def spare_rounds(self) -> int:
+        """Return how many of its rounds the job may lose, and still give a posterior."""
+        return self.task.rounds // 10
 
 
 def check_job(request: JobRequest, manifest: Manifest) -> None:
@@ -91,10 +104,12 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
     policy, nodes = manifest.policy, len(manifest.compute_nodes)
     if reason := request.sharing.refusal(nodes=nodes, minimum_threshold=policy.minimum_threshold):
         raise RefusedJob(reason)
-    if request.minimum_population - request.privacy.dropouts < policy.minimum_cohort:
-        raise RefusedJob(
-            f"minimum_population less dropouts must be at least {policy.minimum_cohort}"
-        )
+    batch = request.task.batch
+    if request.smallest_round - request.privacy.dropouts < policy.minimum_cohort:
+        what = "minimum_population" if batch is None else "batch"
+        raise RefusedJob(f"{what} less dropouts must be at least {policy.minimum_cohort}")
+    if batch is not None and batch > request.minimum_population:
+        raise RefusedJob("batch may be at most minimum_population")
     if request.privacy.colluders < policy.minimum_colluders:
         raise RefusedJob(f"colluders must be at least {policy.minimum_colluders}")
     if request.privacy.mechanism not in policy.mechanisms:
@@ -119,30 +134,30 @@ def check_round_of_job(
     spec: RoundSpec,
     request: JobRequest,
     *,
-    number: int,
     spent: Cost,
     earlier: Sequence[ReleasedSum] | None,
 ) -> None:
     """Refuse a round that asks for anything but what the job promised to those who joined it.
 
-    It must be the job's round `number`; `spent` is what the rounds before it cost; `earlier` are
-    their sums, None for who has not seen them. What the manifest says of a spec is
-    `check_spec`'s to check.
+    `spent` is the most that the rounds before it cost a client of its population; `earlier` are
+    their sums, None for who has not seen them. Whether it is the round's turn, and which clients',
+    is the caller's to check, and what the manifest says of a spec is `check_spec`'s.
 
     Raises:
         RefusedSpec: the detail says why.
     """
-    if (spec.job, spec.number) != (request.digest, number):
+    if spec.job != request.digest:
         raise RefusedSpec("the spec is for another job or round")
     task, privacy = request.task, request.privacy
     check_question(
-        spec.query, task, number=number, population=spec.population_size, earlier=earlier
+        spec.query, task, number=spec.number, population=spec.population_size, earlier=earlier
     )
     if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
         raise RefusedSpec("dropouts and colluders are not those of the job")
     if spec.sharing != request.sharing:
         raise RefusedSpec("the sharing scheme is not that of the job")
-    if not request.minimum_population <= spec.population_size <= request.maximum_population:
+    least, most = task.batch or request.minimum_population, task.batch or request.maximum_population
+    if not least <= spec.population_size <= most:
         raise RefusedSpec("the population is smaller or larger than the job allows")
     if spec.noise.mechanism != privacy.mechanism:
         raise RefusedSpec("the noise is not of the job's mechanism")
@@ -161,7 +176,7 @@ class Join(BoundDocument):
 
 
 class PrivacySpent(Model):
-    """What a job cost each client of its population; delta is 0 where epsilon is pure."""
+    """What a job cost each client of its population at most; delta is 0 where epsilon is pure."""
 
     epsilon: float = Field(ge=0)
     delta: float = Field(ge=0, lt=1)
@@ -171,8 +186,19 @@ class PrivacySpent(Model):
         return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
 
 
+class Participations(Model):
+    """In how many of a job's rounds the clients of its population were asked."""
+
+    least: int = Field(ge=0)
+    most: int = Field(ge=0)
+
+
 class PosteriorReport(ShownReport, BoundDocument):
-    """Trainer -> analyst: the posterior, the rounds it came from and what they cost."""
+    """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
+
+    A client pays for the rounds that asked it, those that were lost too: its answer may have left
+    it. `privacy` is what the client pays that pays most.
+    """
 
     signed_by: ClassVar[Role] = Role.TRAINER
 
@@ -180,7 +206,9 @@ class PosteriorReport(ShownReport, BoundDocument):
     job: Digest
     rounds: tuple[Digest, ...]
     results: tuple[Digest, ...]
+    lost_rounds: tuple[Digest, ...]  # that released nothing
     population_size: int = Field(ge=2)
+    participations: Participations
     cohort_sizes: tuple[Annotated[int, Field(ge=1)], ...]
     sharing: Sharing
     compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
@@ -204,26 +232,35 @@ class PosteriorReport(ShownReport, BoundDocument):
         request: JobRequest,
         released: Sequence[tuple[RoundSpec, Result]],
         *,
-        population_size: int,
+        lost: Sequence[RoundSpec],
+        population: BitMap,
         posterior: Posterior,
     ) -> Self:
-        """Return the report of a job that is done, with what its rounds really cost."""
-        costs, delta = [spec.cost for spec, _ in released], request.privacy.delta
-        spent = compose(costs)
+        """Return the report of a job that is done, with what its rounds really cost.
+
+        Raises:
+            ValueError: a round asks clients who are not of `population`, those who joined.
+        """
+        participation, delta = Participation(population), request.privacy.delta
+        for spec in (*(spec for spec, _ in released), *lost):
+            participation.add(spec.clients(), spec.cost)
+        spent = participation.largest()
         return cls(
             manifest=request.manifest,
             job=request.digest,
             rounds=tuple(spec.digest for spec, _ in released),
             results=tuple(result.digest for _, result in released),
-            population_size=population_size,
+            lost_rounds=tuple(spec.digest for spec in lost),
+            population_size=len(population),
+            participations=Participations(
+                least=int(participation.rounds.min()), most=int(participation.rounds.max())
+            ),
             cohort_sizes=tuple(result.cohort_size for _, result in released),
             sharing=request.sharing,
             compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
             partial_sums=tuple(len(result.partial_sums) for _, result in released),
             privacy=PrivacySpent(
-                epsilon=epsilon_of(costs, delta=delta),
-                delta=delta,
-                mu=spent.mu,
+                epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
             ),
             posterior=posterior,
         )

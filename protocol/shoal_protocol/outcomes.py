@@ -122,12 +122,21 @@ def verified_abandonment(encoded: bytes, spec: RoundSpec, parties: Parties) -> S
         MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
     """
     signed = decode(encoded, Abandonment)
+    check_abandonment(signed, spec, parties)
+    return signed
+
+
+def check_abandonment(signed: Signed[Abandonment], spec: RoundSpec, parties: Parties) -> None:
+    """Refuse an abandonment of the round that is not the aggregator's.
+
+    Raises:
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
+    """
     parties.verify(signed)
     if signed.signer != parties.manifest.aggregator.name:
         raise WrongSigner("only the aggregator's word ends a round")
     if signed.body.round != spec.digest:
         raise WrongRound
-    return signed
 
 
 def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from shoal_protocol.attestations import PartialSum, PartialSumReference
 from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Signed
+from shoal_protocol.encoding import decode_clients
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.ledger import Head, LedgerEntry
 from shoal_redteam.stage import Stage
@@ -25,7 +26,7 @@ def retold(
     """Return the signed certificate of a job with another request, other rounds or other charges.
 
     Everything else follows from these, and whoever has to sign it does: without any change, it is
-    a certificate that holds. `told` must be of a single version of the manifest.
+    a certificate that holds. `told` must be of a single version of the manifest, and no round lost.
     """
     asked = told.request.body.model_copy(update=dict(request or {}))
     digests: dict[str, str] = {}  # of ledger entries as they were: as they are now
@@ -56,16 +57,20 @@ def retold(
                 charge=entry(each.charge),
             )
         )
+    population = decode_clients(told.population)
     report = PosteriorReport.of(
         asked,
         [(each.spec.body, each.result.body) for each in rounds],
-        population_size=told.report.body.population_size,
+        lost=[],
+        population=population,
         posterior=told.report.body.posterior,
     )
     whole = ReleaseCertificate.of(
         stage.sign(asked, asked.analyst),
         rounds,
+        [],
         stage.sign(report, stage.trainer),
+        population=population,
         version=lambda digest: stage.consortium,
     )
     return stage.sign(whole, stage.trainer).encode()

@@ -76,7 +76,7 @@ def test_a_client_answers_a_round_once_for_ever(state: State) -> None:
     answer(state, range(2))
     with pytest.raises(sqlite3.IntegrityError):
         answer(state, range(1, 3), b"other")
-    assert state.unanswered(ROUND) == [2, 3]
+    assert state.unanswered(ROUND, range(9)) == [2, 3]
     assert [entry.client for entry in state.charges(after=0, count=9)] == [0, 1]
     assert pending(state) == [(0, b"envelope 0 for 0"), (1, b"envelope 1 for 0")]
 
@@ -172,7 +172,7 @@ def test_the_next_round_ends_the_one_before(state: State) -> None:
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     assert [stored.round_id for stored in state.open_rounds()] == [OTHER_ROUND]
     assert pending(state) == []
-    assert state.unanswered(OTHER_ROUND) == [0, 1, 2, 3]
+    assert state.unanswered(OTHER_ROUND, range(9)) == [0, 1, 2, 3]
 
 
 def test_pages_of_the_outbox_keep_to_count_and_bytes(state: State) -> None:
@@ -217,7 +217,7 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     state.record_answers(ROUND, Cost.pure(0.25), NOW, [(0, [b"e"])])
     assert state.committed()[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75 with it
     assert state.committed()[1].epsilon == pytest.approx(1.0)
-    assert state.spent_in_job(JOB).epsilon == pytest.approx(0.25)
+    assert state.spent_in_job(JOB, range(9)).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
     assert {client: cost.epsilon for client, cost in state.committed().items()} == {0: 0.25}
 
@@ -228,22 +228,25 @@ def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
     answer(state, range(1))
     state.end_job(JOB, "job-finished")
     assert state.committed()[0].epsilon == math.inf
-    assert state.spent_in_job(JOB).epsilon == math.inf
+    assert state.spent_in_job(JOB, range(9)).epsilon == math.inf
 
 
 def test_a_refused_join_is_not_answered_for(state: State) -> None:
     with_round(state)
     state.settle_joins(JOB, [(1, "not-in-population")])
-    assert state.unanswered(ROUND) == [0, 2, 3]
+    assert state.unanswered(ROUND, range(9)) == [0, 2, 3]
+    assert state.unanswered(ROUND, [1, 2]) == [2]
 
 
-def test_a_job_costs_what_its_dearest_client_spent(state: State) -> None:
+def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
     with_round(state)
-    assert state.spent_in_job(JOB) == NOTHING
+    assert state.spent_in_job(JOB, range(9)) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     state.record_answers(OTHER_ROUND, Cost.gaussian(0.4), NOW, [(0, [b"e"]), (1, [b"e"])])
-    assert state.spent_in_job(JOB).mu == pytest.approx(0.5)
+    assert state.spent_in_job(JOB, range(9)).mu == pytest.approx(0.5)
+    assert state.spent_in_job(JOB, [1, 2]).mu == pytest.approx(0.4)
+    assert state.spent_in_job(JOB, [2]) == NOTHING
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:

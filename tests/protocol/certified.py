@@ -74,10 +74,16 @@ class Making:
         """Return the certificate."""
         request = self.signed("request", "analyst", self.job)
         rounds = self.rounds(request)
-        report = self.signed("report", "trainer", _report(request, rounds))
+        joined = self.said("joined", BitMap.union(*(each.spec.body.clients() for each in rounds)))
+        report = self.signed("report", "trainer", _report(request, rounds, joined))
         versions = {each.digest: each for each in (*self.consortia, *self.between)}
         body = ReleaseCertificate.of(
-            request, self.said("rounds", rounds), report, version=versions.__getitem__
+            request,
+            self.said("rounds", rounds),
+            [],
+            report,
+            population=joined,
+            version=versions.__getitem__,
         )
         return self.signed("certificate", "trainer", body)
 
@@ -176,11 +182,14 @@ class Making:
         return entry
 
 
-def _report(request: Signed[JobRequest], rounds: Sequence[CertifiedRound]) -> PosteriorReport:
+def _report(
+    request: Signed[JobRequest], rounds: Sequence[CertifiedRound], joined: BitMap
+) -> PosteriorReport:
     return PosteriorReport.of(
         request.body,
         [(each.spec.body, each.result.body) for each in rounds],
-        population_size=len(examples.POPULATION),
+        lost=[],
+        population=joined,
         posterior=examples.POSTERIOR,
     )
 

@@ -318,7 +318,7 @@ def named(name: str, body: Document) -> Signed[Any]:
 
 
 REPORT = PosteriorReport.of(
-    JOB, [(SPEC, RESULT)], population_size=len(POPULATION), posterior=POSTERIOR
+    JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
 )
 CERTIFICATE = ReleaseCertificate.of(
     named("analyst", JOB),
@@ -332,7 +332,9 @@ CERTIFICATE = ReleaseCertificate.of(
             charge=charge(SPEC, "trainer"),
         )
     ],
+    [],
     named("trainer", REPORT),
+    population=POPULATION,
     version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
 )
 

@@ -309,7 +309,7 @@ LIES = {
         "the spec of round 0: the spec is for another job or round",
     ),
     "the last round is left out": Case(
-        {"rounds": without(1)}, "the report: it is not of these rounds"
+        {"rounds": without(1)}, "the rounds: 1 of the 2 that the job's task asks are too few"
     ),
     "the first round is left out": Case(
         {"rounds": without(0)}, "the spec of round 0: the spec is for another job or round"
@@ -350,10 +350,24 @@ LIES = {
         {"report": changed(compute_nodes=(5, 5))}, "the report: it is not of these rounds"
     ),
     "the report claims a larger population": Case(
-        {"report": changed(population_size=21)}, "the report: its population is not that"
+        {"report": changed(population_size=21)}, "the report: it is not of these rounds"
     ),
     "the report claims a smaller population": Case(
-        {"report": changed(population_size=11)}, "the report: its population is not that"
+        {"report": changed(population_size=11)}, "the report: it is not of these rounds"
+    ),
+    "the report claims that clients were asked less often": Case(
+        {"report": inside("participations", most=1)}, "the report: it is not of these rounds"
+    ),
+    "the report claims a lost round": Case(
+        {"report": changed(lost_rounds=(NOTHING,))}, "the report: it is not of these rounds"
+    ),
+    "more joined than the job allows": Case(
+        {"joined": lambda clients: clients | BitMap(range(100, 200))},
+        "the report: its population is smaller or larger than the job allows",
+    ),
+    "a client was asked who did not join": Case(
+        {"certificate": changed(population=encode_clients(range(1, 12)))},
+        "the spec of round 0: its population holds clients who did not join",
     ),
     "the posterior is of another target": Case(
         {"report": inside("posterior", target="age")}, "the report: its posterior is not of"
@@ -431,7 +445,7 @@ LIES = {
     ),
     "a round that the task asks for is missing": Case(
         {},
-        "the report: the rounds are not all those of the job's task",
+        "the rounds: 1 of the 2 that the job's task asks are too few",
         replace(TWO_ROUNDS, queries=(FIRST,)),
     ),
     "a lower price is stated against the public": Case(

@@ -14,7 +14,7 @@ from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
 from shoal_compute import store
 from shoal_compute.schema import ledger
-from shoal_protocol import certificate_checks, outcomes, rounds
+from shoal_protocol import certificate_checks, certificate_rounds, outcomes, rounds
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import Int64Vector
@@ -121,8 +121,8 @@ def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:
 
 UNREAD = [
     _unread("_check_request"),
-    _unread("check_round_of_job"),
-    _unread("check_charge"),
+    _unread("check_round_of_job", certificate_rounds),
+    _unread("check_charge", certificate_rounds),
     _unread("check_charge", outcomes),
     _unread("_check_ledgers"),
     _unread("_check_report"),

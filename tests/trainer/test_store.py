@@ -10,6 +10,7 @@ from shoal_protocol.errors import UnknownJob, WrongPhase
 from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase
 from shoal_trainer import releases, schema, store
+from shoal_trainer.commitments import commitments
 from shoal_trainer.ledger import Ledger
 from tests.protocol import examples
 
@@ -107,12 +108,12 @@ def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
 
 def test_commitments_tell_what_is_allowed_and_in_the_end_who_spent_what(engine: Engine) -> None:
     with engine.begin() as db:
-        (enrolling,) = store.commitments(db)
+        (enrolling,) = commitments(db)
         store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
-        (running,) = store.commitments(db)
+        (running,) = commitments(db)
         store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late", at=NOW)
-        (failed,) = store.commitments(db)
+        (failed,) = commitments(db)
     assert (enrolling.population, enrolling.spent) == (None, ())
     assert (running.population, running.spent) == (examples.SPEC.population, ())
     assert list(failed.spent) == [(SPEC.body.clients(), SPEC.body.cost)]
@@ -130,7 +131,7 @@ def test_a_round_that_clients_were_never_told_of_is_given_back(engine: Engine) -
         add_round(db)
         fail_with_round(db)
         assert kinds(db) == ["charge", "return"]
-        (held,) = store.commitments(db)
+        (held,) = commitments(db)
         assert not held.spent
 
 

@@ -58,7 +58,8 @@ def check_round(
 ) -> None:
     """Refuse a round that asks for anything but what the joined job promised.
 
-    `spent` is what the job's earlier rounds cost. A deadline that has passed is a refusal too.
+    `number` is the first that is new here, and `spent` the most that the job's earlier rounds cost
+    one of the clients here whom it asks. A deadline that has passed is a refusal too.
 
     Raises:
         RefusedSpec: the detail says why.
@@ -68,7 +69,9 @@ def check_round(
     consortium.verify(signed)
     if reason := policy.refusal(request) or policy.query_refusal(spec.query):
         raise RefusedSpec(reason)
+    if spec.number < number:
+        raise RefusedSpec("the spec is for another job or round")
     check_spec(spec, consortium, now=now)
-    check_round_of_job(spec, request, number=number, spent=spent, earlier=None)
+    check_round_of_job(spec, request, spent=spent, earlier=None)
     if sampling_seconds(spec.noise_blocks(), 1) > MOST_SECONDS:
         raise RefusedSpec("drawing one client's noise would take too long")

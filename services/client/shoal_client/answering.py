@@ -35,6 +35,7 @@ from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import RandomBytes, ShareKind
 
 MISSED: Final = "missed"
+NOT_ASKED: Final = "not asked"
 OVER: Final = "over"
 
 
@@ -106,8 +107,8 @@ class Answering:
     async def _admit(self, job: StoredJob, encoded: bytes) -> None:
         signed = decode(encoded, RoundSpec)
         await follow_to(signed.body.manifest, self._site, self._directory)
-        now = self._site.clock()
-        ended = None
+        now, ours = self._site.clock(), self._of_ours(signed.body)
+        ended = None if ours else NOT_ASKED
         try:
             check_round(
                 signed,
@@ -115,17 +116,18 @@ class Answering:
                 number=job.next_number,
                 consortium=self._site.book.current,
                 policy=self._site.policy,
-                spent=await self._background.disk(State.spent_in_job, job.job),
+                spent=await self._background.disk(State.spent_in_job, job.job, ours),
                 now=now,
             )
         except RefusedSpec as refusal:
             ended = MISSED if signed.body.deadline <= now else f"refused: {refusal}"
-        await self._background.disk(
-            State.add_round, signed.digest, job.job, job.next_number, encoded, ended
-        )
-        if ended is not None and ended is not MISSED:
+        if signed.body.number >= job.next_number:
+            await self._background.disk(
+                State.add_round, signed.digest, job.job, signed.body.number, encoded, ended
+            )
+        if ended not in (None, NOT_ASKED, MISSED):
             await self._background.disk(State.end_job, job.job, ended)
-        self._report("round taken", round=signed.digest, number=job.next_number, reason=ended)
+        self._report("round taken", round=signed.digest, number=signed.body.number, reason=ended)
 
     async def answer_rounds(self) -> bool:
         """Prepare and send what is due in each open round, and end those that are over.
@@ -230,18 +232,17 @@ class Answering:
                     await self._delivery.start(sending, round_id, node, peer, chunk)
 
     async def _who_answers(self, round_id: str, spec: RoundSpec) -> list[int]:
-        site = self._site
-        population, positions = spec.clients(), site.positions()
-        clients = [
-            client
-            for client in await self._background.disk(State.unanswered, round_id)
-            if client in population and client in positions
-        ]
+        clients = await self._background.disk(State.unanswered, round_id, self._of_ours(spec))
         if not clients:
             return []
         # the job is in there already; the owner may have lowered the cap since it was joined
         committed = await self._background.disk(State.committed)
-        return [client for client in clients if site.policy.cap.allows(committed[client])]
+        return [client for client in clients if self._site.policy.cap.allows(committed[client])]
+
+    def _of_ours(self, spec: RoundSpec) -> list[int]:
+        """Return the clients here whom a round asks."""
+        population = spec.clients()
+        return [client for client in self._site.positions() if client in population]
 
 
 def seal_batch(

@@ -6,7 +6,7 @@ state, outbox: what must survive a crash
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from os import PathLike
@@ -181,7 +181,7 @@ class DataHolder:
         """Return what each client that ever answered has spent, round by round."""
         return await self._background.disk(State.spent)
 
-    async def committed(self) -> dict[int, Cost]:
+    async def committed(self) -> Mapping[int, Cost]:
         """Return what each client has spent, and what open jobs may still ask of it."""
         return await self._background.disk(State.committed)
 

@@ -1,7 +1,9 @@
 """What the ledger and the open jobs of a data holder add up to, in both currencies; reads only."""
 
+import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import PENDING, StateFile
@@ -16,13 +18,15 @@ def spent(file: StateFile) -> dict[int, list[Cost]]:
     return dict(found)
 
 
-def spent_in_job(file: StateFile, job: str) -> Cost:
-    """Return the most that the rounds answered so far cost one client of a job."""
+def spent_in_job(file: StateFile, job: str, clients: Iterable[int]) -> Cost:
+    """Return the most that the rounds of a job answered so far cost one of `clients`."""
     rows = file.rows(
         "SELECT MAX(square), MAX(pure), MAX(unbounded) FROM ("
         " SELECT SUM(mu * mu) AS square, SUM(epsilon) AS pure, MAX(epsilon IS NULL) AS unbounded"
-        " FROM spending WHERE job = ? GROUP BY client)",
+        " FROM spending WHERE job = ? AND client IN (SELECT value FROM json_each(?))"
+        " GROUP BY client)",
         job,
+        json.dumps(list(clients)),
     )
     return _cost(*rows[0])
 

@@ -5,7 +5,8 @@ transaction that stores the bytes to send, before the first of them is sent; a c
 round of a job once, for ever. The ledger only grows.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -67,6 +68,7 @@ class State:
             ValueError: as `StateFile`, or the ledger in it was tampered with.
         """
         self.file = StateFile(path, authority=authority)
+        self._committed: Mapping[int, Cost] | None = None
         try:
             ledger.verify(self.file)
         except LedgerBroken as error:
@@ -94,6 +96,7 @@ class State:
         declined: int,
     ) -> None:
         """Store a job, which may cost each client `cost`, with the signed joins to be sent."""
+        self._committed = None
         with self.file.transaction():
             self.file.database.execute(
                 "INSERT INTO jobs (job, request, mu, epsilon, declined) VALUES (?, ?, ?, ?, ?)",
@@ -122,6 +125,7 @@ class State:
 
     def settle_joins(self, job: str, outcomes: Iterable[tuple[int, str]]) -> None:
         """Record (client, outcome) for joins."""
+        self._committed = None
         with self.file.transaction():
             self.file.database.executemany(
                 "UPDATE joins SET outcome = ? WHERE job = ? AND client = ? AND outcome = ?",
@@ -130,6 +134,7 @@ class State:
 
     def end_job(self, job: str, reason: str) -> None:
         """Never answer a round of this job again, and erase what was not sent."""
+        self._committed = None
         with self.file.transaction():
             self.file.database.execute(
                 "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
@@ -161,16 +166,20 @@ class State:
         rows = self.file.rows("SELECT round, spec FROM rounds WHERE ended IS NULL ORDER BY rowid")
         return [StoredRound(*row) for row in rows]
 
-    def unanswered(self, round_id: str) -> list[int]:
-        """Return the clients that joined the round's job and have not answered this number."""
+    def unanswered(self, round_id: str, clients: Iterable[int]) -> list[int]:
+        """Return those of `clients` that joined the round's job and have not answered this number.
+
+        In ascending order.
+        """
         rows = self.file.rows(
             "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
-            " EXCEPT SELECT client FROM rounds JOIN charged USING (job, number)"
-            " WHERE rounds.round = ? ORDER BY client",
+            " AND client IN (SELECT value FROM json_each(?)) AND NOT EXISTS ("
+            " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
+            " = (joins.job, joins.client, rounds.number)) ORDER BY client",
             round_id,
             PENDING,
             ACKNOWLEDGED,
-            round_id,
+            json.dumps(list(clients)),
         )
         return [client for (client,) in rows]
 
@@ -238,17 +247,22 @@ class State:
         """Return every job that was joined, in order, in counts."""
         return read_jobs(self.file)
 
-    def committed(self) -> dict[int, Cost]:
-        """Return what each client spent, and what open jobs may still ask of it."""
-        return spending.committed(self.file)
+    def committed(self) -> Mapping[int, Cost]:
+        """Return what each client spent, and what open jobs may still ask of it.
+
+        It is added up when a job begins or ends here: its rounds only spend what was set aside.
+        """
+        if self._committed is None:
+            self._committed = spending.committed(self.file)
+        return self._committed
 
     def spent(self) -> dict[int, list[Cost]]:
         """Return what each client's answers cost it, one by one."""
         return spending.spent(self.file)
 
-    def spent_in_job(self, job: str) -> Cost:
-        """Return the most that the rounds answered so far cost one client of a job."""
-        return spending.spent_in_job(self.file, job)
+    def spent_in_job(self, job: str, clients: Iterable[int]) -> Cost:
+        """Return the most that the rounds of a job answered so far cost one of `clients`."""
+        return spending.spent_in_job(self.file, job, clients)
 
     def charges(self, *, after: int, count: int) -> list[ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""

@@ -43,11 +43,13 @@ class Ended:
     """The round has no result, and why; nothing of that is on file yet.
 
     `released_nothing` if that is certain, by the aggregator's word or because no client was asked.
+    `is_for_good` if another round of the job would fare no better.
     """
 
     code: str
     reason: str
     released_nothing: bool
+    is_for_good: bool
     abandonment: Signed[Abandonment] | None = None
 
 
@@ -94,20 +96,23 @@ class Conductor:
         if own.clock() >= latest:
             missing = ", ".join(sorted(needed - accepted))
             late = f"round {spec.number} was not accepted in time by {missing}"
-            return self._ended(round_, "not_accepted", late)
+            return self._ended(round_, "not_accepted", late, is_for_good=False)
         reception = await self._peers.announce(round_.spec.encode(), consortium, without=accepted)
         self._accepted[round_.id] = reception.accepted
         if reception.refusal is not None:
-            return self._ended(round_, "spec_refused", reception.refusal)
+            return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)
         if not may_open(spec, needed - reception.accepted, now=own.clock()):
+            if consortium.digest != own.book.current.digest:  # no service takes it any more
+                changed = f"the manifest changed before round {spec.number} was accepted"
+                return self._ended(round_, "manifest_changed", changed, is_for_good=False)
             return Waiting()
         await own.storage.run(store.open_round, round_.id)
         self._accepted.pop(round_.id)
         return Opened()
 
-    def _ended(self, round_: CurrentRound, code: str, reason: str) -> Ended:
+    def _ended(self, round_: CurrentRound, code: str, reason: str, *, is_for_good: bool) -> Ended:
         self._accepted.pop(round_.id, None)
-        return Ended(code, reason, released_nothing=True)
+        return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
         """Ask what became of the round, and store its result once it is verified."""
@@ -131,13 +136,15 @@ class Conductor:
             patience = own.book.current.manifest.policy.maximum_round_seconds
             if (own.clock() - spec.give_up_at).total_seconds() > patience:
                 reason = f"the aggregator does not say what became of round {spec.number}"
-                return Ended("no_outcome", reason, released_nothing=False)
+                return Ended("no_outcome", reason, released_nothing=False, is_for_good=True)
             return Waiting()
         except StorageUnavailable:
             raise
         except ProtocolError as error:
             reason = f"the aggregator's word on round {spec.number} is not valid: {error.code}"
-            return Ended("outcome_refused", f"{reason} ({error})", released_nothing=False)
+            return Ended(
+                "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
+            )
         if self._long_polls and round_.id not in self._questions:
             question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
             self._questions[round_.id] = question
@@ -162,4 +169,6 @@ def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:
     why = abandonment.body.reason
     said = f"{why.code} ({why.detail})" if why.detail else why.code
     reason = f"round {spec.number} was abandoned: {said}; its id is {spec.digest}"
-    return Ended(why.code, reason, released_nothing=True, abandonment=abandonment)
+    return Ended(
+        why.code, reason, released_nothing=True, is_for_good=False, abandonment=abandonment
+    )

@@ -10,8 +10,9 @@ from shoal_protocol.documents import Signed
 from shoal_protocol.phases import JobEvent
 from shoal_protocol.posteriors import Posterior
 from shoal_trainer import store
+from shoal_trainer.commitments import kept_charges
 from shoal_trainer.progress import RunningJob
-from shoal_trainer.releases import conclude, find_releases, finish_job
+from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
 from shoal_trainer.resources import JOB_LIST, Resources
 
 log = structlog.get_logger()
@@ -36,7 +37,8 @@ class Endings:
             conclude,
             job.encoded,
             await own.storage.run(find_releases, job.id),
-            population_size=len(job.population),
+            await own.storage.run(find_losses, job.id),
+            population=job.population,
             posterior=posterior,
             version=own.book.get,
             trainer=own.name,
@@ -74,7 +76,7 @@ class Endings:
     async def _settle(self, job: RunningJob) -> None:
         """Let the clients have back what was set aside for the job and not spent."""
         own = self._resources
-        spent = await own.storage.run(store.kept_charges, job.id)
+        spent = await own.storage.run(kept_charges, job.id)
         own.committed.take_back(job.population, job.request.privacy.cost)
         for clients, cost in spent:
             own.committed.add(clients, cost)

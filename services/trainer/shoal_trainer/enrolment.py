@@ -16,6 +16,7 @@ from shoal_protocol.jobs import JobRequest, Join
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.phases import JobEvent, JobPhase
 from shoal_trainer import store
+from shoal_trainer.commitments import commitments
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
@@ -40,7 +41,7 @@ class Enrolment:
     def _restore(self, db: Connection) -> None:
         committed = self._resources.committed
         self._resources.ledger.verify(db)
-        for held in store.commitments(db):
+        for held in commitments(db):
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
                 committed.add(self._members[held.job], held.allowed)

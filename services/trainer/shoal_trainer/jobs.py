@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from pyroaring import BitMap
 
-from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_protocol.accounting import NOTHING, Cost, compose
@@ -66,12 +65,12 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     largest = min(request.maximum_population, len(enrolled))
     for size in {request.minimum_population, largest}:
         try:
-            wanted = learner_for(request.task, find_model=model_for).next(size, [])
+            wanted = learner_for(request.task).next(size, [])
             if isinstance(wanted, RequestedRound):
                 next_spec(
                     request,
                     consortium,
-                    enrolled[:size],
+                    enrolled[: wanted.batch or size],
                     number=0,
                     wanted=wanted,
                     spent=NOTHING,
@@ -95,14 +94,14 @@ def check_affordable(request: JobRequest, consortium: Consortium, committed: Bal
 def next_spec(
     request: JobRequest,
     consortium: Consortium,
-    population: BitMap,
+    clients: BitMap,
     *,
     number: int,
     wanted: RequestedRound,
     spent: Cost,
     now: datetime,
 ) -> RoundSpec:
-    """Return the job's next round; `spent` is the most that those before it cost one client of it.
+    """Return the job's next round, which asks `clients`; those before cost one of them `spent`.
 
     Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
     not more.
@@ -110,6 +109,8 @@ def next_spec(
     Raises:
         ValueError: the round cannot be made, or would exceed the job's price.
     """
+    if wanted.batch != request.task.batch:
+        raise ValueError("the method asks for another batch than its task has")
     deadline = now + timedelta(seconds=request.round_seconds)
     spec = make_spec(
         manifest=consortium,
@@ -118,7 +119,7 @@ def next_spec(
         query=wanted.query,
         mechanism=request.privacy.mechanism,
         cost=request.privacy.cap.part(wanted.share),
-        population=population,
+        population=clients,
         dropouts=request.privacy.dropouts,
         colluders=request.privacy.colluders,
         opened_at=now,

@@ -88,14 +88,19 @@ class Peers:
         return Reception(without | accepted, refusals[0] if refusals else None)
 
     async def _offer(self, party: ServiceParty, spec: bytes, consortium: Consortium) -> str | None:
-        """Return "" if the party accepted, why if it refused, None if that is open."""
+        """Return "" if the party accepted, why if it refused, None if that is open.
+
+        It is open too where the party's manifest is not ours: it may be the newer one, of which
+        we shall hear.
+        """
         try:
             status, body = await self._send(party, "POST", "/v1/rounds", spec)
             if 400 <= status < 500 and _problem(body).get("type") in _BEHIND:
                 # it may not have heard of the version in force: anyone may relay that
                 status, body = await self._send(party, "PUT", "/v1/manifest", bundle(consortium))
-                if status == 200:
-                    status, body = await self._send(party, "POST", "/v1/rounds", spec)
+                if status != 200:
+                    return None
+                status, body = await self._send(party, "POST", "/v1/rounds", spec)
         except Unreachable:
             return None
         if status in {200, 201}:

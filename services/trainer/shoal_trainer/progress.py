@@ -10,10 +10,10 @@ from datetime import datetime
 
 from pyroaring import BitMap
 
-from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
 from shoal_protocol.attestations import Result
+from shoal_protocol.batches import choose_batch
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.jobs import JobRequest
@@ -47,6 +47,7 @@ class RunningJob:
     learner: Learner
     participation: Participation
     sums: list[ReleasedSum] = field(default_factory=list)
+    lost: int = 0  # rounds that released nothing
     current: CurrentRound | None = None
     opened_at: datetime | None = None  # of the newest round
     first_population_size: int | None = None
@@ -61,6 +62,34 @@ class RunningJob:
         """Return the number that the next round gets."""
         return 0 if self.current is None else self.current.spec.body.number + 1
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the job has had all its rounds, the lost ones too."""
+        return self.next_number >= self.request.task.rounds
+
+    def next_to_ask(self, present: BitMap) -> BitMap | None:
+        """Return whom the next round asks, of the clients who are still `present`.
+
+        None if there is no batch: too many have left, and the others had their rounds.
+        """
+        task = self.request.task
+        if task.batch is None:
+            return present
+        return choose_batch(
+            self.participation,
+            present,
+            job=self.id,
+            size=task.batch,
+            most=task.participations(len(self.population)),
+        )
+
+    @property
+    def size(self) -> int | None:
+        """Return N as the learner is told it: None before a round that asks all who joined."""
+        return (
+            self.first_population_size if self.request.task.batch is None else len(self.population)
+        )
+
     def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> None:
         """Take note of a round that is on file."""
         body = spec.body
@@ -71,6 +100,11 @@ class RunningJob:
     def open(self) -> None:
         """Take note that clients may answer the newest round."""
         self._round.phase = Phase.COLLECTING
+
+    def lose(self) -> None:
+        """Take note that the newest round released nothing and never will."""
+        self._round.phase = Phase.ABANDONED
+        self.lost += 1
 
     def publish(self, result: Result) -> None:
         """Take note of the newest round's verified result."""
@@ -89,14 +123,12 @@ def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
     request = decode(record.request, JobRequest).body
     population = decode_clients(record.population or "")
     job = RunningJob(
-        record.request,
-        request,
-        population,
-        learner_for(request.task, find_model=model_for),
-        Participation(population),
+        record.request, request, population, learner_for(request.task), Participation(population)
     )
     for each in rounds:
         job.begin(decode(each.spec, RoundSpec), each.phase)
-        if each.phase is Phase.PUBLISHED and each.outcome is not None:
+        if each.phase is Phase.ABANDONED:
+            job.lose()
+        elif each.phase is Phase.PUBLISHED and each.outcome is not None:
             job.publish(decode(each.outcome, Result).body)
     return job

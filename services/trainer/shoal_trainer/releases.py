@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nacl.signing import SigningKey
+from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 
-from shoal_protocol.attestations import PartialSum, Result
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
+from shoal_protocol.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.certificates import CertifiedRound, LostRound, ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.ledger import LedgerEntry
@@ -35,6 +36,29 @@ class Release:
     charge: LedgerEntry
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A round that released nothing as it is on file, and what it was charged.
+
+    `abandonment` is None if clients were never told of it.
+    """
+
+    spec: bytes
+    abandonment: bytes | None
+    charge: LedgerEntry
+
+
+def find_losses(db: Connection, job: str) -> Sequence[Loss]:
+    """Return a job's lost rounds, in order."""
+    rounds = schema.rounds.c
+    lost = (rounds.job == job) & (rounds.phase == Phase.ABANDONED.value)
+    query = select(rounds.id, rounds.spec, rounds.outcome).where(lost)
+    return [
+        Loss(row.spec, row.outcome, schema.ledger.charge_of(db, row.id))
+        for row in db.execute(query.order_by(rounds.number)).all()
+    ]
+
+
 def find_releases(db: Connection, job: str) -> Sequence[Release]:
     """Return a job's published rounds, in order."""
     rounds, sums = schema.rounds.c, schema.partial_sums.c
@@ -54,8 +78,9 @@ def find_releases(db: Connection, job: str) -> Sequence[Release]:
 def conclude(
     request: bytes,
     releases: Sequence[Release],
+    losses: Sequence[Loss],
     *,
-    population_size: int,
+    population: BitMap,
     posterior: Posterior,
     version: Callable[[str], Parties],
     trainer: str,
@@ -63,17 +88,22 @@ def conclude(
 ) -> tuple[Signed[PosteriorReport], Signed[ReleaseCertificate]]:
     """Return the report and the certificate of a job, given in wire form, with this posterior.
 
-    `version` knows manifests by digest. The same arguments give the same bytes.
+    `population` are the clients who joined; `version` knows manifests by digest. The same arguments
+    give the same bytes.
     """
     asked, rounds = decode(request, JobRequest), [_certified(each) for each in releases]
+    lost = [_lost(each) for each in losses]
     report = PosteriorReport.of(
         asked.body,
         [(each.spec.body, each.result.body) for each in rounds],
-        population_size=population_size,
+        lost=[each.spec.body for each in lost],
+        population=population,
         posterior=posterior,
     )
     signed = sign(report, trainer, key)
-    certificate = ReleaseCertificate.of(asked, rounds, signed, version=version)
+    certificate = ReleaseCertificate.of(
+        asked, rounds, lost, signed, population=population, version=version
+    )
     return signed, sign(certificate, trainer, key)
 
 
@@ -86,6 +116,15 @@ def _certified(release: Release) -> CertifiedRound:
         result=result,
         partial_sums=tuple(by_node[each.node] for each in result.body.partial_sums),
         charge=release.charge,
+    )
+
+
+def _lost(loss: Loss) -> LostRound:
+    word = loss.abandonment
+    return LostRound(
+        spec=decode(loss.spec, RoundSpec),
+        abandonment=None if word is None else decode(word, Abandonment),
+        charge=loss.charge,
     )
 
 

@@ -13,12 +13,13 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 
 from shoal_hosting.logs import describe_exception
-from shoal_learning.contract import RequestedRound
+from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_protocol.attestations import Abandonment
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.phases import JobPhase, Phase
+from shoal_protocol.phases import FINISHED, JobPhase
+from shoal_protocol.posteriors import Posterior
 from shoal_trainer import store
 from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
 from shoal_trainer.ending import Endings
@@ -106,7 +107,7 @@ class Runner:
     async def _advance(self, job: RunningJob) -> Next:
         """Do the next thing for a running job; return when there is more to do."""
         current = job.current
-        if current is None or current.phase is Phase.PUBLISHED:
+        if current is None or current.phase in FINISHED:
             return await self._ask_learner(job)
         match await self._conductor.conduct(current):
             case Opened():
@@ -115,51 +116,60 @@ class Runner:
             case Published(result):
                 job.publish(result)
             case Ended() as end:
-                abandoned = current.id if end.released_nothing else None
-                return await self._fail(
-                    job,
-                    end.code,
-                    end.reason,
-                    abandoned_round=abandoned,
-                    abandonment=end.abandonment,
-                )
+                return await self._take_end(job, current.id, end)
             case Waiting():
                 return Next.LATER
         return Next.AT_ONCE
 
+    async def _take_end(self, job: RunningJob, round_id: str, end: Ended) -> Next:
+        """Go on without the round if the job can spare it, and fail the job if not."""
+        own, spare = self._resources, job.request.spare_rounds
+        lost = round_id if end.released_nothing else None
+        if lost is None or end.is_for_good or job.lost >= spare:
+            reason = (
+                end.reason if job.lost == 0 else f"round {job.lost + 1} to be lost: {end.reason}"
+            )
+            return await self._fail(
+                job, end.code, reason, abandoned_round=lost, abandonment=end.abandonment
+            )
+        await own.storage.run(store.lose_round, lost, end.abandonment, at=own.clock())
+        job.lose()
+        log.info("round lost", job=job.id, round=lost, reason=end.code)
+        return Next.AT_ONCE
+
     async def _ask_learner(self, job: RunningJob) -> Next:
         consortium = self._resources.book.current
-        population = job.population & consortium.roster.enrolled_set
-        size = job.first_population_size or max(1, len(population))
+        present = job.population & consortium.roster.enrolled_set
+        clients = None if job.is_over else job.next_to_ask(present)
         try:
-            wanted = await asyncio.to_thread(job.learner.next, size, job.sums)
+            wanted = await asyncio.to_thread(_wanted, job, max(1, len(present)), clients is None)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
             log.error("the method failed", job=job.id, **describe_exception(error))
             said = str(error) if type(error) is ValueError else _NO_ANSWER
             return await self._fail(job, "refused_by_method", said)
         try:
-            if isinstance(wanted, RequestedRound):
-                return await self._begin_round(job, wanted, consortium, population)
-            await self._endings.finish(job, wanted)
-            return Next.NEVER
+            if not isinstance(wanted, RequestedRound):
+                await self._endings.finish(job, wanted)
+                return Next.NEVER
+            if clients is None or len(present) < job.request.minimum_population:
+                reason = "too many clients of the population were revoked"
+                return await self._fail(job, "population_too_small", reason)
+            return await self._begin_round(job, wanted, consortium, clients)
         except ValueError as error:  # of `next_spec`, in words of our own
             return await self._fail(job, "refused_by_method", str(error))
 
     async def _begin_round(
-        self, job: RunningJob, wanted: RequestedRound, consortium: Consortium, population: BitMap
+        self, job: RunningJob, wanted: RequestedRound, consortium: Consortium, clients: BitMap
     ) -> Next:
         own = self._resources
-        if len(population) < job.request.minimum_population:
-            reason = "too many clients of the population were revoked"
-            return await self._fail(job, "population_too_small", reason)
         spec = await asyncio.to_thread(
             next_spec,
             job.request,
             consortium,
-            population,
+            clients,
             number=job.next_number,
             wanted=wanted,
-            spent=job.participation.largest(population),
+            spent=job.participation.largest(clients),
             now=max(filter(None, (own.clock(), job.opened_at))),
         )
         signed = sign(spec, own.name, own.signing_key)
@@ -181,3 +191,17 @@ class Runner:
             job, code, reason, abandoned_round=abandoned_round, abandonment=abandonment
         )
         return Next.NEVER
+
+
+def _wanted(job: RunningJob, present: int, is_over: bool) -> RequestedRound | Posterior:
+    """Return what the learner wants, or its posterior once no round will follow.
+
+    `present` are the clients who joined and are still enrolled. A job that is over before it has
+    all its sums lost rounds; what is left of it is a posterior only if it could spare them.
+    """
+    learner, sums = job.learner, job.sums
+    size = job.size or present
+    enough = len(sums) >= job.request.task.rounds - job.request.spare_rounds
+    if is_over and enough and isinstance(learner, LearnerOfManyRounds):
+        return learner.conclude(size, sums)
+    return learner.next(size, sums)

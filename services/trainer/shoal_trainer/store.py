@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shoal_protocol.accounting import Cost
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.documents import Signed, decode
+from shoal_protocol.documents import Signed
 from shoal_protocol.errors import UnknownJob
 from shoal_protocol.jobs import JobRequest, Join
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
@@ -54,17 +52,6 @@ class FiledRound:
     outcome: bytes | None
 
 
-@dataclass(frozen=True)
-class Commitment:
-    """What a job may cost each of its clients; of one that has ended, what it did cost whom."""
-
-    job: str
-    phase: JobPhase
-    population: str | None
-    allowed: Cost
-    spent: Sequence[tuple[BitMap, Cost]]
-
-
 def answers(db: Connection) -> None:
     """Find out whether the database answers."""
     db.execute(select(1))
@@ -90,10 +77,10 @@ def find_job(db: Connection, job: str) -> JobRecord:
     Raises:
         UnknownJob
     """
-    row = db.execute(_jobs().where(schema.jobs.c.id == job)).one_or_none()
+    row = db.execute(all_jobs().where(schema.jobs.c.id == job)).one_or_none()
     if row is None:
         raise UnknownJob
-    return _job_record(row)
+    return job_record(row)
 
 
 def knows_job(db: Connection, job: str) -> bool:
@@ -105,7 +92,9 @@ def knows_job(db: Connection, job: str) -> bool:
 def open_jobs(db: Connection) -> Sequence[JobRecord]:
     """Return the jobs that have not ended."""
     phases = [JobPhase.ENROLLING.value, JobPhase.RUNNING.value]
-    return [_job_record(row) for row in db.execute(_jobs().where(schema.jobs.c.phase.in_(phases)))]
+    return [
+        job_record(row) for row in db.execute(all_jobs().where(schema.jobs.c.phase.in_(phases)))
+    ]
 
 
 def list_jobs(db: Connection, phase: JobPhase | None) -> Sequence[tuple[str, JobPhase]]:
@@ -151,17 +140,27 @@ def fail_job(
 ) -> None:
     """End a job without a posterior, and with it a round that released nothing.
 
-    A round that clients were never told of is given back: none of them can have answered it.
-
     Raises:
         LedgerBroken
     """
     move_job(db, job, event, reason=reason)
     if abandoned_round is not None:
-        outcome = None if abandonment is None else abandonment.encode()
-        before = _move_round(db, abandoned_round, Phase.ABANDONED, outcome)
-        if before is Phase.ANNOUNCED:
-            schema.ledger.give_back(db, abandoned_round, at=at)
+        lose_round(db, abandoned_round, abandonment, at=at)
+
+
+def lose_round(
+    db: Connection, round_id: str, abandonment: Signed[Abandonment] | None, *, at: datetime
+) -> None:
+    """End a round that released nothing; its job goes on.
+
+    One that clients were never told of is given back: none of them can have answered it.
+
+    Raises:
+        LedgerBroken
+    """
+    outcome = None if abandonment is None else abandonment.encode()
+    if _move_round(db, round_id, Phase.ABANDONED, outcome) is Phase.ANNOUNCED:
+        schema.ledger.give_back(db, round_id, at=at)
 
 
 def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: datetime) -> None:
@@ -219,50 +218,28 @@ def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
 
 
 def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:
-    """Return a job with the signed spec of its round `number`, once every service accepted it.
+    """Return a job with the signed spec of its newest round that every service accepted.
+
+    None if that has a number below `number`: the one asked for may come yet.
 
     Raises:
         UnknownJob
     """
     columns = schema.rounds.c
     accepted = [Phase.COLLECTING.value, Phase.PUBLISHED.value]
-    here = (columns.job == job) & (columns.number == number) & columns.phase.in_(accepted)
-    return find_job(db, job), db.execute(select(columns.spec).where(here)).scalar_one_or_none()
+    here = (columns.job == job) & (columns.number >= number) & columns.phase.in_(accepted)
+    query = select(columns.spec).where(here).order_by(columns.number.desc()).limit(1)
+    return find_job(db, job), db.execute(query).scalar_one_or_none()
 
 
-def commitments(db: Connection) -> Sequence[Commitment]:
-    """Return what every job that has or may have a price commits its clients to."""
-    open_phases = {JobPhase.ENROLLING, JobPhase.RUNNING}
-    return [
-        Commitment(
-            each.job,
-            each.phase,
-            each.population,
-            decode(each.request, JobRequest).body.privacy.cost,
-            () if each.phase in open_phases else kept_charges(db, each.job),
-        )
-        for each in map(_job_record, db.execute(_jobs()).all())
-    ]
-
-
-def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
-    """Return whom a job's rounds charged how much, but for what was given back."""
-    ledger = schema.ledger.entries.c
-    returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
-    kept = (ledger.job == job) & (ledger.kind == "charge") & ledger.round.not_in(returned)
-    query = select(ledger.population, ledger.mu, ledger.epsilon).where(kept)
-    return [
-        (BitMap.deserialize(population), Cost.stated(mu, epsilon))
-        for population, mu, epsilon in db.execute(query)
-    ]
-
-
-def _jobs() -> Any:
+def all_jobs() -> Any:
+    """Return SQL for the columns of `job_record` of every job."""
     jobs = schema.jobs.c
     return select(jobs.id, jobs.request, jobs.phase, jobs.joined, jobs.population, jobs.reason)
 
 
-def _job_record(row: Any) -> JobRecord:
+def job_record(row: Any) -> JobRecord:
+    """Return the record that a row of `all_jobs` holds."""
     job, request, phase, *rest = row
     return JobRecord(job, request, JobPhase(phase), *rest)
 

@@ -5,6 +5,7 @@ They change nothing. Only the ledger names clients, so it asks for the owner's t
 
 import hmac
 import math
+from collections.abc import Mapping
 from statistics import median_low
 from typing import Annotated, Any
 
@@ -125,7 +126,7 @@ def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
     }
 
 
-def _left(committed: dict[int, Cost], cap: Cap) -> dict[str, float]:
+def _left(committed: Mapping[int, Cost], cap: Cap) -> dict[str, float]:
     """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
     left = [cap.left(cost) for cost in set(committed.values()) or {NOTHING}]
     return {

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from shoal_client.command.terminal import plain
 from shoal_protocol.certificate_checks import Verified
-from shoal_protocol.certificates import CertifiedRound, stated
+from shoal_protocol.certificates import CertifiedRound, LostRound, stated
 from shoal_protocol.documents import Signed
 from shoal_protocol.ledger import LedgerEntry
 
@@ -42,7 +42,9 @@ def as_json(verified: Verified) -> dict[str, Any]:
             "columns": [each.name for each in request.task.columns],
         },
         "population_size": report.population_size,
+        "participations": report.participations.model_dump(),
         "rounds": [_round(verified, each) for each in certificate.rounds],
+        "lost_rounds": [_lost(each) for each in certificate.lost_rounds],
         "trainer": _signer(verified, certificate.report),
         "prices": [
             {
@@ -51,7 +53,9 @@ def as_json(verified: Verified) -> dict[str, Any]:
                 "sees": statement.sees,
             }
             for price, statement in zip(
-                certificate.prices, stated(request, certificate.rounds), strict=True
+                certificate.prices,
+                stated(request, certificate.rounds, certificate.lost_rounds),
+                strict=True,
             )
         ],
         "privacy": report.privacy.model_dump(mode="json"),
@@ -84,6 +88,16 @@ def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
         "mu": spec.mu,
         "epsilon": spec.epsilon,
         "ledger_entries": [_entry(each) for each in certified.ledger_entries],
+    }
+
+
+def _lost(lost: LostRound) -> dict[str, Any]:
+    word = lost.abandonment
+    return {
+        "number": lost.spec.body.number,
+        "round": lost.spec.digest,
+        "reason": "no client was asked" if word is None else word.body.reason.code,
+        "ledger_entries": [_entry(each) for each in lost.ledger_entries],
     }
 
 

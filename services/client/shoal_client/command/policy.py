@@ -1,13 +1,12 @@
 """The options that state a consortium's policy; they have no defaults here."""
 
-from typing import Annotated, get_args
+from typing import Annotated
 
 import pydantic
 import typer
 
 from shoal_protocol.documents import describe
 from shoal_protocol.manifest import Policy
-from shoal_protocol.queries import QueryName
 
 MinimumCohort = Annotated[int, typer.Option(min=2, help="Smallest cohort that may be summed.")]
 MinimumColluders = Annotated[
@@ -70,7 +69,7 @@ def policy(
                 "maximum_epsilon": maximum_epsilon,
                 "delta": delta,
                 "mechanisms": mechanisms or fitting,
-                "queries": get_args(QueryName),
+                "queries": ("second_moments", "second_moment_matrix"),
                 "maximum_round_seconds": maximum_round_seconds,
                 "minimum_threshold": minimum_threshold,
             }

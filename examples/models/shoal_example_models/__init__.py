@@ -1,1 +1,0 @@
-"""Models of one patient's record, for jobs over many."""

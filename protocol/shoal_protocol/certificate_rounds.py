@@ -1,0 +1,139 @@
+"""Checks a certificate's rounds one after another: each by its job, its manifest and those before.
+
+What does not depend on the other rounds is checked as every party did while the round ran.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyroaring import BitMap
+
+from shoal_protocol.batches import check_batch
+from shoal_protocol.certificates import CertifiedRound, LostRound, ReleaseCertificate
+from shoal_protocol.encoding import decode_clients
+from shoal_protocol.errors import (
+    ProtocolError,
+    RefusedCertificate,
+    RefusedSpec,
+    UnknownManifest,
+)
+from shoal_protocol.jobs import check_round_of_job
+from shoal_protocol.ledger import check_charge
+from shoal_protocol.manifest import Parties
+from shoal_protocol.outcomes import check_abandonment, check_partial_sums, check_result
+from shoal_protocol.participation import Participation
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.rounds import RoundSpec, check_terms
+
+
+@contextmanager
+def about(part: str) -> Iterator[None]:
+    """Name the part of the certificate in which something is wrong."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise RefusedCertificate(f"{part}: {error}") from error
+
+
+def version_of(versions: Mapping[str, Parties], digest: str) -> Parties:
+    """Return the parties of a manifest version that the certificate holds.
+
+    Raises:
+        UnknownManifest
+    """
+    try:
+        return versions[digest]
+    except KeyError:
+        raise UnknownManifest("it is bound to a manifest that the certificate lacks") from None
+
+
+def check_rounds(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    """Refuse rounds that are not those of the job, from number 0 on without gaps.
+
+    Raises:
+        RefusedCertificate: the detail names the round.
+    """
+    with about("the population"):
+        population = decode_clients(certificate.population)
+    follower = _Follower(certificate, population, versions)
+    for number, each in enumerate(certificate.all_rounds):
+        follower.take(number, each)
+    released, task = len(certificate.rounds), certificate.request.body.task
+    if released < task.rounds - certificate.request.body.spare_rounds:
+        raise RefusedCertificate(
+            f"the rounds: {released} of the {task.rounds} that the job's task asks are too few"
+        )
+
+
+class _Follower:
+    """What the rounds so far say of the next one."""
+
+    def __init__(
+        self,
+        certificate: ReleaseCertificate,
+        population: BitMap,
+        versions: Mapping[str, Parties],
+    ) -> None:
+        self._request = certificate.request.body
+        self._versions = versions
+        self._participation = Participation(population)
+        self._sums: list[ReleasedSum] = []
+        self._before: RoundSpec | None = None
+        self._gone = BitMap()  # clients who joined and left since
+
+    def take(self, number: int, each: CertifiedRound | LostRound) -> None:
+        """Check the next round.
+
+        Raises:
+            RefusedCertificate
+        """
+        spec = each.spec.body
+        with about(f"the spec of round {number}"):
+            parties = version_of(self._versions, spec.manifest)
+            parties.verify(each.spec)
+            check_terms(spec, parties.manifest)
+            if spec.number != number:
+                raise RefusedSpec("the spec is for another job or round")
+            self._check_asked(spec)
+            check_round_of_job(
+                spec,
+                self._request,
+                spent=self._participation.largest(spec.clients()),
+                earlier=self._sums,
+            )
+        if isinstance(each, CertifiedRound):
+            with about(f"the result of round {number}"):
+                check_result(each.result, spec, parties)
+            with about(f"the partial sums of round {number}"):
+                check_partial_sums(each.partial_sums, each.result.body, spec, parties)
+            self._sums.append(ReleasedSum.of(spec, each.result.body))
+        elif each.abandonment is not None:
+            with about(f"the abandonment of round {number}"):
+                check_abandonment(each.abandonment, spec, parties)
+        with about(f"the trainer's ledger entry of round {number}"):
+            check_charge(each.charge, spec, node=parties.manifest.trainer.name)
+        self._participation.add(spec.clients(), spec.cost)
+        self._before = spec
+
+    def _check_asked(self, spec: RoundSpec) -> None:
+        """Refuse a round that asks others than those whose turn it is, or opens before the last."""
+        before, asked, everybody = self._before, spec.clients(), self._participation.population
+        if before is not None and spec.opened_at < before.opened_at:
+            # not the deadline: when all have answered it is decided
+            raise RefusedSpec("it opened before the round before")
+        task = self._request.task
+        if task.batch is not None:
+            earlier = self._request.manifest if before is None else before.manifest
+            self._gone = check_batch(
+                asked,
+                self._participation,
+                self._gone,
+                job=spec.job,
+                size=task.batch,
+                most=task.participations(len(everybody)),
+                may_leave=spec.manifest != earlier,
+            )
+        elif before is None and not asked.issubset(everybody):
+            raise RefusedSpec("its population holds clients who did not join")
+        elif before is not None and not asked.issubset(before.clients()):
+            raise RefusedSpec("its population holds clients that the round before did not")
