@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from shoal_protocol.documents import decode, sign
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
+from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.schemes import ADDITIVE
 from tests.client.world import PRIVACY, World, problem
@@ -54,7 +54,9 @@ class ReportingTrainer:
             "job": job,
             "rounds": ("1" * 64,),
             "results": ("2" * 64,),
+            "lost_rounds": (),
             "population_size": 12,
+            "participations": Participations(least=1, most=1),
             "cohort_sizes": (12,),
             "sharing": ADDITIVE,
             "compute_nodes": (3,),

@@ -27,7 +27,7 @@ from shoal_hosting.security import server_tls
 from shoal_hosting.serving import server
 from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
+from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import GENESIS
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.schemes import ADDITIVE
@@ -351,7 +351,9 @@ def report(trial: Trial, request: JobRequest) -> PosteriorReport:
         job=request.digest,
         rounds=("cd" * 32,),
         results=("ef" * 32,),
+        lost_rounds=(),
         population_size=30,
+        participations=Participations(least=1, most=1),
         cohort_sizes=(29,),
         sharing=request.sharing,
         compute_nodes=(3,),

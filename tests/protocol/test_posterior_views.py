@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from numpy.typing import NDArray
 
-from shoal_protocol.jobs import PosteriorReport, PrivacySpent
+from shoal_protocol.jobs import Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.schemes import ADDITIVE
@@ -61,7 +61,9 @@ def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
         job="1" * 64,
         rounds=("2" * 64, "3" * 64),
         results=("4" * 64, "5" * 64),
+        lost_rounds=(),
         population_size=2000,
+        participations=Participations(least=2, most=2),
         cohort_sizes=(1990, 1985),
         sharing=ADDITIVE,
         compute_nodes=(3, 3),
