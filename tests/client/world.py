@@ -32,6 +32,7 @@ from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.mechanisms import NoisePart
+from shoal_protocol.queries import QueryName
 from shoal_protocol.questions.linear_regression import first_query
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
@@ -229,7 +230,13 @@ class FakeTrainer:
 class World:
     """The consortium, its services and the wire between them and the data holder."""
 
-    def __init__(self, directory: Path, clients: int = 12) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clients: int = 12,
+        *,
+        queries: tuple[QueryName, ...] = ("second_moments", "second_moment_matrix"),
+    ) -> None:
         self.directory = directory
         self.clock = Clock()
         self.keys = client_keys(clients)
@@ -248,7 +255,7 @@ class World:
                 maximum_epsilon=4.0,
                 delta=1e-6,
                 mechanisms=("discrete_gaussian",),
-                queries=("second_moments", "second_moment_matrix"),
+                queries=queries,
                 maximum_round_seconds=3600,
             ),
             authority=self.authority,
@@ -348,11 +355,11 @@ class World:
         self.trainer.specs[spec.job, spec.number] = signed.encode()
         return signed
 
-    def total(self, clients: Sequence[int]) -> Int64Vector:
+    def total(self, clients: Sequence[int], dimension: int = QUERY.dimension) -> Int64Vector:
         """Return the sum over all nodes and `clients` of what was sent, shape (dimension,)."""
         scheme = ADDITIVE
         sums = {
-            index: scheme.add([node.share_of(client) for client in clients], QUERY.dimension)
+            index: scheme.add([node.share_of(client) for client in clients], dimension)
             for index, node in enumerate(self.nodes)
         }
         return from_ring(scheme.combine(sums, nodes=len(sums)).total)

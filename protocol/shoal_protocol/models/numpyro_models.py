@@ -5,7 +5,7 @@ they belong to all records. JAX and NumPyro are imported where they are used, in
 without changing the process's own setting.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,11 @@ Model = Callable[[Mapping[str, Any]], Any]
 
 _SITES: Final = {"sample", "deterministic", "plate"}
 _AGREEMENT: Final = 1e-9
+# Primitives that end when something is reached: `while` itself, and those that are made of it.
+_LOOPS: Final = {
+    *("while", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad"),
+    "regularized_incomplete_beta",
+}
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ def compile_model(
             jax.jit(jax.grad(lambda point: log_densities(point, examples[0])[1])),
         )
         _refuse_records_in_the_prior(log_densities, compiled.dimension, examples)
+        places = np.zeros(compiled.dimension), np.asarray(lower, dtype=np.float64)[None]
+        _refuse_other_work(jax.make_jaxpr(compiled._likelihood)(*places).jaxpr)
     return compiled
 
 
@@ -230,6 +237,29 @@ def _split(point: Any, latents: Sequence[Latent]) -> dict[str, Any]:
         parts[latent.name] = _shaped(point[start:end], latent)
         start = end
     return parts
+
+
+def _refuse_other_work(program: Any) -> None:
+    """Refuse a program whose work depends on data, or that calls back into Python."""
+    for equation in program.eqns:
+        kind = equation.primitive.name
+        if "callback" in kind:
+            raise ValueError("the model calls back into Python: it must be pure")
+        if kind in _LOOPS:
+            raise ValueError(
+                "the model loops until something is reached (as the incomplete gamma and beta "
+                "functions do): how long it takes would tell of a record"
+            )
+        for inner in _programs(list(equation.params.values())):
+            _refuse_other_work(inner)
+
+
+def _programs(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple | list):
+            yield from _programs(value)
+        elif hasattr(value, "eqns") or hasattr(value, "jaxpr"):
+            yield getattr(value, "jaxpr", value)
 
 
 def _refuse_records_in_the_prior(

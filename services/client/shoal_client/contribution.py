@@ -11,9 +11,11 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_client.noise import NoiseSampler
+from shoal_hosting.installed_models import gradients_for
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.envelope import ANSWER_BYTES, Header, seal
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.queries import GradientSum, Query
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import RandomBytes
 
@@ -68,6 +70,17 @@ def draw_noise(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vecto
     return np.concatenate(blocks, axis=1)
 
 
+def encoded(query: Query, records: NDArray[np.float64]) -> Int64Vector:
+    """Return what a client contributes before noise, shape (dimension,), from (r, m) `records`.
+
+    Raises:
+        ValueError: the records do not fit the query, or its model is not installed here.
+    """
+    if isinstance(query, GradientSum):
+        return query.encode(records, gradients_for(query))
+    return query.encode(records)
+
+
 def seal_contribution(
     spec: RoundSpec,
     box_keys: Sequence[bytes],
@@ -87,7 +100,7 @@ def seal_contribution(
         raise ValueError("the noise must have the spec's dimension")
     answer = random_bytes(ANSWER_BYTES)  # tells later which shares belong together
     shares = spec.sharing.split(
-        spec.sharing.encode(spec.query.encode(records) + noise),
+        spec.sharing.encode(encoded(spec.query, records) + noise),
         client=client,
         nodes=len(box_keys),
         random_bytes=random_bytes,

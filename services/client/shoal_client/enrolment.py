@@ -13,6 +13,7 @@ from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, Unavaila
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
+from shoal_hosting.installed_models import refusal
 from shoal_protocol.accounting import NOTHING, compose
 from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
@@ -76,6 +77,8 @@ class Enrolment:
             columns=site.records.columns,
             now=site.clock(),
         )
+        if reason := await self._background.work(refusal, request.task):
+            raise RefusedJob(reason)
         committed = await self._background.disk(State.committed)
         most_records, cost = request.task.records_per_client, request.privacy.cost
         positions = sorted(site.positions().items())

@@ -6,6 +6,7 @@ It is judged before anything is signed or sent, and again before every answer.
 import tomllib
 from os import PathLike
 from pathlib import Path
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
@@ -16,11 +17,11 @@ from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.queries import Mechanism, Query, QueryName
 from shoal_protocol.schemes import Sharing
-from shoal_protocol.tasks import TaskName
+from shoal_protocol.tasks import NumpyroTask, TaskName
 
 
 class Policy(Model):
-    """The data holder's own rules. Nothing is allowed by default: all but the last two must be set.
+    """The data holder's rules. Nothing is allowed by default: all but the last three must be set.
 
     `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
     replacement of that client's whole contribution. `minimum_colluders` is how many clients must
@@ -28,6 +29,8 @@ class Policy(Model):
     `minimum_threshold` is how many Compute nodes must at least be needed to open a sum; without
     it all of them must be, so that only jobs with additive sharing are allowed. `mechanisms` are
     the kinds of noise; without it the one that fits `delta`: Laplace if it is 0, else Gaussian.
+    `models` are the NumPyro models whose gradients may be computed here, each as "name@digest":
+    their code was read by whoever lists it.
     """
 
     analysts: tuple[Name, ...]
@@ -40,6 +43,7 @@ class Policy(Model):
     minimum_colluders: int = Field(ge=0)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
     mechanisms: tuple[Mechanism, ...] = ()
+    models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":
@@ -69,6 +73,10 @@ class Policy(Model):
             return "the analyst is not among those that this data holder allows"
         if request.task.name not in self.tasks:
             return "this data holder does not allow the task"
+        if isinstance(request.task, NumpyroTask) and (
+            request.task.model.reference not in self.models
+        ):
+            return "this data holder does not allow the model: see `models` in its policy"
         for query in request.task.query_names():
             if query not in self.queries:
                 return f"this data holder does not allow the query {query}"

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from pyroaring import BitMap
 
+from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_protocol.accounting import NOTHING, Cost, compose
@@ -65,7 +66,7 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     largest = min(request.maximum_population, len(enrolled))
     for size in {request.minimum_population, largest}:
         try:
-            wanted = learner_for(request.task).next(size, [])
+            wanted = learner_for(request.task, find_model=model_for).next(size, [])
             if isinstance(wanted, RequestedRound):
                 next_spec(
                     request,

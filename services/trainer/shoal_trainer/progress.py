@@ -10,6 +10,7 @@ from datetime import datetime
 
 from pyroaring import BitMap
 
+from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
 from shoal_protocol.attestations import Result
@@ -123,7 +124,11 @@ def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
     request = decode(record.request, JobRequest).body
     population = decode_clients(record.population or "")
     job = RunningJob(
-        record.request, request, population, learner_for(request.task), Participation(population)
+        record.request,
+        request,
+        population,
+        learner_for(request.task, find_model=model_for),
+        Participation(population),
     )
     for each in rounds:
         job.begin(decode(each.spec, RoundSpec), each.phase)

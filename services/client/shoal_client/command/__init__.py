@@ -17,6 +17,7 @@ from shoal_client.command import (
     consortium,
     job,
     ledger,
+    model,
     party,
     quickstart,
     records,
@@ -46,6 +47,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(round.app, name="round")
 app.add_typer(agent.app, name="agent")
 app.add_typer(records.app, name="records")
+app.add_typer(model.app, name="model")
 app.add_typer(swarm.app, name="swarm")
 app.command("quickstart")(quickstart.quickstart)
 

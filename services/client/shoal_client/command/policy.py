@@ -1,12 +1,13 @@
 """The options that state a consortium's policy; they have no defaults here."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import pydantic
 import typer
 
 from shoal_protocol.documents import describe
 from shoal_protocol.manifest import Policy
+from shoal_protocol.queries import QueryName
 
 MinimumCohort = Annotated[int, typer.Option(min=2, help="Smallest cohort that may be summed.")]
 MinimumColluders = Annotated[
@@ -69,7 +70,7 @@ def policy(
                 "maximum_epsilon": maximum_epsilon,
                 "delta": delta,
                 "mechanisms": mechanisms or fitting,
-                "queries": ("second_moments", "second_moment_matrix"),
+                "queries": get_args(QueryName),
                 "maximum_round_seconds": maximum_round_seconds,
                 "minimum_threshold": minimum_threshold,
             }

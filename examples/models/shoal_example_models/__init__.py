@@ -1,0 +1,1 @@
+"""Models of one patient's record, for jobs over many."""

@@ -1,0 +1,200 @@
+"""Finds NumPyro models that are installed here, and imports one only if its sources are known.
+
+A model is an entry point of the group "shoal.models". Its digest is over all sources of the
+top-level package or module that holds it, so that two parties who agree on a digest run the same
+code. Nothing is imported before the digest is right; no code comes over a wire.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.encoding import domain
+from shoal_protocol.models import InstalledModel
+from shoal_protocol.models.numpyro_models import CompiledModel, compile_model
+from shoal_protocol.queries import Column, GradientSum
+from shoal_protocol.tasks import NumpyroTask, Task
+
+GROUP: Final = "shoal.models"
+
+_loaded: dict[str, tuple[str, Callable[..., Any]]] = {}  # by entry point: digest, model
+_lock: Final = Lock()
+
+
+class ModelNotUsable(ValueError):
+    """A model is not installed, or not the one that is meant; the message says what to do."""
+
+
+def installed() -> dict[str, str]:
+    """Return {entry point: digest} of all models here; a package that has none has "" for it."""
+    found = {}
+    for point in entry_points(group=GROUP):
+        try:
+            found[point.name] = _digest_of(point)
+        except ModelNotUsable:
+            found[point.name] = ""
+    return found
+
+
+def digest_of(entry_point: str) -> str:
+    """Return the digest of the sources that hold a model, without importing them.
+
+    Raises:
+        ModelNotUsable: there is no such model here, or its sources are not all there is of it.
+    """
+    return _digest_of(_entry_point(entry_point))
+
+
+def refusal(task: Task) -> str | None:
+    """Return why a task's model cannot be used here, or None: also if it needs no model.
+
+    The model is loaded and tried, on no data.
+    """
+    if not isinstance(task, NumpyroTask):
+        return None
+    try:
+        model_for(task)
+    except ModelNotUsable as error:
+        return str(error)
+    return None
+
+
+def model_for(task: NumpyroTask) -> CompiledModel:
+    """Return the compiled model that a task names.
+
+    Raises:
+        ModelNotUsable: it is not installed, is another version, does not compile, or does not
+            have as many latents as the task says.
+    """
+    return _compiled(task.model, tuple(bounds.column() for bounds in task.columns))
+
+
+def gradients_for(
+    query: GradientSum,
+) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]] | None:
+    """Return the gradients that a query's model needs from here, or None for one that is built in.
+
+    Where the model fails on records their gradients are not numbers, and so count as zero: what a
+    client sends may depend on that, whether it sends anything may not.
+
+    Raises:
+        ModelNotUsable: as `model_for`.
+    """
+    if not isinstance(query.model, InstalledModel):
+        return None
+    compiled = _compiled(query.model, query.columns)
+
+    def gradients(point: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        try:
+            return compiled.gradients(point, values)
+        except Exception:  # noqa: BLE001 -- a model is foreign code, and its message may hold data
+            return np.full((len(values), len(point)), np.nan)
+
+    return gradients
+
+
+@lru_cache(8)
+def _compiled(model: InstalledModel, columns: tuple[Column, ...]) -> CompiledModel:
+    function = _load(model.entry_point, model.digest)
+    centres, scales = (
+        np.array([getattr(column, part) for column in columns]) for part in ("centre", "scale")
+    )
+    lower, upper = centres - scales, centres + scales
+    if model.normalised:
+        lower, upper = np.full(len(columns), -1.0), np.ones(len(columns))
+    names = [column.name for column in columns]
+    try:
+        compiled = compile_model(function, names, lower=lower, upper=upper)
+    except ImportError as error:
+        raise ModelNotUsable("the model needs the extra: pip install 'shoal[numpyro]'") from error
+    except ValueError as error:
+        raise ModelNotUsable(f"the model cannot be learned: {error}") from error
+    except Exception as error:  # a model is foreign code
+        fault = type(error).__name__
+        raise ModelNotUsable(f"the model fails on the bounds of the columns: {fault}") from error
+    if compiled.dimension != model.unconstrained:
+        raise ModelNotUsable(
+            f"the model's latents are {compiled.dimension} unconstrained numbers, not "
+            f"{model.unconstrained}: correct `unconstrained` in the task"
+        )
+    return compiled
+
+
+def _load(name: str, digest: str) -> Callable[..., Any]:
+    """Import the model, if its sources have this digest."""
+    point = _entry_point(name)
+    with _lock:
+        if name in _loaded and _loaded[name][0] == digest:
+            return _loaded[name][1]
+        if _digest_of(point) != digest:
+            raise ModelNotUsable(
+                "the model that is installed under this name is another version: compare "
+                f"`shoal model digest {name}` on both sides"
+            )
+        if name in _loaded:
+            raise ModelNotUsable("the model was exchanged since it was loaded: restart the process")
+        try:
+            model: Callable[..., Any] = point.load()
+        except Exception as error:  # a model is foreign code
+            fault = type(error).__name__
+            raise ModelNotUsable(f"the model cannot be imported: {fault}") from error
+        if not callable(model):
+            raise ModelNotUsable("the entry point is not a function of one record")
+        _loaded[name] = digest, model
+        return model
+
+
+def _entry_point(name: str) -> EntryPoint:
+    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if not found:
+        raise ModelNotUsable(
+            "the model is not installed here: install its distribution, then see `shoal model list`"
+        )
+    if len(found) > 1:
+        raise ModelNotUsable("two distributions here offer a model of this name: remove one")
+    return next(iter(found.values()))
+
+
+def _digest_of(point: EntryPoint) -> str:
+    root = point.module.partition(".")[0]
+    spec = find_spec(root)
+    if spec is None:
+        raise ModelNotUsable("the model's distribution is damaged: install it again")
+    files = dict(sorted(_sources(spec).items()))
+    hashed = hashlib.sha256(domain("model-sources"))
+    for name, path in files.items():
+        content = path.read_bytes()
+        hashed.update(f"{name}\n{len(content)}\n".encode() + content)
+    return hashed.hexdigest()
+
+
+def _sources(spec: ModuleSpec) -> dict[str, Path]:
+    """Return {relative path: file} of a package's or module's sources, or refuse what has more."""
+    if spec.submodule_search_locations is None:
+        path = Path(spec.origin or "")
+        if path.suffix not in SOURCE_SUFFIXES:
+            raise ModelNotUsable("the model's module is not Python source")
+        return {path.name: path}
+    folders = list(spec.submodule_search_locations)
+    if spec.origin is None or len(folders) != 1:
+        raise ModelNotUsable("the model's package is spread over several places")
+    folder = Path(folders[0])
+    sources = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_symlink() or path.name.endswith(tuple(EXTENSION_SUFFIXES)):
+            raise ModelNotUsable("the model's package holds links or compiled code")
+        if path.suffix == ".pyc" and "__pycache__" not in name.parts:
+            raise ModelNotUsable("the model's package holds compiled code without its source")
+        if path.suffix in SOURCE_SUFFIXES:
+            sources[name.as_posix()] = path
+    return sources

@@ -1,0 +1,171 @@
+"""Gradients at a data holder: of models that it allows and has, and of nothing else."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import nacl.utils
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shoal_client.answering import Assignment, seal_batch
+from shoal_client.contribution import encoded
+from shoal_client.policy import Policy
+from shoal_hosting import installed_models
+from shoal_hosting.installed_models import digest_of
+from shoal_protocol.queries import GradientSum
+from shoal_protocol.questions.variational import gradient_query
+from shoal_protocol.tasks import (
+    ColumnBounds,
+    LogisticRegressionTask,
+    NumpyroTask,
+    PoissonRegressionTask,
+    VariationalTask,
+)
+from tests.client.world import COLUMNS, POLICY, World
+from tests.models import install_examples
+
+CLIENTS = 12
+AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)
+PRESSURE = ColumnBounds(name="pressure", lower=0.0, upper=200.0)
+LOGISTIC = LogisticRegressionTask(features=(AGE,), target=PRESSURE, rounds=1, batch=None)
+POISSON = PoissonRegressionTask(features=(AGE,), target=PRESSURE, rounds=1, batch=None)
+
+
+@pytest.fixture
+def robust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NumpyroTask:
+    """The task of an example's model, which is installed."""
+    install_examples(tmp_path / "site", monkeypatch)
+    return NumpyroTask(
+        entry_point="robust_regression",
+        digest=digest_of("robust_regression"),
+        unconstrained=3,
+        columns=(AGE, PRESSURE),
+        normalised=True,
+        rounds=1,
+        batch=None,
+    )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, CLIENTS, queries=("gradient_sum",))
+
+
+def policy(**changes: Any) -> Policy:
+    return Policy.model_validate(
+        POLICY.model_dump()
+        | {
+            "tasks": ("logistic_regression", "poisson_regression", "numpyro_model"),
+            "queries": ("gradient_sum",),
+        }
+        | changes
+    )
+
+
+async def answers(world: World, task: VariationalTask, **rules: Any) -> NDArray[np.int64]:
+    """Return the sum of what a data holder sends for a round of the task, without noise."""
+    holder = world.holder(policy=policy(**rules))
+    request = world.submit(task=task)
+    await holder.step()
+    assert sorted(world.trainer.joined[request.digest]) == list(range(CLIENTS))
+    query = asked(task)
+    world.announce(request, query=query)
+    await holder.step()
+    await holder.close()
+    return world.total(range(CLIENTS), query.dimension)
+
+
+def asked(task: VariationalTask) -> GradientSum:
+    return gradient_query(task, np.linspace(-0.4, 0.3, task.model.dimension(2)).tolist())
+
+
+@pytest.mark.parametrize("task", [LOGISTIC, POISSON], ids=lambda task: task.name)
+async def test_a_holder_sends_the_clipped_gradients_of_a_model_that_is_built_in(
+    world: World, task: VariationalTask
+) -> None:
+    query = asked(task)
+    expected = [query.encode(world.records.of(client, COLUMNS)) for client in range(CLIENTS)]
+    assert np.array_equal(await answers(world, task), np.sum(expected, axis=0))
+
+
+async def test_a_holder_sends_the_gradients_of_a_model_that_it_allows_and_has(
+    world: World, robust: NumpyroTask
+) -> None:
+    compiled = installed_models.model_for(robust)
+    query = asked(robust)
+    expected = [
+        query.encode(world.records.of(client, COLUMNS), compiled.gradients)
+        for client in range(CLIENTS)
+    ]
+    found = await answers(world, robust, models=(robust.model.reference,))
+    assert found.any() and np.array_equal(found, np.sum(expected, axis=0))
+
+
+async def refused(world: World, task: NumpyroTask, **rules: Any) -> str:
+    holder = world.holder(policy=policy(**rules))
+    request = world.submit(task=task)
+    await holder.step()
+    status = await holder.status()
+    await holder.close()
+    assert request.digest not in world.trainer.joined
+    return status.refused[request.digest]
+
+
+async def test_no_model_is_allowed_unless_the_owner_lists_it_with_its_digest(
+    world: World, robust: NumpyroTask
+) -> None:
+    said = await refused(world, robust)
+    assert "see `models` in its policy" in said
+    assert robust.digest not in said and robust.entry_point not in said
+
+
+async def test_a_model_of_another_digest_is_not_the_one_that_was_allowed(
+    world: World, robust: NumpyroTask
+) -> None:
+    other = robust.model_copy(update={"digest": "0" * 64})
+    assert "see `models`" in await refused(world, other, models=(robust.model.reference,))
+
+
+async def test_a_model_that_is_allowed_but_not_the_one_installed_is_not_run(
+    world: World, robust: NumpyroTask
+) -> None:
+    other = robust.model_copy(update={"digest": "0" * 64})
+    said = await refused(world, other, models=(other.model.reference,))
+    assert "another version" in said and "shoal model digest" in said
+
+
+async def test_a_model_that_is_allowed_but_not_installed_is_missed_with_what_to_do(
+    world: World, robust: NumpyroTask
+) -> None:
+    other = robust.model_copy(update={"entry_point": "absent"})
+    said = await refused(world, other, models=(other.model.reference,))
+    assert "install its distribution" in said
+
+
+def test_a_rule_for_models_needs_a_whole_digest(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="models"):
+        policy(models=("robust_regression",))
+    assert POLICY.models == ()
+
+
+def test_what_another_process_needs_for_gradients_can_be_pickled(
+    world: World, robust: NumpyroTask
+) -> None:
+    spec = world.announce(world.submit(task=robust), query=asked(robust)).body
+    records = world.records.of(0, COLUMNS)
+    batch = [Assignment(0, bytes(world.keys[0]), records)]
+    keys = [bytes(world.box_key(f"compute-{node}").public_key) for node in range(3)]
+    noise = np.zeros((1, spec.dimension), dtype=np.int64)
+    call = pickle.loads(pickle.dumps((spec, keys, batch, noise)))
+    assert len(seal_batch(*call, random_bytes=nacl.utils.random)[0][1]) == 3
+
+
+def test_one_records_gradient_does_not_depend_on_another_clients(
+    world: World, robust: NumpyroTask
+) -> None:
+    query = asked(robust)
+    alone = encoded(query, world.records.of(3, COLUMNS))
+    encoded(query, world.records.of(4, COLUMNS))
+    assert np.array_equal(alone, encoded(query, world.records.of(3, COLUMNS)))

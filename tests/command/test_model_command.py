@@ -1,0 +1,44 @@
+"""`shoal model`: two sides compare what they have installed, without running it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal_client.command import app
+from shoal_hosting.installed_models import digest_of
+from tests.models import install
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "shown", {"shown.py": "raise SystemExit('imported')\n"}, shown="shown:model")
+    return tmp_path
+
+
+def test_models_are_listed_with_their_digests(site: Path) -> None:
+    found = CliRunner().invoke(app, ["model", "list"])
+    assert found.exit_code == 0
+    assert "shown" in found.output and digest_of("shown") in found.output
+    listed = CliRunner().invoke(app, ["model", "list", "--json"])
+    assert json.loads(listed.output)["shown"] == digest_of("shown")
+
+
+def test_one_models_digest_is_printed_alone(site: Path) -> None:
+    found = CliRunner().invoke(app, ["model", "digest", "shown"])
+    assert (found.exit_code, found.output.strip()) == (0, digest_of("shown"))
+    as_json = CliRunner().invoke(app, ["model", "digest", "shown", "--json"])
+    assert json.loads(as_json.output) == {"model": "shown", "digest": digest_of("shown")}
+
+
+def test_a_model_that_is_not_installed_is_a_mistake_with_what_to_do(site: Path) -> None:
+    found = CliRunner().invoke(app, ["model", "digest", "absent"])
+    assert found.exit_code == 1
+    assert "install its distribution" in found.output
+
+
+def test_a_model_of_more_than_sources_is_listed_without_a_digest(site: Path) -> None:
+    install(site, "mixed", {"mixed/__init__.py": "", "mixed/fast.pyc": ""}, mixed="mixed:model")
+    assert "cannot be used" in CliRunner().invoke(app, ["model", "list"]).output

@@ -1,0 +1,189 @@
+"""Installed models: found without being imported, loaded only if their sources are those meant."""
+
+import sys
+
+import pytest
+
+from shoal_hosting import installed_models
+from shoal_hosting.installed_models import (
+    ModelNotUsable,
+    digest_of,
+    gradients_for,
+    installed,
+    model_for,
+    refusal,
+)
+from shoal_protocol.questions.variational import gradient_query
+from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, NumpyroTask
+from tests.models import install
+
+COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)
+SOURCE = """
+import numpyro
+import numpyro.distributions as dist
+
+def model(record):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(mean, 1.0), obs=record["y"])
+
+number = 3
+"""
+EXPLODES = "raise RuntimeError('imported')\n"
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder that packages are installed in, gone afterwards with all that was imported."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(installed_models, "_loaded", {})
+    installed_models._compiled.cache_clear()
+    yield tmp_path
+    installed_models._compiled.cache_clear()
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0].startswith("tried_"):
+            del sys.modules[name]
+
+
+def task(name, digest, unconstrained=1):
+    return NumpyroTask(
+        entry_point=name,
+        digest=digest,
+        unconstrained=unconstrained,
+        columns=(COLUMN,),
+        rounds=2,
+        batch=None,
+    )
+
+
+def test_a_digest_is_found_without_importing_anything(site):
+    install(
+        site,
+        "tried_a",
+        {"tried_a/__init__.py": EXPLODES, "tried_a/m.py": SOURCE},
+        a="tried_a.m:model",
+    )
+    assert len(digest_of("a")) == 64
+    assert installed() == {**installed(), "a": digest_of("a")}
+    assert "tried_a" not in sys.modules
+
+
+def test_every_source_of_the_package_counts_and_nothing_else_does(site):
+    files = {"tried_b/__init__.py": "", "tried_b/m.py": SOURCE, "tried_b/inner/other.py": "x = 1\n"}
+    install(site, "tried_b", files, b="tried_b.m:model")
+    first = digest_of("b")
+    (site / "tried_b/notes.txt").write_text("no code")
+    (site / "tried_b/__pycache__").mkdir()
+    (site / "tried_b/__pycache__/m.cpython-311.pyc").write_bytes(b"compiled")
+    assert digest_of("b") == first
+    (site / "tried_b/inner/other.py").write_text("x = 2\n")
+    assert digest_of("b") != first
+    (site / "tried_b/inner/other.py").rename(site / "tried_b/inner/renamed.py")
+    (site / "tried_b/inner/renamed.py").write_text("x = 1\n")
+    assert digest_of("b") != first
+
+
+def test_a_single_module_is_a_model_too(site):
+    install(site, "tried_c", {"tried_c.py": SOURCE}, c="tried_c:model")
+    model = model_for(task("c", digest_of("c")))
+    assert [latent.name for latent in model.latents] == ["mean"]
+
+
+def test_another_version_is_refused_before_it_is_imported(site):
+    install(site, "tried_d", {"tried_d.py": EXPLODES}, d="tried_d:model")
+    with pytest.raises(ModelNotUsable, match=r"another version.*shoal model digest d"):
+        model_for(task("d", "0" * 64))
+    assert "tried_d" not in sys.modules
+
+
+def test_what_is_not_installed_is_refused_with_what_to_do(site):
+    assert "install its distribution" in refusal(task("absent", "0" * 64))
+    with pytest.raises(ModelNotUsable, match="not installed"):
+        digest_of("absent")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("tried_e", "tried_e:number", "not a function"),
+        ("tried_f", "tried_f:absent", "cannot be imported: AttributeError"),
+        ("tried_g", "tried_g_gone:model", "damaged"),
+    ],
+)
+def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
+    install(site, name, {f"{name}.py": SOURCE}, **{name: value})
+    digest = installed()[name] or "0" * 64
+    assert reason in refusal(task(name, digest))
+
+
+def test_a_model_that_raises_on_import_is_refused_by_its_kind_of_error_alone(site):
+    install(site, "tried_h", {"tried_h.py": EXPLODES}, h="tried_h:model")
+    said = refusal(task("h", digest_of("h")))
+    assert said == "the model cannot be imported: RuntimeError"
+
+
+def test_the_number_of_latents_must_be_the_tasks(site):
+    install(site, "tried_i", {"tried_i.py": SOURCE}, i="tried_i:model")
+    assert "are 1 unconstrained numbers, not 2" in refusal(task("i", digest_of("i"), 2))
+
+
+def test_a_model_without_a_column_that_it_needs_is_refused(site):
+    source = SOURCE.replace('record["y"]', 'record["absent"]')
+    install(site, "tried_j", {"tried_j.py": source}, j="tried_j:model")
+    assert (
+        refusal(task("j", digest_of("j")))
+        == "the model fails on the bounds of the columns: KeyError"
+    )
+
+
+def test_a_package_with_more_than_sources_has_no_digest(site):
+    install(site, "tried_k", {"tried_k/__init__.py": SOURCE}, k="tried_k:model")
+    (site / "tried_k/fast.abi3.so").write_bytes(b"")
+    assert installed()["k"] == ""
+    (site / "tried_k/fast.abi3.so").rename(site / "tried_k/hidden.pyc")
+    assert installed()["k"] == ""
+    (site / "tried_k/hidden.pyc").unlink()
+    assert installed()["k"] != ""
+    (site / "tried_k/elsewhere").symlink_to(site)
+    assert installed()["k"] == ""
+    install(site, "tried_l", {"tried_l/m.py": SOURCE}, l="tried_l.m:model")
+    assert installed()["l"] == ""  # a namespace package may go on elsewhere
+
+
+def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one(site):
+    install(site, "tried_m", {"tried_m.py": SOURCE}, m="tried_m:model")
+    before = digest_of("m")
+    model_for(task("m", before))
+    (site / "tried_m.py").write_text(SOURCE + "\n")
+    installed_models._compiled.cache_clear()
+    assert "restart" in refusal(task("m", digest_of("m")))
+    assert refusal(task("m", before)) is None
+
+
+def test_two_models_of_one_name_are_not_chosen_from(site):
+    install(site, "tried_n", {"tried_n.py": SOURCE}, n="tried_n:model")
+    install(site, "tried_o", {"tried_o.py": SOURCE}, n="tried_o:model")
+    with pytest.raises(ModelNotUsable, match="two distributions"):
+        digest_of("n")
+
+
+def test_a_task_with_a_model_that_is_built_in_needs_none():
+    logistic = LogisticRegressionTask(
+        features=(COLUMN.model_copy(update={"name": "x"}),), target=COLUMN, rounds=2, batch=None
+    )
+    assert refusal(logistic) is None
+    assert gradients_for(gradient_query(logistic, [0.0, 0.0])) is None
+
+
+def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monkeypatch):
+    install(site, "tried_p", {"tried_p.py": SOURCE}, p="tried_p:model")
+    query = gradient_query(task("p", digest_of("p")), [0.5])
+    gradients = gradients_for(query)
+    assert query.encode([[1.0]], gradients).tolist() == [2**19]
+    model = installed_models._compiled(query.model, query.columns)
+
+    def fails(point, values):
+        raise RuntimeError(f"bad record {values}")
+
+    monkeypatch.setattr(type(model), "gradients", lambda self, point, values: fails(point, values))
+    assert query.encode([[1.0]], gradients).tolist() == [0]

@@ -1,0 +1,58 @@
+"""The trainer takes no job whose model it cannot learn, and says what to do about it."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal_hosting.installed_models import digest_of
+from shoal_protocol.errors import RefusedJob
+from shoal_protocol.tasks import ColumnBounds, NumpyroTask
+from shoal_trainer.jobs import check_request
+from tests.models import install_examples
+from tests.protocol import examples
+
+POLICY = examples.POLICY.model_copy(update={"queries": ("gradient_sum",)})
+CONSORTIUM = examples.consortium(policy=POLICY)
+
+
+def request(**changes):
+    bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("x", "y")]
+    fields = {
+        "entry_point": "robust_regression",
+        "digest": "0" * 64,
+        "unconstrained": 3,
+        "columns": tuple(bounds),
+        "rounds": 3,
+        "batch": None,
+    }
+    task = NumpyroTask(**(fields | changes))
+    return examples.JOB.model_copy(update={"task": task, "manifest": CONSORTIUM.digest})
+
+
+def check(asked):
+    check_request(asked, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
+
+
+@pytest.fixture
+def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    install_examples(tmp_path / "site", monkeypatch)
+    return digest_of("robust_regression")
+
+
+def test_a_job_whose_model_is_not_installed_is_refused() -> None:
+    with pytest.raises(RefusedJob, match="install its distribution"):
+        check(request(entry_point="absent"))
+
+
+def test_a_job_whose_model_is_installed_in_another_version_is_refused(digest: str) -> None:
+    with pytest.raises(RefusedJob, match="shoal model digest robust_regression"):
+        check(request())
+
+
+def test_a_job_that_miscounts_its_models_latents_is_refused(digest: str) -> None:
+    with pytest.raises(RefusedJob, match="3 unconstrained numbers, not 2"):
+        check(request(digest=digest, unconstrained=2))
+
+
+def test_a_job_whose_model_is_installed_may_run(digest: str) -> None:
+    check(request(digest=digest))
