@@ -52,30 +52,33 @@ def run(
     """Return the posterior that `learner` would get from `records`, shape (population, columns).
 
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
+    A round of a batch asks those who were asked least often, at random among equals.
     `gradients` are those of the installed model that the learner asks for, if it does.
     """
     budget = Cap(epsilon=federation.epsilon, delta=federation.delta)
     mechanism: Mechanism = "discrete_laplace" if budget.is_pure else "discrete_gaussian"
-    parties = effective_noise_clients(
-        population=federation.population,
-        dropouts=federation.dropouts,
-        colluders=federation.colluders,
-    )
+    asked = np.zeros(federation.population, dtype=np.int64)
     sums: list[ReleasedSum] = []
     while True:
         step = learner.next(federation.population, sums)
         if not isinstance(step, RequestedRound):
             return Outcome(step, tuple(sums))
+        batch = _batch(step.batch, asked, generator)
+        asked[batch] += 1
+        size = len(batch)
+        parties = effective_noise_clients(
+            population=size, dropouts=federation.dropouts, colluders=federation.colluders
+        )
         design = step.query.design(mechanism)
         noise = noise_for(
             mechanism,
             sensitivity=design.sensitivity,
             cost=budget.part(step.share),
-            population=federation.population,
+            population=size,
             dropouts=federation.dropouts,
             colluders=federation.colluders,
         )
-        cohort = records[federation.missing :]
+        cohort = records[batch[batch >= federation.missing]]
         parts = [
             noise.part(block.relative_scale, parties=parties)
             for block in design.blocks
@@ -91,6 +94,15 @@ def run(
                 mechanism=mechanism,
             )
         )
+
+
+def _batch(
+    size: int | None, asked: NDArray[np.int64], generator: np.random.Generator
+) -> NDArray[np.intp]:
+    """Return whom a round asks: all, or `size` of those who were `asked` in the fewest rounds."""
+    if size is None:
+        return np.arange(len(asked))
+    return np.lexsort((generator.random(len(asked)), asked))[:size]
 
 
 def _sum(
