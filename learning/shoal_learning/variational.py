@@ -41,17 +41,43 @@ class Approximation:
 
 
 @dataclass(frozen=True)
+class _Step:
+    """What was believed after round `number`, and Adam's moments of the climb, shapes (2 d,)."""
+
+    belief: Approximation
+    first: FloatVector
+    second: FloatVector
+    number: int
+
+
+@dataclass
+class _Trail:
+    """The sums that the last call was given, and the steps that they led to."""
+
+    population: int = 0
+    sums: list[ReleasedSum] = field(default_factory=list)
+    steps: list[_Step] = field(default_factory=list)
+
+    def is_beginning_of(self, sums: Sequence[ReleasedSum]) -> bool:
+        """Tell whether `sums` go on from here: the same objects, and perhaps more."""
+        if len(self.sums) > len(sums):
+            return False
+        return all(one is other for one, other in zip(self.sums, sums, strict=False))
+
+
+@dataclass(frozen=True)
 class Variational:
     """The learner of one variational task.
 
-    `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `conclude_with`
-    makes the task's posterior of an approximation and the number of records.
+    `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `posterior` makes
+    the task's posterior of an approximation and the number of records.
     """
 
     task: VariationalTask
     dimension: int
     prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
     posterior: Callable[[Approximation, int], Posterior] = field(repr=False)
+    _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
         """Return the next round, or the posterior when `sums` suffice.
@@ -91,32 +117,44 @@ class Variational:
     def _replayed(self, population: int, sums: Sequence[ReleasedSum]) -> list[Approximation]:
         """Return what was believed before the first round and after each.
 
-        Adam (Kingma and Ba 2015, arXiv:1412.6980) climbs the evidence lower bound. Where a round
-        looked is read from its query, so that a replay needs no random numbers.
+        Rounds that the last call has seen too are not computed again: that saves time and changes
+        nothing.
         """
         if population < 1 or len(sums) > self.task.rounds:
             raise ValueError("the population must be positive, and no round more than the task's")
-        size, rate = self.dimension, self.task.learning_rate
-        state = np.concatenate([np.zeros(size), np.full(size, INITIAL_LOG_SD)])
-        lowest = np.repeat([-_FARTHEST, _LOG_SDS[0]], size)
-        highest = np.repeat([_FARTHEST, _LOG_SDS[1]], size)
-        first, second = np.zeros(2 * size), np.zeros(2 * size)
-        path = [Approximation(state[:size], state[size:])]
-        for number, released in enumerate(sums, start=1):
-            query = self._own(released)
-            point = np.array(query.point)
-            gradient = query.gradient_from(released.values) * (population / released.cohort_size)
-            gradient = gradient + self.prior_gradient(point)
-            # exp(r) xi is how far the point was from the mean; the entropy's gradient in r is 1
-            climb = np.concatenate([gradient, gradient * (point - state[:size]) + 1.0])
-            first = _FIRST_MOMENT * first + (1.0 - _FIRST_MOMENT) * climb
-            second = _SECOND_MOMENT * second + (1.0 - _SECOND_MOMENT) * climb**2
-            mean_climb = first / (1.0 - _FIRST_MOMENT**number)
-            size_of_climb = np.sqrt(second / (1.0 - _SECOND_MOMENT**number))
-            state = state + rate * mean_climb / (size_of_climb + 1e-12)
-            state = np.clip(state, lowest, highest)
-            path.append(Approximation(state[:size], state[size:]))
-        return path
+        known = self._trail
+        if known.population != population or not known.is_beginning_of(sums):
+            known.population, known.sums, known.steps = population, [], [self._begin()]
+        for released in sums[len(known.sums) :]:
+            known.steps.append(self._climb(known.steps[-1], population, released))
+            known.sums.append(released)
+        return [step.belief for step in known.steps]
+
+    def _begin(self) -> _Step:
+        size = self.dimension
+        belief = Approximation(np.zeros(size), np.full(size, INITIAL_LOG_SD))
+        return _Step(belief, np.zeros(2 * size), np.zeros(2 * size), 0)
+
+    def _climb(self, step: _Step, population: int, released: ReleasedSum) -> _Step:
+        """Take one step of Adam (Kingma and Ba 2015, arXiv:1412.6980) on the lower bound.
+
+        Where the round looked is read from its query, so that a replay needs no random numbers.
+        """
+        query, believed = self._own(released), step.belief
+        point = np.array(query.point)
+        gradient = query.gradient_from(released.values) * (population / released.cohort_size)
+        gradient = gradient + self.prior_gradient(point)
+        # exp(r) xi is how far the point was from the mean; the entropy's gradient in r is 1
+        climb = np.concatenate([gradient, gradient * (point - believed.mean) + 1.0])
+        first = _FIRST_MOMENT * step.first + (1.0 - _FIRST_MOMENT) * climb
+        second = _SECOND_MOMENT * step.second + (1.0 - _SECOND_MOMENT) * climb**2
+        number = step.number + 1
+        mean_climb = first / (1.0 - _FIRST_MOMENT**number)
+        size_of_climb = np.sqrt(second / (1.0 - _SECOND_MOMENT**number))
+        moved = self.task.learning_rate * mean_climb / (size_of_climb + 1e-12)
+        mean = np.clip(believed.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
+        log_sd = np.clip(believed.log_sd + moved[self.dimension :], *_LOG_SDS)
+        return _Step(Approximation(mean, log_sd), first, second, number)
 
     def _own(self, released: ReleasedSum) -> GradientSum:
         query = released.query

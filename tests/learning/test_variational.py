@@ -133,6 +133,16 @@ def test_a_replay_gives_the_same_answer_and_an_earlier_one_no_part_of_a_later_on
     assert learner.next(50, sums[:5]).query == sums[5].query
 
 
+def test_what_a_learner_was_asked_before_changes_no_answer():
+    one, other = people(LOGISTIC, 50), people(LOGISTIC, 50, seed=5)
+    learner, sums = without_noise(LOGISTIC, one, rounds=6)
+    _, others = without_noise(LOGISTIC, other, rounds=6)
+    mixed = [*sums[:3], *others[3:]]
+    for asked in (sums, others, mixed, sums[:2], sums, [], mixed):
+        assert learner.next(50, asked) == learner_for(LOGISTIC).next(50, asked)
+    assert learner.next(60, sums) == learner_for(LOGISTIC).next(60, sums)
+
+
 def test_rounds_that_were_lost_leave_a_posterior_of_the_others():
     records = people(LOGISTIC, 50)
     learner, sums = without_noise(LOGISTIC, records, rounds=280)
