@@ -8,7 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal_protocol.encoding import LARGEST_CLIENT_INDEX
-from shoal_protocol.queries import Column, FirstMoments, SecondMomentMatrix, SecondMoments
+from shoal_protocol.models import LogisticRegressionModel
+from shoal_protocol.queries import (
+    Column,
+    FirstMoments,
+    GradientSum,
+    SecondMomentMatrix,
+    SecondMoments,
+)
 from shoal_protocol.sharing import SEED_BYTES
 
 LARGEST_JSON_INTEGER: Final = 2**53 - 1
@@ -60,6 +67,20 @@ queries = st.builds(
     intercept=st.sampled_from([0.0, 0.3, 1.0]),
     grid_bits=st.integers(4, 15),
     records=st.integers(1, 3),
+)
+gradient_sums = st.builds(
+    lambda columns, clip, bits, records: GradientSum(
+        model=LogisticRegressionModel(intercept=0.3),
+        columns=tuple(Column(name=f"c{j}", centre=0.0, scale=1.0) for j in range(columns)),
+        point=(0.5,) * columns,
+        clip=clip,
+        grid_bits=bits,
+        records_per_client=records,
+    ),
+    st.integers(1, 7),
+    st.floats(0.1, 50.0),
+    st.integers(5, 20),
+    st.integers(1, 1000),
 )
 seeds = st.binary(min_size=SEED_BYTES, max_size=SEED_BYTES)
 

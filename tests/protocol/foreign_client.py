@@ -311,6 +311,8 @@ def check_sharing(spec: dict[str, Any], minimum: int | None) -> None:
 
 def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
+    if query["name"] == "gradient_sum":
+        return describe_gradients(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
@@ -355,6 +357,17 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     }
 
 
+def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    r, d = query["records_per_client"], len(query["point"])
+    limit = math.floor((Fraction(query["clip"]) * 2 ** query["grid_bits"]) ** 2)
+    return {
+        "dimension": d,
+        "blocks": [(d, 1.0)],
+        "sensitivity": 2 * r * math.sqrt(limit) * (1 if gaussian else math.sqrt(d)),
+        "largest_value": r * math.isqrt(limit),
+    }
+
+
 def norm_limit(query: dict[str, Any]) -> int | None:
     if query["radius"] is None:
         return None
@@ -367,6 +380,9 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
     if not 1 <= len(records) <= query["records_per_client"]:
         raise ValueError("wrong number of records")
+    if query["name"] == "gradient_sum":
+        vectors = [gradient_row(query, record) for record in records]
+        return [sum(entries) for entries in zip(*vectors, strict=True)]
     rows = [lattice_row(query, record) for record in records]
     p = len(rows[0])
     if query["name"] == "first_moments":
@@ -384,11 +400,33 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
     row = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
     if query["intercept"] > 0:
         row = [query["intercept"], *row]
-    limit = norm_limit(query)
-    if limit is not None:
+    return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])
+
+
+def gradient_row(query: dict[str, Any], record: list[float]) -> list[int]:
+    if not all(map(math.isfinite, record)):
+        raise ValueError("a value is not finite")
+    columns = zip(record, query["columns"], strict=True)
+    *features, last = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    model = query["model"]
+    row = [model["intercept"], *features] if model["intercept"] > 0 else features
+    predictor = sum(x * u for x, u in zip(row, query["point"], strict=True))
+    if model["name"] == "logistic_regression":
+        surprise = (last > 0) - 1 / (1 + math.exp(-predictor))
+    else:
+        surprise = (last + 1) * model["largest_count"] / 2 - math.exp(min(predictor, 700))
+    limit = math.floor((Fraction(query["clip"]) * 2 ** query["grid_bits"]) ** 2)
+    gradient = [surprise * x for x in row]
+    return onto_the_grid(gradient, query["clip"], limit, query["grid_bits"])
+
+
+def onto_the_grid(
+    row: list[float], radius: float | None, limit: int | None, grid_bits: int
+) -> list[int]:
+    if limit is not None and radius is not None:
         norm = math.sqrt(sum(x * x for x in row))
-        row = [x * (query["radius"] / max(query["radius"], norm)) for x in row]
-    integers = [math.trunc(x * 2 ** query["grid_bits"]) for x in row]
+        row = [x * (radius / max(radius, norm)) for x in row]
+    integers = [math.trunc(x * 2**grid_bits) for x in row]
     while limit is not None and sum(w * w for w in integers) > limit:
         longest = max(range(len(integers)), key=lambda j: abs(integers[j]))
         integers[longest] -= 1 if integers[longest] > 0 else -1

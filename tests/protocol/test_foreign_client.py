@@ -48,7 +48,7 @@ from tests.protocol.examples import (
     signing_key,
 )
 from tests.protocol.examples import spec as make_example_spec
-from tests.strategies import client_sets, finite_floats, json_values, queries
+from tests.strategies import client_sets, finite_floats, gradient_sums, json_values, queries
 from tests.vectors.make_vectors import FOLDER
 from tests.vectors.operations import Inputs
 
@@ -259,7 +259,10 @@ def signed_like_the_vector(given: Inputs) -> dict[str, Any]:
     return {"bytes": encoded.hex(), "digest": digest, "signature": signature}
 
 
-@given(query=queries, mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]))
+@given(
+    query=queries | gradient_sums,
+    mechanism=st.sampled_from(["discrete_gaussian", "discrete_laplace"]),
+)
 def test_it_finds_the_same_sensitivities_and_blocks(query: Query, mechanism: Mechanism) -> None:
     design = query.design(mechanism)
     gaussian = mechanism == "discrete_gaussian"

@@ -21,8 +21,9 @@ from shoal_protocol.jobs import Join
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.prime_field import MODULUS
-from shoal_protocol.queries import FirstMoments
+from shoal_protocol.queries import FirstMoments, GradientSum
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
@@ -224,6 +225,36 @@ def query_cases() -> Iterator[Case]:
         for name, rows in records.items():
             fields = query.model_dump(mode="json")
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
+    yield from gradient_cases()
+
+
+def gradient_cases() -> Iterator[Case]:
+    records = {
+        "one record": [[40.0, 120.0]],
+        "two records": [[40.0, 120.0], [77.7, 151.3]],
+        "cut to the bounds": [[-1e9, 1e9]],
+        "in the middle": [[60.0, 130.0]],
+    }
+    models = {
+        "logistic": LogisticRegressionModel(intercept=0.25),
+        "logistic without intercept": LogisticRegressionModel(intercept=0.0),
+        "Poisson": PoissonRegressionModel(intercept=0.25, largest_count=7.0),
+    }
+    for what, model in models.items():
+        size = model.dimension(2)
+        for where, place in {"at 0": 0.0, "elsewhere": -0.75}.items():
+            query = GradientSum(
+                model=model,
+                columns=MATRIX.columns,
+                point=(place,) * size,
+                clip=0.6,
+                grid_bits=16,
+                records_per_client=2,
+            )
+            for name, rows in records.items():
+                fields = query.model_dump(mode="json")
+                label = f"gradients of the {what} model {where}, {name}"
+                yield label, "encode_query", {"query": fields, "records": rows}
 
 
 CLIENT = 4
