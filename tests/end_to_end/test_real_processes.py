@@ -22,6 +22,7 @@ from demo.federation import Federation as Processes
 from shoal_client import (
     Analyst,
     DataHolder,
+    Federation,
     JobRefused,
     ManifestBook,
     Policy,
@@ -30,6 +31,7 @@ from shoal_client import (
     read_client_keys,
 )
 from shoal_client.analyst import Job
+from shoal_client.estimators import LinearRegression
 from shoal_client.status import HolderStatus
 from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import read_pin
@@ -70,20 +72,35 @@ def agents(trust: Trust, directory: Path, *sites: str) -> Iterator[None]:
             asyncio.run(holder.close())
 
 
+JOB: dict[str, Any] = {
+    "epsilon": 2.0,
+    "delta": 1e-6,
+    "dropouts": 2,
+    "colluders": 2,
+    "minimum_population": 10,
+    "maximum_population": CLIENTS,
+    "join_seconds": 60,
+    "round_seconds": 60,
+    "grace_seconds": 60,
+}
+
+
+def where(trust: Trust) -> tuple[Path, Path]:
+    return trust.directory / "parties" / "analyst", trust.directory / "consortium"
+
+
 def submit(trust: Trust, task: LinearRegressionTask, **changes: Any) -> Job:
-    analyst = Analyst.open(trust.directory / "parties" / "analyst", trust.directory / "consortium")
-    arguments: dict[str, Any] = {
-        "epsilon": 2.0,
-        "delta": 1e-6,
-        "dropouts": 2,
-        "colluders": 2,
-        "minimum_population": 10,
-        "maximum_population": CLIENTS,
-        "join_seconds": 60,
-        "round_seconds": 60,
-        "grace_seconds": 60,
-    }
-    return analyst.submit(task, **(arguments | changes))
+    return Analyst.open(*where(trust)).submit(task, **(JOB | changes))
+
+
+def federation(trust: Trust) -> Federation:
+    return Federation.open(*where(trust), **JOB, show_progress=False)
+
+
+def estimator(task: LinearRegressionTask) -> LinearRegression:
+    return LinearRegression(
+        **{name: getattr(task, name) for name in type(task).model_fields if name != "name"}
+    )
 
 
 def get(party: ServiceParty, path: str) -> Any:
@@ -145,9 +162,14 @@ def test_real_processes_and_the_simulation_release_the_same_numbers(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
     with agents(trust, tmp_path / "real", *SITES):
-        job = submit(trust, TASK_WITH_PROJECTION)
-        report = job.wait()
+        there = federation(trust)
+        model = estimator(TASK_WITH_PROJECTION).fit(there)
+    report = model.report_
+    assert report is not None
+    job = Analyst.open(*where(trust)).job(report.job)
     check_certificate(trust, job, tmp_path / "certificate.json")
+    again = estimator(TASK_WITH_PROJECTION).fit_from(there.resume(report.job))
+    assert again.report_ == report
 
     values, posterior = asyncio.run(simulated(trust, tmp_path, TASK_WITH_PROJECTION))
     assert report.cohort_sizes == (CLIENTS, CLIENTS)

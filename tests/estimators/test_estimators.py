@@ -6,6 +6,8 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
@@ -24,6 +26,7 @@ from shoal_client.estimators import (
     LinearRegression,
     LogisticRegression,
     NotFittedError,
+    NumpyroModel,
     PoissonRegression,
 )
 from shoal_learning.simulated_federation import SimulatedFederation
@@ -65,7 +68,17 @@ def linear(**changes: Any) -> LinearRegression:
 ROUNDS: dict[str, Any] = {"features": FEATURES, "rounds": 60, "batch": None}
 LOGISTIC = LogisticRegression(target={"recovered": (0, 1)}, **ROUNDS)
 POISSON = PoissonRegression(target={"visits": (0, 20)}, **ROUNDS)
-EACH = [linear(), LOGISTIC, POISSON]
+DOSE = NumpyroModel(
+    entry_point="dose",
+    digest="0" * 64,
+    unconstrained=1,
+    columns={"dose": (0, 10)},
+    rounds=20,
+    batch=None,
+    normalised=True,
+)
+REGRESSIONS = [linear(), LOGISTIC, POISSON]
+EACH = [*REGRESSIONS, DOSE]
 ALL = [each for each in vars(estimators).values() if dataclasses.is_dataclass(each)]
 
 
@@ -75,7 +88,7 @@ def named(value: object) -> str:
 
 @pytest.fixture(scope="module")
 def fitted() -> dict[type, Any]:
-    return {type(each): clone(each).fit(federation()) for each in EACH}
+    return {type(each): clone(each).fit(federation()) for each in REGRESSIONS}
 
 
 def test_every_estimator_is_among_those_that_are_tested() -> None:
@@ -93,7 +106,7 @@ def test_parameters_are_the_tasks_with_the_tasks_defaults(kind: type[Estimator])
     assert fields == tasks
 
 
-@pytest.mark.parametrize("estimator", EACH, ids=named)
+@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
 def test_a_clone_has_the_same_parameters_and_no_posterior(estimator: Any) -> None:
     fitted = clone(estimator).fit(federation())
     copied = clone(fitted)
@@ -141,11 +154,17 @@ def test_bounds_are_columns_or_pairs() -> None:
 
 
 @pytest.mark.parametrize("estimator", EACH, ids=named)
-@pytest.mark.parametrize("use", ["predict", "score", "summary", "plot", "certificate"])
+@pytest.mark.parametrize("use", ["summary", "plot", "certificate"])
 def test_nothing_is_known_before_fit(estimator: Any, use: str) -> None:
-    arguments = [table()] if use in ("predict", "score") else []
     with pytest.raises(NotFittedError, match="call fit first"):
-        getattr(clone(estimator), use)(*arguments)
+        getattr(clone(estimator), use)()
+
+
+@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
+@pytest.mark.parametrize("use", ["predict", "score", "plot_predictions"])
+def test_nothing_is_predicted_before_fit(estimator: Any, use: str) -> None:
+    with pytest.raises(NotFittedError, match="call fit first"):
+        getattr(clone(estimator), use)(table())
 
 
 @pytest.mark.parametrize("error", [ValueError, AttributeError])
@@ -246,7 +265,7 @@ def test_a_poisson_regressions_score_is_the_share_of_deviance_explained(fitted: 
         model.score(rows, -rows["visits"])
 
 
-@pytest.mark.parametrize("estimator", EACH, ids=named)
+@pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
 def test_targets_of_another_length_are_refused(fitted: Any, estimator: Any) -> None:
     with pytest.raises(ValueError, match="one number for each row"):
         fitted[type(estimator)].score(table(), [0.0, 1.0])
@@ -277,6 +296,19 @@ def test_a_picture_of_a_simulation_says_so(fitted: Any) -> None:
     axes = fitted[LogisticRegression].plot_predictions(table(), table()["recovered"])
     assert axes.get_ylabel() == "probability that recovered is 1"
     pyplot.close("all")
+
+
+def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -> None:
+    def dose(record: Any) -> None:
+        centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+        numpyro.sample("dose", dist.Normal(centre, 0.5), obs=record["dose"])
+
+    model = clone(DOSE).fit(federation(models={"dose": dose}))
+    assert model.posterior_.names == ("centre",)
+    assert model.posterior_.mean[0] == pytest.approx(table()["dose"].mean() / 5 - 1, abs=0.3)
+    assert model.feature_names_in_.tolist() == ["dose"]
+    with pytest.raises(ValueError, match="'dose'"):
+        clone(DOSE).fit(federation())
 
 
 def test_a_pickled_estimator_predicts_the_same(fitted: Any) -> None:

@@ -8,6 +8,7 @@ model.fit(federation).predict(rows)
 """
 
 from shoal_client.estimators.base import Estimator, NotFittedError
+from shoal_client.estimators.numpyro_models import NumpyroModel
 from shoal_client.estimators.regressions import (
     LinearRegression,
     LogisticRegression,
@@ -19,5 +20,6 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "NotFittedError",
+    "NumpyroModel",
     "PoissonRegression",
 ]

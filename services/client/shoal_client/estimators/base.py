@@ -6,7 +6,7 @@ In scikit-learn's habit and without it: parameters are stored as they are given 
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pydantic
@@ -32,15 +32,15 @@ class NotFittedError(ValueError, AttributeError):
 class Estimator:
     """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
 
-    A field named as one of the task's is handed on to it; `columns` says which parameters are
-    columns with their bounds, and whether each is one column or several.
+    They are named as the task's own. `column_parameters` says which of them are columns with their
+    bounds, and of how many: one or several.
 
     After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
     verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
     """
 
     task_type: ClassVar[type[Any]]
-    columns: ClassVar[Mapping[str, bool]]  # parameter: is it one column?
+    column_parameters: ClassVar[Mapping[str, Literal["one", "several"]]]
 
     posterior_: Posterior
     privacy_: PrivacySpent
@@ -76,8 +76,9 @@ class Estimator:
             ValueError: they describe none; the message names the parameter.
         """
         given = self.get_params()
-        for name, single in self.columns.items():
-            given[name] = one_of(given[name], name) if single else bounds_of(given[name], name)
+        for name, many in self.column_parameters.items():
+            read = one_of if many == "one" else bounds_of
+            given[name] = read(given[name], name)
         try:
             task: Task = self.task_type(**given)
         except pydantic.ValidationError as error:

@@ -27,7 +27,10 @@ class Regression(Estimator):
     Rows are arrays with one column for each feature, in order, or have columns by name.
     """
 
-    columns: ClassVar[Mapping[str, bool]] = {"features": False, "target": True}
+    column_parameters: ClassVar[Mapping[str, Literal["one", "several"]]] = {
+        "features": "several",
+        "target": "one",
+    }
     _estimator_type: ClassVar[str] = "regressor"
 
     _target: ColumnBounds

@@ -1,0 +1,33 @@
+"""An estimator of the latents of a NumPyro model that is installed on both sides; imports none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from shoal_client.estimators.base import Estimator
+from shoal_client.estimators.columns import Bounds
+from shoal_protocol.tasks import NumpyroTask
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NumpyroModel(Estimator):
+    """Variational inference of any NumPyro model's global latents. Parameters: see `NumpyroTask`.
+
+    `posterior_.sample` gives draws of the latents, for predictions by the model itself. Intervals
+    are too narrow: the posterior says why.
+    """
+
+    task_type: ClassVar[type[NumpyroTask]] = NumpyroTask
+    column_parameters: ClassVar[Mapping[str, Literal["one", "several"]]] = {"columns": "several"}
+
+    entry_point: str
+    digest: str
+    unconstrained: int
+    columns: Bounds
+    rounds: int
+    batch: int | None
+    normalised: bool = False
+    clip: float = 1.0
+    learning_rate: float = 0.1
+    grid_bits: int = 20
+    records_per_client: int = 1
