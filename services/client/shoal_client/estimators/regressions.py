@@ -212,7 +212,7 @@ class LogisticRegression(Regression):
     target: Bounds
     rounds: int
     batch: int | None
-    clip: float = 0.5
+    clip: float = 0.25
     learning_rate: float = 0.2
     intercept: float = 0.3
     prior_sd: float = 3.0
