@@ -7,6 +7,7 @@ Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`;
 """
 
 import argparse
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,11 +21,12 @@ from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.9
+METHODS: tuple[RegressionMethod, ...] = ("plain", "norm_ball", "ball_projection")
 SIZES = (400, 1000, 5000)
 FEATURES = (3, 10)
 EPSILONS = (1.0, 2.0, 5.0)
@@ -76,12 +78,12 @@ def _truth(
     )
 
 
-def unit_task(d: int, *, projection: bool) -> LinearRegressionTask:
+def unit_task(d: int, *, method: RegressionMethod) -> LinearRegressionTask:
     """Return the task for columns that are normalised already."""
     return LinearRegressionTask(
         features=tuple(ColumnBounds(name=f"x{j}", lower=-1.0, upper=1.0) for j in range(d)),
         target=ColumnBounds(name="y", lower=-1.0, upper=1.0),
-        projection=projection,
+        method=method,
     )
 
 
@@ -107,12 +109,12 @@ def coverage_row(
     n: int,
     d: int,
     epsilon: float,
-    projection: bool,
+    method: RegressionMethod,
     repeats: int,
     generator: np.random.Generator,
 ) -> list[float]:
     """Return coverage of slopes, intercept, new targets, naive slopes; then sd, error, s ratio."""
-    learner = LinearRegression(unit_task(d, projection=projection))
+    learner = LinearRegression(unit_task(d, method=method))
     setting = federation(n, epsilon)
     rows = []
     for _ in range(repeats):
@@ -142,18 +144,18 @@ def print_coverage(repeats: int, seed: int) -> None:
     """Print a table of coverages."""
     print(f"Coverage of {LEVEL:.0%} intervals, {repeats} data sets a row\n")
     print(
-        "| data | rounds | n | d | epsilon | slopes | intercept | new y | naive slopes "
+        "| data | method | n | d | epsilon | slopes | intercept | new y | naive slopes "
         "| mean sd | error | s / true s |\n|" + "---|" * 12
     )
-    designs = [(typical, False), (typical, True), (from_prior, False)]
+    designs = list(itertools.product((typical, from_prior), METHODS))
     generator = np.random.default_rng(seed)
-    for draw, projection in designs:
+    for draw, method in designs:
         for n in SIZES:
             for d in FEATURES:
                 for epsilon in EPSILONS:
-                    values = coverage_row(draw, n, d, epsilon, projection, repeats, generator)
+                    values = coverage_row(draw, n, d, epsilon, method, repeats, generator)
                     figures = " | ".join(f"{value:.3f}" for value in values)
-                    label = f"{draw.__name__} | {1 + projection} | {n} | {d} | {epsilon:g}"
+                    label = f"{draw.__name__} | {method} | {n} | {d} | {epsilon:g}"
                     print(f"| {label} | {figures} |", flush=True)
 
 
@@ -188,12 +190,12 @@ def print_diabetes(repeats: int, seed: int) -> None:
     trivial = np.mean(np.abs(np.mean(data.training[:, -1]) - y))
     print(f"\nDiabetes, held-out error without privacy {exact:.1f}, of the mean {trivial:.1f}\n")
     print(
-        "| rounds | epsilon | median error | 5 % | 95 % | new y in 90 % | ridge, median error |\n|"
+        "| method | epsilon | median error | 5 % | 95 % | new y in 90 % | ridge, median error |\n|"
         + "---|" * 7
     )
     generator = np.random.default_rng(seed)
-    for projection in (False, True):
-        learner = LinearRegression(diabetes.TASK.model_copy(update={"projection": projection}))
+    for method in METHODS:
+        learner = LinearRegression(diabetes.TASK.model_copy(update={"method": method}))
         for epsilon in EPSILONS:
             setting = replace(federation(0, epsilon), population=len(data.training), colluders=8)
             errors, held, ridge = [], [], []
@@ -205,7 +207,7 @@ def print_diabetes(repeats: int, seed: int) -> None:
                 held.append(np.mean(np.abs(mean - y) < 1.6449 * sd))
             low, high = np.quantile(errors, [0.05, 0.95])
             print(
-                f"| {1 + projection} | {epsilon:g} | {np.median(errors):.1f} | {low:.1f} "
+                f"| {method} | {epsilon:g} | {np.median(errors):.1f} | {low:.1f} "
                 f"| {high:.1f} | {np.mean(held):.2f} | {np.median(ridge):.1f} |",
                 flush=True,
             )

@@ -110,7 +110,7 @@ def certificate(of: Consortium, width: int) -> bytes:
     """Return a certificate of a job over `width` columns."""
     bounds = [ColumnBounds(name=f"x{column}", lower=-1.0, upper=1.0) for column in range(width)]
     task = LinearRegressionTask(
-        features=tuple(bounds[1:]), target=bounds[0], projection=False, intercept=0.0, radius=1.0
+        features=tuple(bounds[1:]), target=bounds[0], method="plain", intercept=0.0, radius=1.0
     )
     demand = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=200, colluders=100)
     request = JobRequest(

@@ -25,7 +25,7 @@ TARGET: Final = "target"
 TASK: Final = LinearRegressionTask(
     features=tuple(ColumnBounds(name=name, lower=-1, upper=1) for name in FEATURES),
     target=ColumnBounds(name=TARGET, lower=-1, upper=1),
-    projection=False,
+    method="plain",
 )
 POLICY: Final = f"""\
 analysts = ["analyst"]

@@ -41,7 +41,7 @@ TARGET = ColumnBounds(name="progression", lower=0.0, upper=350.0)
 EPSILON = 1.0
 DELTA = 1e-5
 
-TASK = LinearRegressionTask(features=FEATURES, target=TARGET, projection=False)
+TASK = LinearRegressionTask(features=FEATURES, target=TARGET, method="plain")
 
 _HELD_OUT_EVERY = 13
 

@@ -13,8 +13,10 @@ from shoal_protocol.queries import (
     Column,
     FirstMoments,
     GradientSum,
+    NormCounts,
     SecondMomentMatrix,
     SecondMoments,
+    UnitRowMatrix,
 )
 from shoal_protocol.sharing import SEED_BYTES
 
@@ -59,10 +61,13 @@ def make_query(kind, columns, *, radius=None, intercept=0.0, grid_bits=10, recor
     )
 
 
-queries = st.builds(
-    make_query,
-    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix]),
+_kinds_and_columns = st.tuples(
+    st.sampled_from([FirstMoments, SecondMoments, SecondMomentMatrix, NormCounts]),
     st.integers(1, 7),
+) | st.tuples(st.just(UnitRowMatrix), st.integers(2, 7))
+queries = st.builds(
+    lambda kind, **shape: make_query(*kind, **shape),
+    _kinds_and_columns,
     radius=st.none() | st.floats(0.2, 4.0),
     intercept=st.sampled_from([0.0, 0.3, 1.0]),
     grid_bits=st.integers(4, 15),

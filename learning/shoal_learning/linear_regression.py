@@ -1,9 +1,8 @@
-"""Bayesian linear regression from private sums, plain or with projection; does no I/O.
+"""Bayesian linear regression from private sums, by any of the task's methods; does no I/O.
 
-Plain: one round of second moments. With projection (Algorithm 2 of Heikkilä et al. 2017, with the
-corrected sensitivities of docs/mathematics.md): a first round measures the columns' root mean
-squares about the middle of their bounds, thresholds are chosen on auxiliary data, and the second
-round's columns are scaled by thresholds times root mean squares.
+The rounds before the last measure what keeps its noise small: the columns' means, their spreads, or
+the rows' norms (`shoal_protocol.questions`). Projections choose thresholds on auxiliary
+data. The last round releases a matrix of second moments, of which the posterior is made.
 """
 
 import math
@@ -18,18 +17,18 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
-from shoal_protocol.queries import Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.linear_regression import (
-    first_query,
-    measured_spreads,
-    record_count,
-    second_query,
-)
+from shoal_protocol.questions.linear_regression import Thresholds, query_for
+from shoal_protocol.questions.measurements import measured_spreads, record_count
 from shoal_protocol.tasks import LinearRegressionTask
 
-FIRST_ROUND_SHARE: Final = 0.2
-"""Share of mu^2 that the projection's first round costs."""
+SHARES: Final[dict[QueryName, float]] = {
+    "first_moments": 0.15,
+    "second_moments": 0.2,
+    "norm_counts": 0.05,
+}
+"""Shares of mu^2, or of epsilon, that the rounds before the last cost; it gets what is left."""
 
 
 @dataclass(frozen=True)
@@ -46,63 +45,65 @@ class LinearRegression:
         """
         if population < 1:
             raise ValueError("the population must be positive")
+        names = self.task.query_names()
+        if [released.query.name for released in sums] != list(names[: len(sums)]):
+            raise ValueError("the sums are not those of this task's rounds, in order")
         for released in sums:
-            self._refuse_foreign(released.query)
-        match [(released.query, released) for released in sums]:
-            case [(SecondMomentMatrix() as query, released)] if not self.task.projection:
-                half_ranges = np.array([column.half_range for column in self.task.columns])
-                return _posterior(query, released, self.task.prior_sd, half_ranges)
-            case [
-                (SecondMoments(), first),
-                (SecondMomentMatrix() as query, released),
-            ] if self.task.projection:
-                spreads = measured_spreads(first)
-                return _posterior(query, released, self.task.prior_sd, spreads)
-            case [(SecondMoments() as moments, released)] if self.task.projection:
-                return self._projected_round(moments, released)
-            case [] if self.task.projection:
-                return RequestedRound(
-                    query=first_query(self.task, population), share=FIRST_ROUND_SHARE
-                )
-            case []:
-                return RequestedRound(query=first_query(self.task, population), share=1.0)
-        raise ValueError("the sums are not those of this task's rounds, in order")
+            self._refuse_foreign(released)
+        if len(sums) == len(names):
+            return self._posterior(sums)
+        last = len(sums) == len(names) - 1
+        chosen = self._thresholds(sums[-1]) if last and self.task.projects else None
+        query = query_for(self.task, population, sums, chosen)
+        return RequestedRound(query=query, share=self.shares()[len(sums)])
 
-    def _refuse_foreign(self, query: Query) -> None:
-        if not isinstance(query, SecondMoments | SecondMomentMatrix):
+    def shares(self) -> tuple[float, ...]:
+        """Return the rounds' shares of the job's mu^2, or of its epsilon, in order."""
+        before = [SHARES[name] for name in self.task.query_names()[:-1]]
+        return (*before, 1.0 - math.fsum(before))
+
+    def _refuse_foreign(self, released: ReleasedSum) -> None:
+        query = released.query
+        if not isinstance(query, Moments):
             raise ValueError("a sum answers another task's query")
         names = tuple(column.name for column in self.task.columns)
-        asked = (names, self.task.intercept, self.task.records_per_client)
+        constant = 0.0 if query.name == "norm_counts" else self.task.intercept
+        asked = (names, constant, self.task.records_per_client)
         if (query.column_names, query.intercept, query.records_per_client) != asked:
             raise ValueError("a sum answers another task's query")
 
-    def _projected_round(self, query: SecondMoments, first: ReleasedSum) -> RequestedRound:
-        records = record_count(query, int(first.values[0]), first.cohort_size)
-        # Round 2 may cost (1 - share)/share times the first round's mu^2, or epsilon.
-        ratio = float(first.noise_sd[0]) / query.design(first.mechanism).sensitivity
-        relative = FIRST_ROUND_SHARE / (1.0 - FIRST_ROUND_SHARE)
-        ratio *= relative if first.mechanism == "discrete_laplace" else math.sqrt(relative)
-        chosen = choose_thresholds(
-            records=records,
-            features=len(self.task.features),
-            intercept=self.task.intercept,
-            mechanism=first.mechanism,
+    def _thresholds(self, measured: ReleasedSum) -> Thresholds:
+        """Choose thresholds for the noise of the last round, known from that of `measured`."""
+        ratio = float(measured.noise_sd[0]) / measured.query.design(measured.mechanism).sensitivity
+        *_, this, last = self.shares()
+        laplace = measured.mechanism == "discrete_laplace"
+        ratio *= this / last if laplace else math.sqrt(this / last)
+        return choose_thresholds(
+            self.task,
+            records=record_count(measured),
+            mechanism=measured.mechanism,
             noise_ratio=ratio * self.task.records_per_client,
         )
-        asked = second_query(self.task, chosen, measured_spreads(first).tolist())
-        return RequestedRound(query=asked, share=1.0 - FIRST_ROUND_SHARE)
+
+    def _posterior(self, sums: Sequence[ReleasedSum]) -> LinearRegressionPosterior:
+        units = np.array([column.half_range for column in self.task.columns])
+        if self.task.projects:
+            units = measured_spreads(sums[-2])
+        return _posterior(sums[-1], self.task.prior_sd, units)
 
 
 def _posterior(
-    query: SecondMomentMatrix,
     released: ReleasedSum,
     prior_sd: float,
     units: NDArray[np.float64],
 ) -> LinearRegressionPosterior:
     """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
+    query = released.query
+    if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
+        raise ValueError("a posterior is made of a matrix of second moments")
     matrix = query.matrix_from(released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
-    records = record_count(query, int(released.values[0]), released.cohort_size)
+    records = record_count(released)
     scales = np.array([column.scale for column in query.columns]) / units
     prior = prior_sd * scales[:-1] / scales[-1]
     constant = _lattice_intercept(query)
@@ -120,13 +121,20 @@ def _posterior(
 
 
 def _in_data_units(
-    query: SecondMomentMatrix, result: Coefficients, residual_sd: float, records: int
+    query: SecondMomentMatrix | UnitRowMatrix,
+    result: Coefficients,
+    residual_sd: float,
+    records: int,
 ) -> LinearRegressionPosterior:
-    """Undo the normalisation: y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j)."""
+    """Undo the normalisation: y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
+
+    Of unit rows the target's alone is undone.
+    """
     constant = _lattice_intercept(query)
     *features, target = query.columns
-    centres = np.array([column.centre for column in features])
-    slopes = target.scale / np.array([column.scale for column in features])
+    unit_rows = isinstance(query, UnitRowMatrix)
+    centres = np.array([0.0 if unit_rows else column.centre for column in features])
+    slopes = target.scale / np.array([1.0 if unit_rows else column.scale for column in features])
     transform: NDArray[np.float64] = np.vstack([-centres * slopes, np.diag(slopes)])
     if constant > 0.0:
         first = np.zeros(len(transform))
@@ -143,23 +151,25 @@ def _in_data_units(
         covariance=tuple(tuple(row) for row in covariance.tolist()),
         residual_sd=residual_sd * target.scale,
         records=records,
+        unit_rows=tuple(features) if unit_rows else None,
     )
 
 
-def _lattice_intercept(query: SecondMoments | SecondMomentMatrix) -> float:
+def _lattice_intercept(query: SecondMomentMatrix | UnitRowMatrix) -> float:
     """Return the constant coordinate as the grid rounds it."""
     return math.floor(query.intercept * query.grid) / query.grid
 
 
 def _mean_squared_shrinkage(
-    query: SecondMomentMatrix, first_moment: float, noise_sd: float, records: int
+    query: SecondMomentMatrix | UnitRowMatrix, first_moment: float, noise_sd: float, records: int
 ) -> float:
     """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
 
     A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is seen in the
     constant's second moment; it is combined with a prior guess of .85 +- .15.
     """
-    if query.squared_norm_limit is None or query.intercept == 0.0:
+    unit_rows = isinstance(query, UnitRowMatrix)  # which are within the ball as they are
+    if unit_rows or query.squared_norm_limit is None or query.intercept == 0.0:
         return 1.0
     whole = records * _lattice_intercept(query) ** 2
     precision = (whole / noise_sd) ** 2

@@ -69,9 +69,9 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
 
 
 def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
-    gram = _nearest_gram(moments)
+    gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records)
     precision = np.diag(prior_sd**-2.0)
-    start = _ridge(gram, moments)
+    start = ridge_estimate(moments)
     low, high = _SMALLEST_S, _LARGEST_S
     fits: list[_Fit] = []
     weights = np.ones(1)
@@ -106,20 +106,33 @@ def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
 
 def ridge_estimate(moments: NoisyMoments) -> FloatVector:
     """Return a fast point estimate of b, shape (k,): ridge 1 + off_diagonal_sd sqrt(k) / 2."""
-    return _ridge(_nearest_gram(moments), moments)
+    off_diagonal_sd = np.array([moments.off_diagonal_sd])
+    [estimate] = ridge_estimates(moments.matrix[None], off_diagonal_sd, moments.records)
+    return np.asarray(estimate, dtype=np.float64)
 
 
-def _ridge(gram: FloatMatrix, moments: NoisyMoments) -> FloatVector:
-    size = len(gram)
-    ridge = 1.0 + 0.5 * moments.off_diagonal_sd * size**0.5
-    return np.linalg.solve(gram + ridge * np.eye(size), moments.matrix[:-1, -1])
+def ridge_estimates(
+    matrices: FloatMatrix, off_diagonal_sds: FloatVector, records: int
+) -> FloatMatrix:
+    """Return `ridge_estimate` of many moment matrices at once, shape (m, k).
+
+    `matrices` has shape (m, k + 1, k + 1), `off_diagonal_sds` shape (m,).
+    """
+    gram = _nearest_gram(matrices[:, :-1, :-1], records)
+    size = gram.shape[-1]
+    ridges = 1.0 + 0.5 * off_diagonal_sds * size**0.5
+    ridged = gram + ridges[:, None, None] * np.eye(size)
+    return np.asarray(np.linalg.solve(ridged, matrices[:, :-1, -1:])[..., 0], dtype=np.float64)
 
 
-def _nearest_gram(moments: NoisyMoments) -> FloatMatrix:
-    """Return the design's moment matrix with eigenvalues that noise drove below zero put back."""
-    values, vectors = np.linalg.eigh(moments.matrix[:-1, :-1])
-    floor = 1e-4 * moments.records
-    gram: FloatMatrix = (vectors * np.maximum(values, floor)) @ vectors.T
+def _nearest_gram(matrices: FloatMatrix, records: int) -> FloatMatrix:
+    """Return moment matrices of designs, with eigenvalues that noise drove below zero put back.
+
+    `matrices`, shape (..., k, k), are symmetric.
+    """
+    values, vectors = np.linalg.eigh(matrices)
+    raised = np.maximum(values, 1e-4 * records)
+    gram: FloatMatrix = (vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2)
     return gram
 
 

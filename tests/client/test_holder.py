@@ -32,8 +32,8 @@ from shoal_protocol.accounting import compose
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest_bundle import bundle
-from shoal_protocol.queries import Column, SecondMoments
-from shoal_protocol.questions.linear_regression import first_query, second_query, thresholds_for
+from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.questions.linear_regression import query_for, thresholds_for
 from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
@@ -41,10 +41,20 @@ CLIENTS = 12
 EVERYONE = range(CLIENTS)
 MORE = Column(name="weight", centre=60.0, scale=60.0)
 STEEP = QUERY.columns[1].model_copy(update={"scale": 1e-300})
-TWO_ROUNDS = TASK.model_copy(update={"projection": True})
-FIRST = first_query(TWO_ROUNDS, 12)
-SECOND = second_query(
-    TWO_ROUNDS, next(thresholds_for(features=1, intercept=TASK.intercept)), [30.0, 35.0]
+TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
+FIRST = query_for(TWO_ROUNDS, 12, ())
+THRESHOLDS = next(thresholds_for(TWO_ROUNDS))
+SECOND = SecondMomentMatrix(
+    columns=tuple(
+        column.model_copy(update={"scale": spread * factor})
+        for column, spread, factor in zip(
+            FIRST.columns, (30.0, 35.0), (THRESHOLDS.features, THRESHOLDS.target), strict=True
+        )
+    ),
+    intercept=FIRST.intercept,
+    radius=THRESHOLDS.radius,
+    grid_bits=FIRST.grid_bits,
+    records_per_client=FIRST.records_per_client,
 )
 
 

@@ -107,7 +107,7 @@ def test_threshold_sharing_is_refused_unless_the_rules_allow_it(
 
 
 def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:
-    projected: JobRequest = request_for(task=TASK.model_copy(update={"projection": True}))
+    projected: JobRequest = request_for(task=TASK.model_copy(update={"method": "ball_projection"}))
     refusal = with_rules(queries=("second_moment_matrix",)).refusal(projected)
     assert refusal is not None and "second_moments" in refusal
 

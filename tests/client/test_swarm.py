@@ -132,7 +132,7 @@ def test_made_up_records_fill_their_columns_bounds() -> None:
     task = LinearRegressionTask(
         features=(ColumnBounds(name="age", lower=18.0, upper=90.0),),
         target=ColumnBounds(name="pressure", lower=-1.0, upper=1.0),
-        projection=False,
+        method="plain",
     )
     records = made_up_records(task, 2000, nacl.utils.random)
     assert (records.columns, len(records)) == (("age", "pressure"), 2000)

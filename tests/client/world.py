@@ -33,7 +33,7 @@ from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
-from shoal_protocol.questions.linear_regression import first_query
+from shoal_protocol.questions.linear_regression import query_for
 from shoal_protocol.ring import from_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, make_spec
@@ -46,13 +46,13 @@ COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
-    projection=False,
+    method="plain",
     radius=3.0,  # the ball contains the box
     intercept=0.25,
     grid_bits=10,
 )
 PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=2, colluders=2)
-QUERY = first_query(TASK, 12)
+QUERY = query_for(TASK, 12, ())
 POLICY = Policy(
     analysts=("analyst",),
     tasks=("linear_regression",),

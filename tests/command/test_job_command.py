@@ -38,7 +38,7 @@ from tests.protocol.test_ledger import LEDGER
 TASK = """
 [task]
 name = "linear_regression"
-projection = false
+method = "plain"
 
 [features]
 age = [18, 90]

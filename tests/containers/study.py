@@ -67,13 +67,13 @@ class Study:
         round_seconds: int = 600,
         grace_seconds: int = 600,
         dropouts: int = 20,
-        projection: bool = False,
+        method: str = "plain",
         threshold: int | None = None,
     ) -> str:
         """Submit a job to all clients and return its id. It costs epsilon 3 of 100."""
         answer = self._do(
             "submit",
-            projection=projection,
+            method=method,
             threshold=threshold,
             epsilon=3.0,
             delta=1e-5,

@@ -92,7 +92,7 @@ def cohort_size(study: Study, round_id: str) -> int:
 
 
 def test_without_faults_jobs_of_one_round_and_of_two_are_finished(study: Study) -> None:
-    jobs = [study.submit(), study.submit(projection=True)]
+    jobs = [study.submit(), study.submit(method="ball_projection")]
     assert [study.await_end(job) for job in jobs] == ["finished", "finished"]
 
 

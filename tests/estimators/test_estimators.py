@@ -61,7 +61,7 @@ def federation(seed: int = 1, **changes: Any) -> SimulatedFederation:
 
 
 def linear(**changes: Any) -> LinearRegression:
-    arguments = {"features": FEATURES, "target": {"pressure": (80, 180)}, "projection": False}
+    arguments = {"features": FEATURES, "target": {"pressure": (80, 180)}, "method": "plain"}
     return LinearRegression(**(arguments | changes))
 
 
@@ -286,7 +286,7 @@ def test_a_notebook_shows_parameters_before_fit_and_the_summary_after(fitted: An
 def test_what_is_printed_names_the_parameters_that_are_not_the_defaults() -> None:
     assert repr(linear(prior_sd=2.0)) == (
         "LinearRegression(features={'age': (18, 90), 'dose': (0, 10)}, "
-        "target={'pressure': (80, 180)}, projection=False, prior_sd=2.0)"
+        "target={'pressure': (80, 180)}, method='plain', prior_sd=2.0)"
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from demo import diabetes
 from shoal_learning.contract import RequestedRound
-from shoal_learning.linear_regression import FIRST_ROUND_SHARE, LinearRegression
+from shoal_learning.linear_regression import SHARES, LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_learning.thresholds import choose_thresholds
@@ -20,7 +21,7 @@ from shoal_protocol.accounting import Cap
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
 
 PEOPLE = LinearRegressionTask(
     features=(
@@ -28,9 +29,17 @@ PEOPLE = LinearRegressionTask(
         ColumnBounds(name="weight", lower=40.0, upper=140.0),
     ),
     target=ColumnBounds(name="pressure", lower=50.0, upper=250.0),
-    projection=False,
+    method="plain",
     radius=3.0,
 )
+
+
+METHODS = get_args(RegressionMethod)
+EVERY_WAY = [
+    PEOPLE.model_copy(update={"method": method, "centring": centring, "radius": None})
+    for method in METHODS
+    for centring in ("bounds", "private")
+]
 
 
 def people(generator, count):
@@ -98,12 +107,11 @@ def test_without_noise_or_cutting_the_posterior_is_that_of_least_squares(interce
     assert posterior.residual_sd == pytest.approx(residual_sd, rel=0.03)
 
 
-@pytest.mark.parametrize("projection", [False, True])
-def test_a_restarted_trainer_gets_the_same_answers(projection):
+@pytest.mark.parametrize("task", EVERY_WAY)
+def test_a_restarted_trainer_gets_the_same_answers(task):
     records = people(np.random.default_rng(1), 500)
-    task = PEOPLE.model_copy(update={"projection": projection})
     posterior, sums = without_noise(task, records)
-    assert len(sums) == 1 + projection
+    assert len(sums) == task.rounds
     for done in range(len(sums) + 1):
         first = LinearRegression(task).next(500, sums[:done])
         again = LinearRegression(LinearRegressionTask.model_validate_json(task.model_dump_json()))
@@ -113,8 +121,8 @@ def test_a_restarted_trainer_gets_the_same_answers(projection):
 
 def test_the_rounds_of_a_job_spend_its_whole_budget_and_no_more():
     records = people(np.random.default_rng(2), 500)
-    for projection in (False, True):
-        learner = LinearRegression(PEOPLE.model_copy(update={"projection": projection}))
+    for task in EVERY_WAY:
+        learner = LinearRegression(task)
         shares, sums = [], []
         while isinstance(step := learner.next(500, sums), RequestedRound):
             shares.append(step.share)
@@ -138,12 +146,12 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
             ColumnBounds(name="weight", lower=-920.0, upper=1080.0),
         ),
         target=ColumnBounds(name="pressure", lower=50.0, upper=250.0),
-        projection=True,
+        method="ball_projection",
     )
     learner = LinearRegression(wide)
     first = learner.next(2000, [])
     assert isinstance(first.query, SecondMoments)
-    assert first.share == FIRST_ROUND_SHARE
+    assert first.share == SHARES["second_moments"]
     assert [column.scale for column in first.query.columns] == [50.0, 1000.0, 100.0]
     second = learner.next(2000, [exact_sum(first.query, records)])
     assert isinstance(second.query, SecondMomentMatrix)
@@ -154,7 +162,7 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     assert [column.centre for column in second.query.columns] == [50.0, 80.0, 150.0]
 
 
-def test_projection_helps_where_the_bounds_are_far_too_wide():
+def test_measuring_helps_where_the_bounds_are_far_too_wide():
     # 30 jobs each, with bounds 500 wide, in the right place, for spreads of 12 to 20. Fixed seed.
     generator = np.random.default_rng(4)
     age, weight, pressure = (
@@ -162,15 +170,16 @@ def test_projection_helps_where_the_bounds_are_far_too_wide():
         for name, middle in (("age", 50.0), ("weight", 80.0), ("pressure", 130.0))
     )
     errors = {}
-    for projection in (False, True):
-        task = LinearRegressionTask(features=(age, weight), target=pressure, projection=projection)
-        errors[projection] = []
+    for method in ("plain", "norm_ball", "box_projection", "ball_projection"):
+        task = LinearRegressionTask(features=(age, weight), target=pressure, method=method)
+        errors[method] = []
         for _ in range(30):
             records = people(generator, 1000)
             outcome = run(LinearRegression(task), records, federation(records, 2.0), generator)
             slopes = outcome.posterior.mean[1:]
-            errors[projection].append(np.abs(slopes - [0.6, 0.5]).mean())
-    assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
+            errors[method].append(np.abs(slopes - [0.6, 0.5]).mean())
+    plain = np.mean(errors.pop("plain"))
+    assert all(np.mean(each) < 0.7 * plain for each in errors.values())
 
 
 @settings(max_examples=30)
@@ -203,7 +212,7 @@ def test_nine_in_ten_intervals_hold_with_noise_and_fewer_when_it_is_ignored(
     # 60 data sets, 180 or 300 slopes; correlated within a set, the standard error is below .03.
     # True coverage is .87 to .95 here, so leaving [.78, 1] is a 3-sigma event: false alarm < .3 %.
     generator = np.random.default_rng(6)
-    learner = LinearRegression(unit_task(features, projection=False))
+    learner = LinearRegression(unit_task(features, method="plain"))
     held, held_naively = [], []
     for _ in range(60):
         truth = draw(generator, 600, features)
@@ -214,13 +223,13 @@ def test_nine_in_ten_intervals_hold_with_noise_and_fewer_when_it_is_ignored(
     assert np.mean(held_naively) < np.mean(held) - 0.08
 
 
-@pytest.mark.parametrize("projection", [False, True])
-def test_nine_in_ten_intervals_hold_under_laplace_noise_too(projection):
+@pytest.mark.parametrize("method", ["plain", "norm_ball", "ball_projection"])
+def test_nine_in_ten_intervals_hold_under_laplace_noise_too(method):
     # 60 data sets with 180 slopes, 90 % intervals from a Gaussian stand-in for the noise; standard
     # error below .03. True coverage is .87 to .95, so leaving [.78, 1] is a 3-sigma event: false
     # alarm < .3 %. Fixed seed.
     generator = np.random.default_rng(16)
-    learner = LinearRegression(unit_task(3, projection=projection))
+    learner = LinearRegression(unit_task(3, method=method))
     held, held_naively = [], []
     for _ in range(60):
         truth = typical(generator, 600, 3)
@@ -241,7 +250,7 @@ def test_the_noise_that_a_posterior_counts_is_that_of_the_whole_cohort():
     for delta in (0.0, 1e-5):
         setting = replace(federation(records, 4.0), delta=delta)
         [released] = run(
-            LinearRegression(unit_task(3, projection=False)), records, setting, generator
+            LinearRegression(unit_task(3, method="plain")), records, setting, generator
         ).sums
         design = released.query.design(released.mechanism)
         cap = Cap(epsilon=4.0, delta=delta)
@@ -257,7 +266,7 @@ def test_the_noise_that_a_posterior_counts_is_that_of_the_whole_cohort():
 def test_less_privacy_gives_narrower_intervals():
     generator = np.random.default_rng(7)
     records = typical(generator, 2000, 5).records
-    learner = LinearRegression(unit_task(5, projection=False))
+    learner = LinearRegression(unit_task(5, method="plain"))
     widths = [
         np.mean(run(learner, records, federation(records, eps), generator).posterior.sd)
         for eps in (0.5, 2.0, 8.0)
@@ -295,7 +304,7 @@ def test_without_a_constant_the_line_goes_through_the_middle_of_the_bounds():
     generator = np.random.default_rng(10)
     x = generator.uniform(-1.0, 1.0, (800, 2))
     y = x @ [0.3, -0.4] + 0.1 * generator.standard_normal(800)
-    task = unit_task(2, projection=False).model_copy(update={"intercept": 0.0, "radius": 2.0})
+    task = unit_task(2, method="plain").model_copy(update={"intercept": 0.0, "radius": 2.0})
     posterior, _ = without_noise(task, np.column_stack([x, y]))
     assert posterior.mean == pytest.approx([0.0, 0.3, -0.4], abs=0.02)
     assert posterior.sd[0] == 0.0
@@ -304,7 +313,7 @@ def test_without_a_constant_the_line_goes_through_the_middle_of_the_bounds():
 def test_sums_of_other_rounds_are_refused():
     records = people(np.random.default_rng(11), 300)
     _, plain = without_noise(PEOPLE, records)
-    projected_task = PEOPLE.model_copy(update={"projection": True})
+    projected_task = PEOPLE.model_copy(update={"method": "ball_projection"})
     _, projected = without_noise(projected_task, records)
     other = PEOPLE.model_copy(update={"records_per_client": 2})
     renamed = PEOPLE.model_copy(update={"features": PEOPLE.features[::-1]})
@@ -344,10 +353,10 @@ def test_a_sum_must_fit_its_query():
 
 
 @settings(max_examples=30)
-@given(seed=st.integers(0, 2**32 - 1), projection=st.booleans())
-def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, projection):
+@given(seed=st.integers(0, 2**32 - 1), method=st.sampled_from(METHODS))
+def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, method):
     generator = np.random.default_rng(seed)
-    task = unit_task(4, projection=projection)
+    task = unit_task(4, method=method)
     learner, sums = LinearRegression(task), []
     while isinstance(step := learner.next(50, sums), RequestedRound):
         sensitivity = step.query.design("discrete_gaussian").sensitivity
@@ -371,18 +380,18 @@ def test_sums_drowned_in_noise_still_give_a_proper_posterior(seed, projection):
 WIDE, NARROW, OFF = (-1e30, 1e30), (0.0, 1e-30), (1e30 * (1 - 2e-9), 1e30)
 
 
-@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("prior_sd", [1e-6, 1e6])
 @pytest.mark.parametrize(("feature", "target"), [(WIDE, NARROW), (NARROW, WIDE), (OFF, OFF)])
 @pytest.mark.parametrize(("radius", "intercept"), [(None, 1.0), (2.0**-15, 2.0**-15), (1e6, 0.0)])
 def test_a_task_as_extreme_as_can_be_ends_in_a_posterior(
-    projection, prior_sd, feature, target, radius, intercept
+    method, prior_sd, feature, target, radius, intercept
 ):
     task = LinearRegressionTask(
         features=(ColumnBounds(name="x", lower=feature[0], upper=feature[1]),),
         target=ColumnBounds(name="y", lower=target[0], upper=target[1]),
-        projection=projection,
-        radius=radius,
+        method=method,
+        radius=None if method in ("norm_ball", "unit_rows") else radius,
         intercept=intercept,
         prior_sd=prior_sd,
         grid_bits=15,
@@ -412,10 +421,9 @@ def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer()
 
 @pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
 def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
+    task = unit_task(4, method="ball_projection")
     noisy, again, clear = (
-        choose_thresholds(
-            records=500, features=4, intercept=0.3, mechanism=mechanism, noise_ratio=ratio
-        )
+        choose_thresholds(task, records=500, mechanism=mechanism, noise_ratio=ratio)
         for ratio in (1.0, 1.0, 0.01)
     )
     assert again == noisy

@@ -14,7 +14,7 @@ from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=18, upper=90),),
     target=ColumnBounds(name="pressure", lower=80, upper=180),
-    projection=False,
+    method="plain",
 )
 
 

@@ -23,9 +23,7 @@ from shoal_protocol.queries import Query
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.linear_regression import (
     Thresholds,
-    first_query,
-    measured_spreads,
-    second_query,
+    query_for,
     thresholds_for,
 )
 from shoal_protocol.ring import to_ring
@@ -34,9 +32,9 @@ from shoal_protocol.tasks import LinearRegressionTask
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 
-FIRST = first_query(examples.TASK, len(examples.POPULATION))
-THRESHOLDS = next(thresholds_for(features=1, intercept=examples.TASK.intercept))
-PLAIN_TASK = examples.TASK.model_copy(update={"projection": False, "radius": 1.25})
+FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
+THRESHOLDS = next(thresholds_for(examples.TASK))
+PLAIN_TASK = examples.TASK.model_copy(update={"method": "plain", "radius": 1.25})
 Lie = Callable[[Any], Any]
 """Takes what is about to be signed in the place that it is planted at, and returns another."""
 
@@ -148,7 +146,7 @@ class Making:
         planned = self.queries[number]
         if not isinstance(planned, Thresholds):
             return planned
-        return second_query(task, planned, measured_spreads(self._released[0]).tolist())
+        return query_for(task, len(examples.POPULATION), self._released, planned)
 
     def _sums(
         self, number: int, spec: RoundSpec, total: np.ndarray, cohort: Mapping[str, Any]

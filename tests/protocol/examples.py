@@ -148,7 +148,7 @@ CONSORTIUM = consortium()
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
-    projection=True,
+    method="ball_projection",
     radius=None,
     intercept=0.25,
     prior_sd=0.5,

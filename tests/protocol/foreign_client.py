@@ -319,6 +319,13 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     b2, k = b * b, math.floor(query["intercept"] * b)
     limit = norm_limit(query)
     value = r * (b2 if limit is None else min(b2, limit))
+    if query["name"] == "norm_counts":
+        return {
+            "dimension": 27,
+            "blocks": [(27, 1.0)],
+            "sensitivity": (math.sqrt(2) if gaussian else 2.0) * r * b,
+            "largest_value": r * b,
+        }
     if query["name"] == "first_moments":
         value = r * (b if limit is None else min(b, math.isqrt(limit)))
         constant = (r - 1 if limit is None else r) * k
@@ -387,10 +394,25 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     p = len(rows[0])
     if query["name"] == "first_moments":
         return [sum(row[i] for row in rows) for i in range(p)]
+    if query["name"] == "norm_counts":
+        return norm_counts(query, rows)
     pairs = [(i, i) for i in range(p)]
-    if query["name"] == "second_moment_matrix":
+    if query["name"] in ("second_moment_matrix", "unit_row_matrix"):
         pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]
     return [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+
+
+def norm_counts(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
+    b = 2 ** query["grid_bits"]
+    top = norm_limit(query)
+    if top is None:
+        top = len(query["columns"]) * b * b + math.floor(query["intercept"] * b) ** 2
+    counts = [0] * 27
+    for row in rows:
+        square = sum(w * w for w in row)
+        fits = [j for j in range(26) if square <= top * 1.15 ** (2 * (j - 26))]
+        counts[min(fits, default=26)] += b
+    return counts
 
 
 def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
@@ -398,6 +420,10 @@ def lattice_row(query: dict[str, Any], record: list[float]) -> list[int]:
         raise ValueError("a value is not finite")
     columns = zip(record, query["columns"], strict=True)
     row = [max(-1.0, min(1.0, (x - c["centre"]) / c["scale"])) for x, c in columns]
+    if query["name"] == "unit_row_matrix":
+        *features, target = row
+        norm = math.sqrt(sum(x * x for x in features))
+        row = [*(x / norm if norm else x for x in features), target]
     if query["intercept"] > 0:
         row = [query["intercept"], *row]
     return onto_the_grid(row, query["radius"], norm_limit(query), query["grid_bits"])

@@ -84,7 +84,7 @@ def test_a_job_whose_task_needs_a_query_that_is_not_allowed_is_refused() -> None
     narrow = MANIFEST.model_copy(update={"policy": policy})
     with pytest.raises(RefusedJob, match="second_moments"):
         check_job(JOB, narrow)
-    check_job(changed(task=JOB.task.model_copy(update={"projection": False})), narrow)
+    check_job(changed(task=JOB.task.model_copy(update={"method": "plain"})), narrow)
 
 
 @given(st.floats(1e-9, 100.0), st.floats(1e-300, 0.999999))

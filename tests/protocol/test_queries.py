@@ -1,5 +1,6 @@
 """Queries: exact integers, honest sensitivities, and nothing repeated of what they refuse."""
 
+import itertools
 import math
 
 import numpy as np
@@ -9,10 +10,18 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.quantisation import squared_radius_limit
-from shoal_protocol.queries import Column, FirstMoments, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import (
+    Column,
+    FirstMoments,
+    NormCounts,
+    Query,
+    SecondMomentMatrix,
+    SecondMoments,
+    UnitRowMatrix,
+)
 from tests.strategies import make_query, queries
 
-KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix)
+KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)
 
 
 @given(
@@ -50,11 +59,18 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
     records = generator.uniform(-2, 2, (query.records_per_client, len(query.columns)))
     rows = query.rows(records).tolist()
     pairs = [(i, i) for i in range(query.width)]
-    if isinstance(query, SecondMomentMatrix):
+    if isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
     expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
     if isinstance(query, FirstMoments):
         expected = [sum(column) for column in zip(*rows, strict=True)]
+    if isinstance(query, NormCounts):
+        norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
+        edges = [0.0, *query.largest_norms()[:-1].tolist(), math.inf]
+        expected = [
+            query.grid * sum(low < norm <= high or norm == low == 0.0 for norm in norms)
+            for low, high in itertools.pairwise(edges)
+        ]
     values = query.encode(records)
     assert values.dtype == np.int64
     assert values.tolist() == expected

@@ -24,9 +24,9 @@ COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
-    projection=False,
+    method="plain",
 )
-TASK_WITH_PROJECTION = TASK.model_copy(update={"projection": True})
+TASK_WITH_PROJECTION = TASK.model_copy(update={"method": "ball_projection"})
 HOLDER_POLICY = Policy(
     analysts=("analyst",),
     tasks=("linear_regression",),

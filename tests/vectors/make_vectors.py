@@ -23,7 +23,7 @@ from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.prime_field import MODULUS
-from shoal_protocol.queries import FirstMoments, GradientSum
+from shoal_protocol.queries import FirstMoments, GradientSum, NormCounts, UnitRowMatrix
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
@@ -219,6 +219,9 @@ def query_cases() -> Iterator[Case]:
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
         "matrix in a box": MATRIX.model_copy(update={"radius": None}),
         "matrix in a ball": MATRIX,
+        "unit rows": UnitRowMatrix(**MATRIX.model_dump(exclude={"name"})),
+        "norms in a box": NormCounts(**MOMENTS.model_dump(exclude={"name"})),
+        "norms in a ball": NormCounts(**{**MOMENTS.model_dump(exclude={"name"}), "radius": 0.75}),
         "matrix without intercept": MATRIX.model_copy(update={"intercept": 0.0}),
     }
     for what, query in queries.items():

@@ -9,13 +9,17 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.showing import ShownPredictions
+from shoal_protocol.quantisation import to_box, to_unit_length
+from shoal_protocol.queries import Column
 
 
 class LinearRegressionPosterior(ShownPredictions, BasePosterior):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter
-    and for the privacy noise alike. `records` is how many records went into it.
+    and for the privacy noise alike. `records` is how many records went into it. With `unit_rows`,
+    one column per feature, the coefficients are those of rows that were centred and scaled by these
+    columns, cut to [-1, 1] and divided by their norm; `predict` does the same.
     """
 
     variable = "coefficients"
@@ -26,12 +30,16 @@ class LinearRegressionPosterior(ShownPredictions, BasePosterior):
     coefficients: tuple[Finite, ...]
     covariance: tuple[tuple[Finite, ...], ...]
     residual_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    unit_rows: tuple[Column, ...] | None = None
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> "LinearRegressionPosterior":
         size = len(self.names)
         if len(self.coefficients) != size or [len(row) for row in self.covariance] != [size] * size:
             raise ValueError("names, coefficients and covariance must have the same size")
+        columns = self.unit_rows
+        if columns is not None and tuple(column.name for column in columns) != self.features:
+            raise ValueError("unit rows need one column per feature, in order")
         return self
 
     @property
@@ -78,6 +86,12 @@ class LinearRegressionPosterior(ShownPredictions, BasePosterior):
         Raises:
             ValueError: `rows` does not have one column per feature.
         """
+        if self.unit_rows is not None:
+            rows = np.asarray(rows, dtype=np.float64)
+            require_columns(rows, len(self.features))
+            centres = np.array([column.centre for column in self.unit_rows])
+            scales = np.array([column.scale for column in self.unit_rows])
+            rows = to_unit_length(to_box(rows, centres, scales))
         return predicted(self, rows)
 
     def _facts(self) -> Mapping[str, str | int | float]:
@@ -118,11 +132,20 @@ def predicted(posterior: Regression, rows: FloatMatrix) -> tuple[FloatVector, Fl
     """
     rows = np.asarray(rows, dtype=np.float64)
     features = len(posterior.features)
-    if rows.ndim != 2 or rows.shape[1] != features:
-        raise ValueError(f"rows must have shape (n, {features}): one per feature")
+    require_columns(rows, features)
     design = rows
     if features < len(posterior.names):
         design = np.column_stack([np.ones(len(rows)), rows])
     spread = np.einsum("ni,ij,nj->n", design, posterior.covariance_matrix, design)
     deviation = np.sqrt(np.maximum(spread, 0.0) + posterior.residual_sd**2)
     return design @ posterior.mean, deviation
+
+
+def require_columns(rows: FloatMatrix, features: int) -> None:
+    """Check that `rows` have one column per feature.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if rows.ndim != 2 or rows.shape[1] != features:
+        raise ValueError(f"rows must have shape (n, {features}): one per feature")

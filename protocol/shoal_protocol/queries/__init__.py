@@ -14,15 +14,29 @@ from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
-from shoal_protocol.queries.moments import OFF_DIAGONAL_SCALE, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries.moments import (
+    OFF_DIAGONAL_SCALE,
+    Moments,
+    SecondMomentMatrix,
+    SecondMoments,
+    UnitRowMatrix,
+)
+from shoal_protocol.queries.norm_counts import NormCounts
 
 Query = Annotated[
-    FirstMoments | SecondMoments | SecondMomentMatrix | GradientSum,
+    FirstMoments | SecondMoments | SecondMomentMatrix | UnitRowMatrix | NormCounts | GradientSum,
     Field(discriminator="name"),
 ]
 """Every query that a round may ask."""
 
-QueryName = Literal["first_moments", "second_moments", "second_moment_matrix", "gradient_sum"]
+QueryName = Literal[
+    "first_moments",
+    "second_moments",
+    "second_moment_matrix",
+    "unit_row_matrix",
+    "norm_counts",
+    "gradient_sum",
+]
 """The names of all queries, as policies list them."""
 
 __all__ = [
@@ -31,10 +45,13 @@ __all__ = [
     "FirstMoments",
     "GradientSum",
     "Mechanism",
+    "Moments",
     "NoiseBlock",
     "NoiseDesign",
+    "NormCounts",
     "Query",
     "QueryName",
     "SecondMomentMatrix",
     "SecondMoments",
+    "UnitRowMatrix",
 ]

@@ -90,10 +90,15 @@ class Moments(BaseModel):
             np.array([column.centre for column in self.columns]),
             np.array([column.scale for column in self.columns]),
         )
+        boxed = self._arranged(boxed)
         if self.intercept > 0.0:
             boxed = np.column_stack([np.full(len(boxed), self.intercept), boxed])
         radius = None if self.squared_norm_limit is None else self.radius
         return quantisation.to_lattice(boxed, radius=radius, grid_bits=self.grid_bits)
+
+    def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what becomes of rows in [-1, 1], shape (r, m), before a constant is added."""
+        return boxed
 
 
 class SecondMoments(Moments):
@@ -144,10 +149,8 @@ class SecondMoments(Moments):
         return values / float(self.grid**2)
 
 
-class SecondMomentMatrix(Moments):
+class MomentMatrix(Moments):
     """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row."""
-
-    name: Literal["second_moment_matrix"] = "second_moment_matrix"
 
     @property
     def dimension(self) -> int:
@@ -222,6 +225,32 @@ class SecondMomentMatrix(Moments):
         matrix += matrix.T
         matrix[np.diag_indices(self.width)] = scaled[: self.width]
         return matrix
+
+
+class SecondMomentMatrix(MomentMatrix):
+    """The moment matrix of the rows as they are."""
+
+    name: Literal["second_moment_matrix"] = "second_moment_matrix"
+
+
+class UnitRowMatrix(MomentMatrix):
+    """The moment matrix of rows whose features were divided by their norm.
+
+    The features are all columns but the last, the target, which keeps its size. They are divided
+    after they were cut to [-1, 1]; features that are all 0 stay 0.
+    """
+
+    name: Literal["unit_row_matrix"] = "unit_row_matrix"
+
+    @model_validator(mode="after")
+    def _has_features(self) -> "UnitRowMatrix":
+        if len(self.columns) < 2:
+            raise ValueError("unit rows need a feature and a target: name two columns or more")
+        return self
+
+    def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
+        features = quantisation.to_unit_length(boxed[:, :-1])
+        return np.column_stack([features, boxed[:, -1]])
 
 
 def require_length(values: NDArray[np.int64], dimension: int) -> None:

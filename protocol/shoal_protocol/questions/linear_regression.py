@@ -1,105 +1,121 @@
 """Which queries a linear regression's rounds may ask.
 
-The first round's query follows from the task and the population alone. A projection's second one
-also depends on the first round's sum, and on thresholds, which the learner picks from a short
-public list. Proofs and figures: docs/mathematics.md.
+A round's query follows from the task, the population and the sums of the rounds before it; a
+projection's last one also depends on thresholds, which the learner picks from a short public list.
+Proofs and figures: docs/mathematics.md.
 """
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.queries import Column, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import (
+    Column,
+    FirstMoments,
+    Moments,
+    NormCounts,
+    Query,
+    QueryName,
+    SecondMomentMatrix,
+    SecondMoments,
+    UnitRowMatrix,
+)
+from shoal_protocol.questions.measurements import (
+    SMALLEST_SPREAD,
+    measured_means,
+    measured_norm,
+    measured_spreads,
+)
 from shoal_protocol.questions.released import ReleasedSum
 from shoal_protocol.tasks import LinearRegressionTask
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
-_SMALLEST_SPREAD: Final = 0.05  # of a column, relative to half its range
+_UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds evenly
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
 _TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
 
+_KINDS: Final[
+    dict[
+        QueryName,
+        type[FirstMoments | SecondMoments | SecondMomentMatrix | UnitRowMatrix | NormCounts],
+    ]
+] = {
+    "first_moments": FirstMoments,
+    "second_moments": SecondMoments,
+    "norm_counts": NormCounts,
+    "second_moment_matrix": SecondMomentMatrix,
+    "unit_row_matrix": UnitRowMatrix,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Box thresholds as multiples of the root mean square, and the ball's radius in box units."""
+    """Box thresholds as multiples of the spreads; the ball's radius in box units, None without."""
 
     features: float
     target: float
-    radius: float
+    radius: float | None
 
 
-def thresholds_for(*, features: int, intercept: float) -> Iterator[Thresholds]:
-    """Yield all thresholds that a projection may choose from."""
-    for x_box, y_box, size in itertools.product(_BOXES, _BOXES, _SQUARED_NORMS):
-        radius = math.sqrt(intercept**2 + size * (features / x_box**2 + 1.0 / y_box**2))
-        yield Thresholds(features=x_box, target=y_box, radius=radius)
+def thresholds_for(task: LinearRegressionTask) -> Iterator[Thresholds]:
+    """Yield all thresholds that the task's projection may choose from."""
+    for x_box, y_box in itertools.product(_BOXES, _BOXES):
+        if task.method == "box_projection":
+            yield Thresholds(features=x_box, target=y_box, radius=None)
+            continue
+        mean_square = len(task.features) / x_box**2 + 1.0 / y_box**2
+        for size in _SQUARED_NORMS:
+            radius = math.sqrt(task.intercept**2 + size * mean_square)
+            yield Thresholds(features=x_box, target=y_box, radius=radius)
 
 
-def first_query(task: LinearRegressionTask, population: int) -> Query:
-    """Return the query of a task's first round, over this many clients."""
-    kind = SecondMoments if task.projection else SecondMomentMatrix
-    return kind(
-        columns=tuple(bounds.column() for bounds in task.columns),
-        intercept=task.intercept,
-        radius=_radius(task, population),
-        grid_bits=task.grid_bits,
-        records_per_client=task.records_per_client,
-    )
+def query_for(
+    task: LinearRegressionTask,
+    population: int,
+    earlier: Sequence[ReleasedSum],
+    chosen: Thresholds | None = None,
+) -> Query:
+    """Return the query of the round after `earlier`; a projection's last one needs `chosen`.
 
-
-def second_query(
-    task: LinearRegressionTask, chosen: Thresholds, spreads: Sequence[float]
-) -> SecondMomentMatrix:
-    """Return the query of a projection's second round; `spreads`, one per column, as measured."""
-    factors = (*[chosen.features] * len(task.features), chosen.target)
-    return SecondMomentMatrix(
-        columns=tuple(
-            Column(name=bounds.name, centre=bounds.centre, scale=_tidy(spread * factor))
-            for bounds, spread, factor in zip(task.columns, spreads, factors, strict=True)
-        ),
-        intercept=task.intercept,
-        radius=_tidy(chosen.radius),
-        grid_bits=task.grid_bits,
-        records_per_client=task.records_per_client,
-    )
-
-
-def measured_spreads(first: ReleasedSum) -> NDArray[np.float64]:
-    """Return each column's root mean square about the middle of its bounds, in data units."""
-    query = first.query
-    if not isinstance(query, SecondMoments):
-        raise ValueError("spreads are measured by second moments")
-    moments = query.moments_from(first.values)
-    records = record_count(query, int(first.values[0]), first.cohort_size)
-    noise_sd = float(first.noise_sd[-1]) / query.grid**2
-    mean_squares = moments[-len(query.columns) :] / records
-    # What noise alone could have made is not trusted to be a narrow column.
-    floor = min(1.0, max(_SMALLEST_SPREAD**2, 0.5 * noise_sd / records))
-    half_ranges = np.array([column.scale for column in query.columns])
-    spreads: NDArray[np.float64] = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
-    return spreads
-
-
-def record_count(
-    query: SecondMoments | SecondMomentMatrix, first_value: int, cohort_size: int
-) -> int:
-    """Return how many records went in: exact for one per client, else an estimate.
-
-    The estimate is from the constant's second moment, of which shrinking is taken to cost a tenth;
-    without a constant every client is taken to have the largest number allowed.
+    Raises:
+        ValueError: there is no such round, or `chosen` is missing.
     """
-    most = cohort_size * query.records_per_client
-    if query.records_per_client == 1 or query.intercept == 0.0:
-        return most
-    estimate = first_value / (0.9 * math.floor(query.intercept * query.grid) ** 2)
-    return round(min(max(estimate, cohort_size), most))
+    number = len(earlier)
+    if number >= task.rounds:
+        raise ValueError("the task has no further round")
+    name = task.query_name(number)
+    centres, scales, radius = _centres(task, earlier), _halves(task), None
+    match name:
+        case "second_moment_matrix" if task.projects:
+            if chosen is None:
+                raise ValueError("a projection's last round needs thresholds")
+            scales = measured_spreads(earlier[-1]) * _factors(task, chosen)
+            scales = np.array([_tidy(scale) for scale in scales])
+            radius = None if chosen.radius is None else _tidy(chosen.radius)
+        case "norm_counts":
+            pass
+        case _:
+            [radius] = _radii(task, name, population, earlier)
+    return _KINDS[name](
+        columns=tuple(
+            Column(name=bounds.name, centre=centre, scale=scale)
+            for bounds, centre, scale in zip(
+                task.columns, centres.tolist(), scales.tolist(), strict=True
+            )
+        ),
+        intercept=_intercept(task, name),
+        radius=radius,
+        grid_bits=task.grid_bits,
+        records_per_client=task.records_per_client,
+    )
 
 
 def check_query(
@@ -112,36 +128,57 @@ def check_query(
 ) -> None:
     """Refuse a query of the name due that the task's round `number` does not ask otherwise.
 
-    Columns, their centres, intercept, grid and records are the task's, in its order. In the first
-    round scales and radius are too. In a projection's second round radius and scales are those of
-    one of the public thresholds, for spreads that the first sum shows; who has not seen it, and
-    passes None, allows any spread from .05 to 1 of half a column's range.
+    Columns, intercept, grid and records are the task's, in its order. So are centres, scales and
+    radius, or else they follow from the sums of `earlier` rounds, and, in a projection's last
+    round, from one of the public thresholds. Who has not seen those sums, and passes None, allows
+    any centre within the bounds, any spread from .05 to 1 of half a range, and any norm counted.
 
     Raises:
         RefusedSpec: the detail says why.
     """
-    if not isinstance(query, SecondMoments | SecondMomentMatrix):
-        raise RefusedSpec("a linear regression asks for moments only")
+    if not isinstance(query, Moments):
+        raise RefusedSpec("a linear regression asks for moments and counts only")
     if query.column_names != tuple(bounds.name for bounds in task.columns):
         raise RefusedSpec("the query's columns are not those of the job")
-    if [column.centre for column in query.columns] != [bounds.centre for bounds in task.columns]:
-        raise RefusedSpec("the query's columns are not centred as the job's bounds are")
-    if (query.intercept, query.grid_bits) != (task.intercept, task.grid_bits):
+    if (query.intercept, query.grid_bits) != (_intercept(task, query.name), task.grid_bits):
         raise RefusedSpec("the query's intercept or grid is not the job's")
-    halves = np.array([bounds.half_range for bounds in task.columns])
-    scales = np.array([column.scale for column in query.columns])
-    if number == 0:
-        if not np.array_equal(scales, halves):
-            raise RefusedSpec("the query's scales are not half the ranges of the job's bounds")
-        if not _alike(query.radius, _radius(task, population)):
-            raise RefusedSpec("the query's radius is not the one of the job")
+    _check_centres(query, task, number, earlier)
+    last = number == task.rounds - 1
+    if last and task.projects:
+        _check_projection(query, task, earlier)
         return
+    if not np.array_equal([column.scale for column in query.columns], _halves(task)):
+        raise RefusedSpec("the query's scales are not half the ranges of the job's bounds")
+    radii = [None] if query.name == "norm_counts" else _radii(task, query.name, population, earlier)
+    if not any(_alike(query.radius, radius) for radius in radii):
+        raise RefusedSpec("the query's radius is not the one of the job")
+
+
+def _check_centres(
+    query: Moments,
+    task: LinearRegressionTask,
+    number: int,
+    earlier: Sequence[ReleasedSum] | None,
+) -> None:
+    centres = np.array([column.centre for column in query.columns])
+    measured = task.centring == "private" and number > 0
+    unknown = measured and earlier is None
+    expected = _centres(task, earlier if measured and earlier else [])
+    allowed = (1.0 if unknown else 0.0) + _TOLERANCE  # in half ranges
+    if np.any(np.abs(centres - expected) > allowed * _halves(task)):
+        raise RefusedSpec("the query's columns are not centred as the job's bounds or means are")
+
+
+def _check_projection(
+    query: Moments, task: LinearRegressionTask, earlier: Sequence[ReleasedSum] | None
+) -> None:
     if earlier is None:
-        least, most = _SMALLEST_SPREAD * halves, halves
+        least, most = SMALLEST_SPREAD * _halves(task), _halves(task)
     else:
-        least = most = measured_spreads(earlier[0])
-    for chosen in thresholds_for(features=len(task.features), intercept=task.intercept):
-        factors = np.array([chosen.features] * len(task.features) + [chosen.target])
+        least = most = measured_spreads(earlier[-1])
+    scales = np.array([column.scale for column in query.columns])
+    for chosen in thresholds_for(task):
+        factors = _factors(task, chosen)
         above = scales >= least * factors * (1.0 - _TOLERANCE)
         below = scales <= most * factors * (1.0 + _TOLERANCE)
         if _alike(query.radius, chosen.radius) and np.all(above & below):
@@ -149,23 +186,87 @@ def check_query(
     raise RefusedSpec("the query's scales and radius follow from no measured spread")
 
 
-def _alike(radius: float | None, expected: float) -> bool:
-    return radius is not None and math.isclose(radius, expected, rel_tol=_TOLERANCE)
+def _centres(task: LinearRegressionTask, earlier: Sequence[ReleasedSum]) -> NDArray[np.float64]:
+    centres = np.array([bounds.centre for bounds in task.columns])
+    if task.centring == "private" and earlier:
+        centres = centres + _halves(task) * measured_means(earlier[0])
+    return centres
 
 
-def _radius(task: LinearRegressionTask, population: int) -> float:
-    """Return the task's radius, or one by the public rule.
+def _halves(task: LinearRegressionTask) -> NDArray[np.float64]:
+    return np.array([bounds.half_range for bounds in task.columns])
 
-    The rule assumes normalised columns with second moment .13. The fewer clients, the more
-    noise matters and the more rows may be shrunk: the radius is the mean of the squared norm,
-    plus 1.1 of its standard deviations for every factor of ten beyond 400 clients.
-    """
-    if task.radius is not None:
-        return task.radius
+
+def _factors(task: LinearRegressionTask, chosen: Thresholds) -> NDArray[np.float64]:
+    return np.array([chosen.features] * len(task.features) + [chosen.target])
+
+
+def _intercept(task: LinearRegressionTask, name: QueryName) -> float:
+    """Return the constant coordinate; counts of norms do without, for it is the same in all."""
+    return 0.0 if name == "norm_counts" else task.intercept
+
+
+def _radii(
+    task: LinearRegressionTask,
+    name: QueryName,
+    population: int,
+    earlier: Sequence[ReleasedSum] | None,
+) -> list[float]:
+    """Return the radius of a round's ball, or, without the sums, all that it may be."""
+    square = task.intercept**2
+    match name:
+        case "unit_row_matrix":
+            return [_tidy(math.sqrt(square + 2.0))]
+        case "second_moment_matrix" if task.method == "norm_ball":
+            if earlier is None:
+                norms = _counting(task).largest_norms()
+            else:
+                norms = np.array([measured_norm(earlier[-1], _kept_whole(earlier[-1].cohort_size))])
+            return [_tidy(math.sqrt(square + norm**2)) for norm in norms.tolist()]
+        case _ if task.radius is not None:
+            return [task.radius]
+        case "first_moments":
+            return [_tidy(math.sqrt(square + _UNIFORM_SECOND_MOMENT * len(task.columns)))]
+        case _:
+            return [_radius_by_rule(task, population)]
+
+
+def _counting(task: LinearRegressionTask) -> NormCounts:
+    return NormCounts(
+        columns=tuple(bounds.column() for bounds in task.columns),
+        intercept=0.0,
+        radius=None,
+        grid_bits=task.grid_bits,
+        records_per_client=task.records_per_client,
+    )
+
+
+def _radius_by_rule(task: LinearRegressionTask, population: int) -> float:
+    """Return a radius for columns of which the rule assumes that their second moment is .13."""
     width = len(task.columns)
-    deviations = 1.1 * math.log10(max(1.0, population / 400.0))
+    deviations = _deviations(population)
     squared_norm = _ASSUMED_SECOND_MOMENT * (width + deviations * math.sqrt(2.0 * width))
     return _tidy(math.sqrt(task.intercept**2 + squared_norm))
+
+
+def _kept_whole(clients: int) -> float:
+    """Return what part of the rows a measured ball leaves as they are: half with few clients."""
+    return NormalDist().cdf(_deviations(clients))
+
+
+def _deviations(clients: int) -> float:
+    """Return how many standard deviations from the mean squared norm a ball reaches.
+
+    The fewer clients, the more noise matters and the more rows may be shrunk: 1.1 for every factor
+    of ten beyond 400 clients.
+    """
+    return 1.1 * math.log10(max(1.0, clients / 400.0))
+
+
+def _alike(radius: float | None, expected: float | None) -> bool:
+    if radius is None or expected is None:
+        return radius is expected
+    return math.isclose(radius, expected, rel_tol=_TOLERANCE)
 
 
 def _tidy(value: float) -> float:

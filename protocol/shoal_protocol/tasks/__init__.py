@@ -9,7 +9,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shoal_protocol.tasks.bounds import ColumnBounds
-from shoal_protocol.tasks.linear_regression import LinearRegressionTask
+from shoal_protocol.tasks.linear_regression import (
+    Centring,
+    LinearRegressionTask,
+    RegressionMethod,
+)
 from shoal_protocol.tasks.variational import (
     LogisticRegressionTask,
     NumpyroTask,
@@ -29,11 +33,13 @@ TaskName = Literal[
 """The names of all tasks, as data holders' policies list them."""
 
 __all__ = [
+    "Centring",
     "ColumnBounds",
     "LinearRegressionTask",
     "LogisticRegressionTask",
     "NumpyroTask",
     "PoissonRegressionTask",
+    "RegressionMethod",
     "Task",
     "TaskName",
     "VariationalTask",

@@ -1,23 +1,44 @@
 """Linear regression as a task: public parameters only, no data and no algorithm."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import QueryName
 from shoal_protocol.tasks.bounds import ColumnBounds
 
+RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
+Centring = Literal["bounds", "private"]
+
+_ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
+    "plain": ("second_moment_matrix",),
+    "norm_ball": ("norm_counts", "second_moment_matrix"),
+    "box_projection": ("second_moments", "second_moment_matrix"),
+    "ball_projection": ("second_moments", "second_moment_matrix"),
+    "unit_rows": ("unit_row_matrix",),
+}
+
 
 class LinearRegressionTask(BaseModel):
     """Bayesian linear regression of `target` on `features` and a constant.
 
-    Columns are normalised: centred at the middle of their bounds, divided by half the range.
-    `projection` spends a fifth of mu^2 on a first round that measures the columns' spread, so that
-    the second round's noise fits the data instead of the bounds (Algorithm 2 of Heikkilä et al.
-    2017, corrected). `radius` bounds the norm of a normalised row, `intercept` is the constant
-    coordinate in that row (0: no constant term); None lets the learner choose by a public rule.
-    `prior_sd` is the prior standard deviation of a coefficient in normalised units, or, with
-    projection, in units of the measured spreads; the constant term's is twice that.
+    Columns are normalised: centred, and divided by half the range of their bounds. With `centring`
+    "bounds" the centres are the middles of the bounds, with "private" a first round measures the
+    columns' means. `method` says what keeps rows short, so that noise may be small:
+
+    - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
+    - "norm_ball": a ball that leaves half of the rows as they are, or more with more clients; a
+      round counts rows by their norm.
+    - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
+      to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
+      are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
+    - "unit_rows": each record's features are divided by their norm. This is another model: what
+      counts are the features' proportions.
+
+    Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
+    in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
+    normalised units, or, with a projection, in units of the measured spreads; the constant term's
+    is twice that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -25,7 +46,8 @@ class LinearRegressionTask(BaseModel):
     name: Literal["linear_regression"] = "linear_regression"
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
-    projection: bool
+    method: RegressionMethod = "norm_ball"
+    centring: Centring = "bounds"
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
@@ -43,6 +65,8 @@ class LinearRegressionTask(BaseModel):
             raise ValueError("no feature may be called 'intercept': the constant term is")
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
+        if self.radius is not None and self.method in ("norm_ball", "unit_rows"):
+            raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
         return self
@@ -53,9 +77,14 @@ class LinearRegressionTask(BaseModel):
         return (*self.features, self.target)
 
     @property
+    def projects(self) -> bool:
+        """Whether thresholds relative to measured spreads are chosen before the last round."""
+        return self.method in ("box_projection", "ball_projection")
+
+    @property
     def rounds(self) -> int:
         """How many rounds the job has."""
-        return 2 if self.projection else 1
+        return len(self.query_names())
 
     @property
     def batch(self) -> int | None:
@@ -73,8 +102,9 @@ class LinearRegressionTask(BaseModel):
 
     def query_name(self, number: int) -> QueryName:
         """Return the name of the query that round `number` asks."""
-        return "second_moments" if self.projection and number == 0 else "second_moment_matrix"
+        return self.query_names()[number]
 
     def query_names(self) -> tuple[QueryName, ...]:
-        """Return the names of all queries that the rounds ask."""
-        return tuple(self.query_name(number) for number in range(self.rounds))
+        """Return the names of the queries that the rounds ask, in order."""
+        centring: tuple[QueryName, ...] = ("first_moments",) if self.centring == "private" else ()
+        return centring + _ROUNDS[self.method]

@@ -17,6 +17,7 @@ from shoal_protocol.jobs import Join
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.tasks import RegressionMethod
 from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes
@@ -210,8 +211,9 @@ async def certificate_of_a_job(stage: Stage) -> bytes:
     Raises:
         CannotAttack: the job is not finished in time, or not taken.
     """
-    projection = "second_moments" in stage.consortium.manifest.policy.queries  # in two rounds
-    request = job_request(stage, round_seconds=30, grace_seconds=20, projection=projection)
+    two_rounds = "second_moments" in stage.consortium.manifest.policy.queries
+    method: RegressionMethod = "ball_projection" if two_rounds else "plain"
+    request = job_request(stage, round_seconds=30, grace_seconds=20, method=method)
     base, keys = f"/v1/jobs/{request.digest}", stage.keys.clients
     joins = [
         sign(

@@ -6,7 +6,7 @@ from typing import Any, Final
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
-from shoal_protocol.questions.linear_regression import first_query
+from shoal_protocol.questions.linear_regression import query_for
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.tasks import LinearRegressionTask
 from shoal_redteam.announcing import noise_worth, priced
@@ -152,7 +152,7 @@ def spec_of(
         raise TypeError("the attacks ask for linear regressions only")
     return honest_spec(
         stage,
-        query=first_query(task, len(stage.crew)),
+        query=query_for(task, len(stage.crew), ()),
         job=job.digest,
         price=price,
         seconds=seconds,

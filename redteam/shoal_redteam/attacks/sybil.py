@@ -24,7 +24,7 @@ from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
@@ -206,7 +206,11 @@ class SybilJoin(Attack):
 
 
 def job_request(
-    stage: Stage, *, round_seconds: int = 1, grace_seconds: int = 1, projection: bool = False
+    stage: Stage,
+    *,
+    round_seconds: int = 1,
+    grace_seconds: int = 1,
+    method: RegressionMethod = "plain",
 ) -> Signed[JobRequest]:
     """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
     bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
@@ -215,7 +219,7 @@ def job_request(
         manifest=stage.consortium.digest,
         nonce=stage.random_bytes(16).hex(),
         analyst=stage.analyst,
-        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], projection=projection),
+        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], method=method),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,

@@ -16,7 +16,7 @@ from shoal_protocol.threshold import ThresholdSharing
 EXAMPLE: Final = """\
 [task]
 name = "linear_regression"
-projection = true
+method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
 
 [features]                     # public bounds, from general knowledge, never from the data
 age = [18, 100]

@@ -47,11 +47,11 @@ class Relay:
             return {"status": 0, "body": ""}
         return {"status": answer.status_code, "body": answer.text}
 
-    def submit(self, projection: bool, threshold: int | None, **terms: Any) -> dict[str, Any]:
+    def submit(self, method: Any, threshold: int | None, **terms: Any) -> dict[str, Any]:
         """Submit a job and return its id; without a threshold it needs all Compute nodes."""
         if threshold is not None:
             terms["sharing"] = ThresholdSharing(threshold=threshold)
-        task = LinearRegressionTask(features=(AGE,), target=WEIGHT, projection=projection)
+        task = LinearRegressionTask(features=(AGE,), target=WEIGHT, method=method)
         return {"job": Analyst.open(PARTY, CONSORTIUM).submit(task, **terms).id}
 
     def consortium(self) -> dict[str, Any]:

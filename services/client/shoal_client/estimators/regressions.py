@@ -11,10 +11,12 @@ from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, ma
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.showing import LEVEL
 from shoal_protocol.tasks import (
+    Centring,
     ColumnBounds,
     LinearRegressionTask,
     LogisticRegressionTask,
     PoissonRegressionTask,
+    RegressionMethod,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +153,8 @@ class LinearRegression(Regression):
 
     features: Bounds
     target: Bounds
-    projection: bool
+    method: RegressionMethod = "norm_ball"
+    centring: Centring = "bounds"
     radius: float | None = None
     intercept: float = 0.3
     prior_sd: float = 0.5

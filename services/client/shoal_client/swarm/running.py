@@ -66,7 +66,7 @@ class Plan:
         features = [f"feature_{number}" for number in range(self.features)]
         bounds = [ColumnBounds(name=name, lower=LOWER, upper=UPPER) for name in features]
         target = ColumnBounds(name="target", lower=LOWER, upper=UPPER)
-        return LinearRegressionTask(features=tuple(bounds), target=target, projection=False)
+        return LinearRegressionTask(features=tuple(bounds), target=target, method="plain")
 
 
 @dataclass

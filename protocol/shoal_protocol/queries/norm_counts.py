@@ -1,0 +1,74 @@
+"""How many of a client's rows have which length, as a query; knows no noise and no budget."""
+
+import math
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.moments import Moments, require_length
+
+NORM_BINS: Final = 27
+NORM_RATIO: Final = 1.15
+"""Each bin's largest norm relative to that of the bin before: 26 of them span a factor of 37."""
+
+
+class NormCounts(Moments):
+    """How many rows there are in each of 27 ranges of the norm |w|, shortest first, times B.
+
+    The longest rows, of squared norm T = L in a ball and m B^2 + k^2 in the box, are in the last
+    bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B
+    gives the noise a grid to be rounded to.
+    """
+
+    name: Literal["norm_counts"] = "norm_counts"
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector, 27."""
+        return NORM_BINS
+
+    @property
+    def largest_value(self) -> int:
+        """Largest magnitude that a coordinate of `encode` can have."""
+        return self.grid * self.records_per_client
+
+    def largest_norms(self) -> NDArray[np.float64]:
+        """Return the largest norm of each bin, shape (27,), in normalised units."""
+        return np.sqrt(self._largest_squares()) / float(self.grid)
+
+    def _largest_squares(self) -> NDArray[np.float64]:
+        top = self.squared_norm_limit
+        if top is None:
+            top = len(self.columns) * self.grid**2 + self.constant**2
+        steps = np.arange(NORM_BINS - 1, -1, -1, dtype=np.float64)
+        squares: NDArray[np.float64] = top * np.power(NORM_RATIO, -2.0 * steps)
+        return squares
+
+    def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return a sum of contributions as counts, shape (27,); noise may have made some negative.
+
+        Raises:
+            ValueError: `values` does not have the length `dimension`.
+        """
+        require_length(values, self.dimension)
+        return values / float(self.grid)
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """The same noise everywhere; L2 sqrt(2) r B, L1 2 r B."""
+        both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
+        return NoiseDesign(
+            sensitivity=rounded_up(both * self.largest_value),
+            blocks=(NoiseBlock(coordinates=NORM_BINS, relative_scale=1.0),),
+        )
+
+    def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the client's contribution, shape (27,), from `records`, shape (r, len(columns)).
+
+        Raises:
+            ValueError: wrong shape, too many records or none, or a number that is not finite.
+        """
+        rows = self.rows(records)
+        bins = np.searchsorted(self._largest_squares()[:-1], np.sum(rows * rows, axis=1))
+        return self.grid * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
