@@ -166,8 +166,8 @@ def support_of_a_latent(record):
     numpyro.sample("y", dist.Normal(mean, 1.0), obs=record["y"])
 
 
-def angle(record):
-    numpyro.sample("angle", dist.VonMises(0.0, 1.0))
+def contrasts(record):
+    numpyro.sample("contrasts", dist.ZeroSumNormal(1.0, event_shape=(3,)))
     numpyro.sample("y", dist.Normal(0.0, 1.0), obs=record["y"])
 
 
@@ -196,7 +196,7 @@ def loops(record):
         (subsampled, "'y': scaled|subsampl|plate"),
         (prior_of_the_record, "prior depends on the record"),
         (support_of_a_latent, "depend on the record or on other latents"),
-        (angle, "'angle': its support"),
+        (contrasts, "'contrasts': its support"),
         (talks, "calls back into Python"),
         (loops, "loops until"),
     ],
