@@ -1,0 +1,84 @@
+# %% [markdown]
+# # Poisson regression
+#
+# How often do patients come to an emergency department in a year, given age, the number of their
+# chronic conditions and the distance to it? 2,000 invented patients, each of whom is a client of
+# her own, so that what is learned can be compared with the truth.
+
+# %%
+import os
+
+import numpy as np
+from matplotlib import pyplot
+
+from shoal_client import Federation
+from shoal_client.estimators import PoissonRegression
+from shoal_client.federation import Learning
+from shoal_learning.simulated_federation import SimulatedFederation
+
+DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
+
+# %%
+CLIENTS = 2000
+TRUTH = {"intercept": -1.0, "age": 0.01, "conditions": 0.3, "distance": -0.04}
+generator = np.random.default_rng(1)
+patients = {
+    "age": generator.uniform(18, 90, CLIENTS),
+    "conditions": generator.binomial(6, 0.3, CLIENTS),
+    "distance": generator.gamma(2.0, 5.0, CLIENTS),
+}
+log_rate = TRUTH["intercept"] + sum(TRUTH[name] * values for name, values in patients.items())
+patients["visits"] = generator.poisson(np.exp(log_rate))
+
+# %% [markdown]
+# ## The model
+#
+# In each of 200 rounds 400 clients are asked for a clipped gradient, so that a client answers 40
+# times. `clip` is its largest norm: a larger one keeps more of the gradients of patients with many
+# visits and brings more noise.
+
+# %%
+model = PoissonRegression(
+    features={"age": (18, 90), "conditions": (0, 6), "distance": (0, 50)},
+    target={"visits": (0, 15)},
+    rounds=200,
+    batch=400,
+    learning_rate=0.1,
+)
+federation: Learning
+if DIRECTORY is None:
+    federation = SimulatedFederation(
+        patients, epsilon=2.0, delta=1e-5, dropouts=20, colluders=20, seed=1
+    )
+else:
+    federation = Federation.open(
+        f"{DIRECTORY}/parties/analyst",
+        f"{DIRECTORY}/consortium",
+        epsilon=2.0,
+        delta=1e-5,
+        dropouts=20,
+        colluders=20,
+        minimum_population=1500,
+        maximum_population=2000,
+        join_seconds=600,
+        round_seconds=60,
+        grace_seconds=60,
+    )
+
+# %%
+model.fit(federation)
+print(model.summary())
+
+# %%
+axes = model.plot()
+axes.plot(list(TRUTH.values())[1:], range(3), "x", color="C3", label="truth")
+axes.legend()
+pyplot.show()
+
+# %% [markdown]
+# `score` is D², the share of the deviance that is explained: what R² is to a linear regression.
+
+# %%
+print(f"D²: {model.score(patients):.2f}")
+model.plot_predictions({name: values[:200] for name, values in patients.items()})
+pyplot.show()

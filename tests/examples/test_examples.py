@@ -1,0 +1,103 @@
+"""The examples run as they stand, on simulated federations; on a real one by a directory's name."""
+
+import ast
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+from shoal_client import estimators, federation
+from shoal_client.estimators import Estimator
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+WITHOUT_A_FEDERATION = {"planning"}
+
+
+@pytest.fixture(autouse=True)
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Count the axes with something on them in each picture, instead of opening a window."""
+    pictures: list[int] = []
+
+    def show() -> None:
+        pyplot.gcf().canvas.draw()
+        pictures.append(sum(axes.has_data() for axes in pyplot.gcf().axes))
+        pyplot.close("all")
+
+    monkeypatch.setattr(pyplot, "show", show)
+    monkeypatch.delenv("SHOAL_FEDERATION", raising=False)
+    yield pictures
+    pyplot.close("all")
+
+
+def stem(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=stem)
+def test_an_example_runs_and_shows_pictures(
+    path: Path, shown: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(path))
+    assert shown and min(shown) > 0
+    assert capsys.readouterr().out
+
+
+def test_every_estimator_has_its_example() -> None:
+    used = {
+        node.id
+        for path in SCRIPTS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name)
+    }
+    every = {
+        name
+        for name, each in vars(estimators).items()
+        if isinstance(each, type) and issubclass(each, Estimator) and each is not Estimator
+    }
+    assert every <= used
+
+
+class Opened(Exception):
+    """A real federation was opened."""
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in SCRIPTS if each.stem not in WITHOUT_A_FEDERATION], ids=stem
+)
+def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*where: str, **asked: Any) -> None:
+        federation.Federation(object(), **asked)  # type: ignore[arg-type]
+        raise Opened(*where)
+
+    class Real(federation.Federation):
+        open = staticmethod(opened)  # type: ignore[assignment]
+
+    monkeypatch.setattr("shoal_client.federation.Federation", Real)
+    monkeypatch.setattr("shoal_hosting.installed_models.digest_of", lambda name: "0" * 64)
+    monkeypatch.setenv("SHOAL_FEDERATION", "my-federation")
+    with pytest.raises(Opened) as raised:
+        runpy.run_path(str(path))
+    assert raised.value.args == ("my-federation/parties/analyst", "my-federation/consortium")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=stem)
+def test_an_example_becomes_a_notebook(path: Path) -> None:
+    """Its cells begin as the percent format has them, with a heading first."""
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# %% [markdown]"
+    assert lines[1].startswith("# # ")
+    for number, line in enumerate(lines):
+        if line == "# %% [markdown]":
+            assert lines[number + 1].startswith("# ")
+        elif line.startswith("# %%"):
+            assert line == "# %%" and lines[number + 1]
