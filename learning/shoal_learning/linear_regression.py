@@ -13,10 +13,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_learning.conditional_design import (
+    CoefficientDraws,
+    check_feasible,
+    conditional_posterior,
+)
 from shoal_learning.contract import RequestedRound
+from shoal_learning.design_moments import DesignMoments
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
+from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.linear_regression import Thresholds, query_for
@@ -45,6 +51,8 @@ class LinearRegression:
         """
         if population < 1:
             raise ValueError("the population must be positive")
+        if self.task.inference == "conditional_design":
+            check_feasible(len(self.task.features) + (self.task.intercept > 0.0), population)
         names = self.task.query_names()
         if [released.query.name for released in sums] != list(names[: len(sums)]):
             raise ValueError("the sums are not those of this task's rounds, in order")
@@ -85,18 +93,18 @@ class LinearRegression:
             noise_ratio=ratio * self.task.records_per_client,
         )
 
-    def _posterior(self, sums: Sequence[ReleasedSum]) -> LinearRegressionPosterior:
+    def _posterior(self, sums: Sequence[ReleasedSum]) -> Posterior:
         units = np.array([column.half_range for column in self.task.columns])
         if self.task.projects:
             units = measured_spreads(sums[-2])
-        return _posterior(sums[-1], self.task.prior_sd, units)
+        return _posterior(sums[-1], self.task, units)
 
 
 def _posterior(
     released: ReleasedSum,
-    prior_sd: float,
+    task: LinearRegressionTask,
     units: NDArray[np.float64],
-) -> LinearRegressionPosterior:
+) -> Posterior:
     """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
     query = released.query
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
@@ -105,10 +113,13 @@ def _posterior(
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
     records = record_count(released)
     scales = np.array([column.scale for column in query.columns]) / units
-    prior = prior_sd * scales[:-1] / scales[-1]
+    prior = task.prior_sd * scales[:-1] / scales[-1]
     constant = _lattice_intercept(query)
     if constant > 0.0:
-        prior = np.append(2.0 * prior_sd / (constant * scales[-1]), prior)
+        prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
+    if task.inference == "conditional_design":
+        draws = conditional_posterior(DesignMoments.of(released, prior))
+        return _draws_in_data_units(query, draws, records)
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
@@ -126,7 +137,44 @@ def _in_data_units(
     residual_sd: float,
     records: int,
 ) -> LinearRegressionPosterior:
-    """Undo the normalisation: y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
+    """Return a normal posterior in the units of the data."""
+    offset, transform = _to_data_units(query)
+    *features, target = query.columns
+    mean = offset + transform @ result.mean
+    covariance = transform @ result.covariance @ transform.T
+    return LinearRegressionPosterior(
+        names=("intercept", *(column.name for column in features)),
+        target=target.name,
+        coefficients=tuple(mean.tolist()),
+        covariance=tuple(tuple(row) for row in covariance.tolist()),
+        residual_sd=residual_sd * target.scale,
+        records=records,
+        unit_rows=tuple(features) if isinstance(query, UnitRowMatrix) else None,
+    )
+
+
+def _draws_in_data_units(
+    query: SecondMomentMatrix | UnitRowMatrix, draws: CoefficientDraws, records: int
+) -> LinearRegressionDraws:
+    """Return draws in the units of the data."""
+    offset, transform = _to_data_units(query)
+    *features, target = query.columns
+    return LinearRegressionDraws.of(
+        ("intercept", *(column.name for column in features)),
+        target.name,
+        offset + draws.coefficients @ transform.T,
+        draws.residual_sd * target.scale,
+        divergences=draws.divergences,
+        records=records,
+    )
+
+
+def _to_data_units(
+    query: SecondMomentMatrix | UnitRowMatrix,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return c and T such that c + Tb undoes the normalisation of coefficients b.
+
+    y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
 
     Of unit rows the target's alone is undone.
     """
@@ -142,17 +190,7 @@ def _in_data_units(
         transform = np.column_stack([first, transform])
     offset = np.zeros(len(transform))
     offset[0] = target.centre
-    mean = offset + transform @ result.mean
-    covariance = transform @ result.covariance @ transform.T
-    return LinearRegressionPosterior(
-        names=("intercept", *(column.name for column in features)),
-        target=target.name,
-        coefficients=tuple(mean.tolist()),
-        covariance=tuple(tuple(row) for row in covariance.tolist()),
-        residual_sd=residual_sd * target.scale,
-        records=records,
-        unit_rows=tuple(features) if unit_rows else None,
-    )
+    return offset, transform
 
 
 def _lattice_intercept(query: SecondMomentMatrix | UnitRowMatrix) -> float:

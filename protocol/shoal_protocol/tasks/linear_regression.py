@@ -18,6 +18,8 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
     "unit_rows": ("unit_row_matrix",),
 }
 
+Inference = Literal["quasi_likelihood", "conditional_design"]
+
 
 class LinearRegressionTask(BaseModel):
     """Bayesian linear regression of `target` on `features` and a constant.
@@ -39,6 +41,10 @@ class LinearRegressionTask(BaseModel):
     in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
     normalised units, or, with a projection, in units of the measured spreads; the constant term's
     is twice that.
+
+    `inference` is what the learner makes of the sums; it changes nothing for those who hold data.
+    "quasi_likelihood" is fast and gives a normal posterior; "conditional_design" gives draws from
+    the exact model of noisy sums of whole rows, where the trainer has NumPyro, or refuses.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +59,7 @@ class LinearRegressionTask(BaseModel):
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    inference: Inference = "quasi_likelihood"
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
@@ -69,6 +76,12 @@ class LinearRegressionTask(BaseModel):
             raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
             raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
+        whole_rows = self.method in ("plain", "norm_ball")
+        if self.inference == "conditional_design" and not whole_rows:
+            raise ValueError(
+                "inference conditional_design is for rows that are not cut column by column: take "
+                "method plain or norm_ball, or inference quasi_likelihood"
+            )
         return self
 
     @property
@@ -94,7 +107,8 @@ class LinearRegressionTask(BaseModel):
     @property
     def posterior_names(self) -> tuple[str, ...]:
         """The kinds of posterior that the job may end with."""
-        return ("linear_regression",)
+        exact = self.inference == "conditional_design"
+        return ("linear_regression_draws",) if exact else ("linear_regression",)
 
     def participations(self, population: int) -> int:
         """Return how many rounds one client of so many may be asked in, at most."""

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 
 from shoal_hosting.logs import describe_exception
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
+from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.attestations import Abandonment
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import StorageUnavailable
@@ -145,7 +146,8 @@ class Runner:
             wanted = await asyncio.to_thread(_wanted, job, max(1, len(present)), clients is None)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
             log.error("the method failed", job=job.id, **describe_exception(error))
-            said = str(error) if type(error) is ValueError else _NO_ANSWER
+            ours = type(error) in (ValueError, NoReliablePosterior)
+            said = str(error) if ours else _NO_ANSWER
             return await self._fail(job, "refused_by_method", said)
         try:
             if not isinstance(wanted, RequestedRound):
