@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import Query, SecondMoments
+from shoal_protocol.queries import Counts, Query, SecondMoments
 
 Floats = NDArray[np.float64]
 
@@ -16,6 +16,11 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
     They are corners of the box or orthogonal rows of the ball: docs/mathematics.md, section 2,
     says which bounds are reached. `audit.game` plays no pair that does not reach its bound.
     """
+    if isinstance(query, Counts):
+        away = np.nextafter(max(query.levels), np.inf)  # no level, so in the last cell or in none
+        second = query.levels[1] if len(query.levels) > 1 else away
+        ones = np.ones((query.records_per_client, 1))
+        return ones * query.levels[0], ones * second
     columns = len(query.columns)
     one, other = np.zeros(columns), np.zeros(columns)
     if query.squared_norm_limit is not None:

@@ -201,7 +201,10 @@ def print_diabetes(repeats: int, seed: int) -> None:
             errors, held, ridge = [], [], []
             for _ in range(repeats):
                 outcome = run(learner, data.training, setting, generator)
-                mean, sd = outcome.posterior.predict(x)
+                posterior = outcome.posterior
+                if not isinstance(posterior, LinearRegressionPosterior):
+                    raise TypeError("the learner is not that of a linear regression")
+                mean, sd = posterior.predict(x)
                 ridge.append(np.mean(np.abs(ridge_predictions(outcome.sums[-1], x) - y)))
                 errors.append(np.mean(np.abs(mean - y)))
                 held.append(np.mean(np.abs(mean - y) < 1.6449 * sd))

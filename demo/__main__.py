@@ -52,6 +52,8 @@ def _finish(console: Console, clients: int, outcome: Outcome) -> None:
     rows, truth = data.training[:, :-1], data.training[:, -1]
     fit = Fit.of(rows, truth)
     unseen, unseen_truth = data.held_out[:, :-1], data.held_out[:, -1]
+    if not isinstance(report.posterior, LinearRegressionPosterior):
+        raise TypeError("the demonstration learns a linear regression")
     prediction, _ = report.posterior.predict(unseen)
     summary = Summary(
         clients=clients,

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner
+from shoal_learning.families.counted import Bernoulli, Categorical
+from shoal_learning.families.normals import MultivariateNormal, Normal
+from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.variational import Approximation, Variational
 from shoal_protocol.models.numpyro_models import CompiledModel
@@ -18,10 +21,17 @@ from shoal_protocol.posteriors import (
 )
 from shoal_protocol.posteriors.numpyro_model import names_of
 from shoal_protocol.tasks import (
+    BernoulliTask,
+    CategoricalTask,
+    FamilyTask,
     LinearRegressionTask,
     LogisticRegressionTask,
+    MultivariateNormalTask,
+    NormalMeanTask,
+    NormalTask,
     NumpyroTask,
     PoissonRegressionTask,
+    PoissonTask,
     Task,
 )
 
@@ -46,9 +56,27 @@ def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
     """
     if isinstance(task, LinearRegressionTask):
         return LinearRegression(task)
+    if isinstance(task, FamilyTask):
+        return _family(task)
     if isinstance(task, NumpyroTask):
         return _numpyro(task, find_model(task))
     return _regression(task)
+
+
+def _family(task: FamilyTask) -> Learner:
+    match task:
+        case BernoulliTask():
+            return Bernoulli(task)
+        case CategoricalTask():
+            return Categorical(task)
+        case PoissonTask():
+            return Poisson(task)
+        case NormalMeanTask():
+            return NormalMean(task)
+        case NormalTask():
+            return Normal(task)
+        case MultivariateNormalTask():
+            return MultivariateNormal(task)
 
 
 def _regression(task: LogisticRegressionTask | PoissonRegressionTask) -> Variational:

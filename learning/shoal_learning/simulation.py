@@ -92,6 +92,7 @@ def run(
                 cohort_size=len(cohort),
                 noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
                 mechanism=mechanism,
+                surplus=len(cohort) / parties,
             )
         )
 

@@ -16,6 +16,7 @@ from shoal_client.negative_binomial import laplace_shares
 from shoal_client.noise import discrete_gaussian
 from shoal_protocol.queries import (
     Column,
+    Counts,
     FirstMoments,
     GradientSum,
     NoiseDesign,
@@ -225,7 +226,7 @@ CASES = [each for cases in SEARCHES.values() for each in cases]
 
 def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
     catalogue = get_args(get_args(Query)[0])
-    elsewhere = {GradientSum}  # test_gradient_sensitivity.py
+    elsewhere = {GradientSum, Counts}  # test_gradient_sensitivity.py, test_count_sensitivity.py
     assert set(SEARCHES) | elsewhere == set(catalogue)
     for kind, cases in SEARCHES.items():
         searched = {

@@ -313,6 +313,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
     if query["name"] == "gradient_sum":
         return describe_gradients(query, gaussian=gaussian)
+    if query["name"] == "counts":
+        return describe_counts(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
@@ -375,6 +377,18 @@ def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, An
     }
 
 
+def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
+    cells = len(query["levels"]) + query["other"]
+    value = query["records_per_client"] * 2 ** query["grid_bits"]
+    both = 1.0 if cells == 1 else math.sqrt(2) if gaussian else 2.0
+    return {
+        "dimension": cells,
+        "blocks": [(cells, 1.0)],
+        "sensitivity": both * value,
+        "largest_value": value,
+    }
+
+
 def norm_limit(query: dict[str, Any]) -> int | None:
     if query["radius"] is None:
         return None
@@ -390,6 +404,11 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
         return [sum(entries) for entries in zip(*vectors, strict=True)]
+    if query["name"] == "counts":
+        cells = [sum(value == level for [value] in records) for level in query["levels"]]
+        if query["other"]:
+            cells.append(len(records) - sum(cells))
+        return [cell * 2 ** query["grid_bits"] for cell in cells]
     rows = [lattice_row(query, record) for record in records]
     p = len(rows[0])
     if query["name"] == "first_moments":

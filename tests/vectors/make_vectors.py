@@ -23,7 +23,7 @@ from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.prime_field import MODULUS
-from shoal_protocol.queries import FirstMoments, GradientSum, NormCounts, UnitRowMatrix
+from shoal_protocol.queries import Counts, FirstMoments, GradientSum, NormCounts, UnitRowMatrix
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
@@ -212,8 +212,16 @@ def query_cases() -> Iterator[Case]:
         "in the middle": [[60.0, 130.0]],
     }
     sums = FirstMoments(**MOMENTS.model_dump(exclude={"name"}))
+    counted = {
+        "columns": MOMENTS.columns[:1],
+        "levels": (40.0, 60.0),
+        "grid_bits": 20,
+        "records_per_client": 2,
+    }
     queries = {
         "sums in a box": sums,
+        "counts": Counts(**counted, other=False),
+        "counts and others": Counts(**counted, other=True),
         "sums in a ball": sums.model_copy(update={"radius": 0.75}),
         "moments in a box": MOMENTS,
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
@@ -227,6 +235,7 @@ def query_cases() -> Iterator[Case]:
     for what, query in queries.items():
         for name, rows in records.items():
             fields = query.model_dump(mode="json")
+            rows = [row[: len(query.columns)] for row in rows]
             yield f"{what}, {name}", "encode_query", {"query": fields, "records": rows}
     yield from gradient_cases()
 

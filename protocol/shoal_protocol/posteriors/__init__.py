@@ -8,9 +8,16 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shoal_protocol.posteriors.categorical import CategoricalPosterior
 from shoal_protocol.posteriors.draws import DrawsPosterior, LinearRegressionDraws
 from shoal_protocol.posteriors.linear_regression import LinearRegressionPosterior
+from shoal_protocol.posteriors.normal import MultivariateNormalPosterior, NormalPosterior
 from shoal_protocol.posteriors.numpyro_model import NumpyroPosterior
+from shoal_protocol.posteriors.tabulated import (
+    BernoulliPosterior,
+    NormalMeanPosterior,
+    PoissonPosterior,
+)
 from shoal_protocol.posteriors.variational import (
     LogisticRegressionPosterior,
     PoissonRegressionPosterior,
@@ -20,6 +27,12 @@ from shoal_protocol.posteriors.variational import (
 Posterior = Annotated[
     LinearRegressionPosterior
     | LinearRegressionDraws
+    | BernoulliPosterior
+    | CategoricalPosterior
+    | PoissonPosterior
+    | NormalMeanPosterior
+    | NormalPosterior
+    | MultivariateNormalPosterior
     | LogisticRegressionPosterior
     | PoissonRegressionPosterior
     | NumpyroPosterior,
@@ -28,11 +41,17 @@ Posterior = Annotated[
 """Every posterior that a job may end with."""
 
 __all__ = [
+    "BernoulliPosterior",
+    "CategoricalPosterior",
     "DrawsPosterior",
     "LinearRegressionDraws",
     "LinearRegressionPosterior",
     "LogisticRegressionPosterior",
+    "MultivariateNormalPosterior",
+    "NormalMeanPosterior",
+    "NormalPosterior",
     "NumpyroPosterior",
+    "PoissonPosterior",
     "PoissonRegressionPosterior",
     "Posterior",
     "VariationalPosterior",

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shoal_protocol.queries.columns import Column
+from shoal_protocol.queries.counts import Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
@@ -24,12 +25,19 @@ from shoal_protocol.queries.moments import (
 from shoal_protocol.queries.norm_counts import NormCounts
 
 Query = Annotated[
-    FirstMoments | SecondMoments | SecondMomentMatrix | UnitRowMatrix | NormCounts | GradientSum,
+    Counts
+    | FirstMoments
+    | SecondMoments
+    | SecondMomentMatrix
+    | UnitRowMatrix
+    | NormCounts
+    | GradientSum,
     Field(discriminator="name"),
 ]
 """Every query that a round may ask."""
 
 QueryName = Literal[
+    "counts",
     "first_moments",
     "second_moments",
     "second_moment_matrix",
@@ -42,6 +50,7 @@ QueryName = Literal[
 __all__ = [
     "OFF_DIAGONAL_SCALE",
     "Column",
+    "Counts",
     "FirstMoments",
     "GradientSum",
     "Mechanism",

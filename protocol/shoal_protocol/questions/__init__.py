@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.queries import Query
-from shoal_protocol.questions import linear_regression, variational
+from shoal_protocol.questions import families, linear_regression, variational
 from shoal_protocol.questions.released import ReleasedSum
-from shoal_protocol.tasks import LinearRegressionTask, Task
+from shoal_protocol.tasks import FamilyTask, LinearRegressionTask, Task
 
 __all__ = ["ReleasedSum", "check_question"]
 
@@ -34,5 +34,7 @@ def check_question(
         linear_regression.check_query(
             query, task, number=number, population=population, earlier=earlier
         )
+    elif isinstance(task, FamilyTask):
+        families.check_query(query, task)
     else:
         variational.check_query(query, task)

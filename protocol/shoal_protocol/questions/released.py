@@ -19,7 +19,8 @@ class ReleasedSum:
 
     `values` and `noise_sd`, both shape (query.dimension,), are in lattice units; `noise_sd` is the
     standard deviation of the noise that the whole cohort really added to each coordinate, by
-    `mechanism`.
+    `mechanism`. `surplus` is how many times as many clients as the noise was calibrated for (N - D
+    - C - 1) there are in the cohort: the shape of the sum of their Laplace shares.
     """
 
     query: Query
@@ -27,13 +28,14 @@ class ReleasedSum:
     cohort_size: int
     noise_sd: NDArray[np.float64]
     mechanism: Mechanism
+    surplus: float = 1.0
 
     def __post_init__(self) -> None:
         shape = (self.query.dimension,)
         if self.values.shape != shape or self.noise_sd.shape != shape:
             raise ValueError("a released sum and its noise must have the dimension of the query")
-        if self.cohort_size < 1 or not np.all(self.noise_sd > 0.0):
-            raise ValueError("cohort_size and noise_sd must be positive")
+        if self.cohort_size < 1 or not np.all(self.noise_sd > 0.0) or not self.surplus > 0.0:
+            raise ValueError("cohort_size, noise_sd and surplus must be positive")
 
     @classmethod
     def of(cls, spec: RoundSpec, result: Result) -> Self:
@@ -46,4 +48,5 @@ class ReleasedSum:
             cohort_size=result.cohort_size,
             noise_sd=np.repeat(np.sqrt(variances), coordinates),
             mechanism=spec.noise.mechanism,
+            surplus=result.cohort_size / spec.parties,
         )

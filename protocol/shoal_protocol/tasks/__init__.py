@@ -9,6 +9,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_protocol.tasks.families import (
+    BernoulliTask,
+    CategoricalTask,
+    FamilyTask,
+    MultivariateNormalTask,
+    NormalMeanTask,
+    NormalTask,
+    PoissonTask,
+)
 from shoal_protocol.tasks.linear_regression import (
     Centring,
     LinearRegressionTask,
@@ -21,11 +30,17 @@ from shoal_protocol.tasks.variational import (
     VariationalTask,
 )
 
-Task = Annotated[LinearRegressionTask | VariationalTask, Field(discriminator="name")]
+Task = Annotated[LinearRegressionTask | FamilyTask | VariationalTask, Field(discriminator="name")]
 """Every task that a job may name."""
 
 TaskName = Literal[
     "linear_regression",
+    "bernoulli",
+    "categorical",
+    "poisson",
+    "normal_mean",
+    "normal",
+    "multivariate_normal",
     "logistic_regression",
     "poisson_regression",
     "numpyro_model",
@@ -33,12 +48,19 @@ TaskName = Literal[
 """The names of all tasks, as data holders' policies list them."""
 
 __all__ = [
+    "BernoulliTask",
+    "CategoricalTask",
     "Centring",
     "ColumnBounds",
+    "FamilyTask",
     "LinearRegressionTask",
     "LogisticRegressionTask",
+    "MultivariateNormalTask",
+    "NormalMeanTask",
+    "NormalTask",
     "NumpyroTask",
     "PoissonRegressionTask",
+    "PoissonTask",
     "RegressionMethod",
     "Task",
     "TaskName",

@@ -94,9 +94,11 @@ def posterior(report: PosteriorReport) -> RenderableType:
 
 
 def _learned(report: PosteriorReport) -> str:
-    """Say what the posterior is of: the target of a regression, or the model."""
+    """Say what the posterior is of: the model, the target of a regression, or the columns."""
     found = report.posterior
-    return found.entry_point if isinstance(found, NumpyroPosterior) else found.target
+    if isinstance(found, NumpyroPosterior):
+        return found.entry_point
+    return str(getattr(found, "target", ", ".join(found.columns)))
 
 
 def _sharing(report: PosteriorReport) -> str:

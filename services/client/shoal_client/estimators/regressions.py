@@ -45,9 +45,9 @@ class Regression(Estimator):
     def _expected(self, rows: object) -> tuple[FloatVector, FloatVector]:
         """Return what the posterior expects of the target, and with which standard deviation."""
         self._require_fit()
-        predicted: tuple[FloatVector, FloatVector] = self.posterior_.predict(
-            matrix_of(rows, self.feature_names_in_.tolist())
-        )
+        posterior: Any = self.posterior_
+        names = self.feature_names_in_.tolist()
+        predicted: tuple[FloatVector, FloatVector] = posterior.predict(matrix_of(rows, names))
         return predicted
 
     def _observed(self, rows: Any, targets: object) -> FloatVector:

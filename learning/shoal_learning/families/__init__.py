@@ -1,0 +1,1 @@
+"""Exponential families by their sufficient statistics: one round each, noise taken into account."""

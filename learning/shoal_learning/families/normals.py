@@ -1,0 +1,178 @@
+"""Normal means and covariances from noisy second moments: the learners of both normal families.
+
+The moments are those of normalised records with a constant k: k times a column's sum is off the
+diagonal of the matrix, k^2 times the number of records on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.families.round import ask_or_take, generator_for, noise_of
+from shoal_learning.families.scatter import (
+    CHAINS,
+    NoisyScatter,
+    NormalDraws,
+    NormalInverseWishart,
+    draw_normals,
+)
+from shoal_learning.families.special import Floats
+from shoal_protocol.posteriors import MultivariateNormalPosterior, NormalPosterior
+from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.tasks import MultivariateNormalTask, NormalTask
+
+_REPORTED_CHAINS: Final = 8
+_MOST_KINKED: Final = 3  # columns
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The learner of one `NormalTask`."""
+
+    task: NormalTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | NormalPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is too small, or `sums` do not answer this task's round.
+            NoConvergence: the sampler's chains disagree; no posterior is reported.
+        """
+        refuse_few(self.task, population)
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        task = self.task
+        draws = _draws(task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom)
+        return NormalPosterior.of(task.column.name, draws, records=released.cohort_size)
+
+
+@dataclass(frozen=True)
+class MultivariateNormal:
+    """The learner of one `MultivariateNormalTask`."""
+
+    task: MultivariateNormalTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | MultivariateNormalPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is too small, or `sums` do not answer this task's round.
+            NoConvergence: the sampler's chains disagree; no posterior is reported.
+        """
+        refuse_few(self.task, population)
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        task = self.task
+        none = [None] * len(task.variables)
+        freedom = len(none) + 2.0 if task.prior_freedom is None else task.prior_freedom
+        draws = _draws(task, released, task.prior_means or none, task.prior_sds or none, freedom)
+        names = tuple(column.name for column in task.variables)
+        return MultivariateNormalPosterior.of(names, draws, records=released.cohort_size)
+
+
+def refuse_few(task: NormalTask | MultivariateNormalTask, population: int) -> None:
+    """Refuse a job, before it costs anything, whose records cannot tell a covariance.
+
+    Raises:
+        ValueError: there are fewer than twice the number of columns and four more.
+    """
+    fewest = 2 * len(task.columns) + 4
+    if population < fewest:
+        raise ValueError(f"a covariance of this size needs {fewest} clients or more")
+
+
+def normalised_prior(
+    task: NormalTask | MultivariateNormalTask,
+    means: Sequence[float | None],
+    sds: Sequence[float | None],
+    freedom: float,
+) -> NormalInverseWishart:
+    """Return the prior for columns that their bounds have taken to [-1, 1].
+
+    `sds` are those of a covariance that is the prior's scatter over its degrees of freedom.
+    """
+    centres = [
+        0.0 if mean is None else (mean - column.centre) / column.half_range
+        for mean, column in zip(means, task.columns, strict=True)
+    ]
+    scales = [
+        1.0 / 3.0 if sd is None else sd / column.half_range
+        for sd, column in zip(sds, task.columns, strict=True)
+    ]
+    return NormalInverseWishart(
+        location=np.array(centres),
+        mean_records=task.prior_mean_records,
+        freedom=freedom,
+        scatter=freedom * np.diag(np.square(scales)),
+    )
+
+
+def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
+    """Return the noisy moments of one group of chains, with one record per client.
+
+    With more than three columns Laplace noise enters by its variance alone, as if it were normal:
+    the sampler cannot follow so many kinks.
+
+    Raises:
+        ValueError: `released` does not answer the query of that name with a constant.
+    """
+    query = released.query
+    if not isinstance(query, SecondMomentMatrix) or not query.constant:
+        raise ValueError("a normal family needs the matrix of second moments with a constant")
+    matrix = query.matrix_from(released.values)
+    laws = [noise_of(released, place, query.grid**2) for place in (0, -1)]
+    if len(query.columns) > _MOST_KINKED:
+        laws = [replace(law, mechanism="discrete_gaussian") for law in laws]
+    square_noise, cross_noise = laws
+    constant = query.constant / query.grid
+    return NoisyScatter(
+        sums=matrix[None, 0, 1:] / constant,
+        squares=matrix[None, 1:, 1:],
+        sum_noise=replace(cross_noise, sd=cross_noise.sd / constant),
+        square_noise=square_noise,
+        cross_noise=cross_noise,
+        records=np.full((1, CHAINS), float(released.cohort_size)),
+    )
+
+
+def _draws(
+    task: NormalTask | MultivariateNormalTask,
+    released: ReleasedSum,
+    means: Sequence[float | None],
+    sds: Sequence[float | None],
+    freedom: float,
+) -> Floats:
+    """Return draws of the parameters, shape (chains, draws, k).
+
+    The sampler's many chains are strung together to eight.
+    """
+    generator = generator_for(released)
+    drawn = draw_normals(
+        noisy_scatter(released), normalised_prior(task, means, sds, freedom), generator
+    )
+    parameters = _in_data_units(task, drawn)
+    chains = np.moveaxis(parameters, 1, 0)
+    return chains.reshape(_REPORTED_CHAINS, -1, parameters.shape[-1])
+
+
+def _in_data_units(task: NormalTask | MultivariateNormalTask, drawn: NormalDraws) -> Floats:
+    """Return means, standard deviations and correlations, shape (kept, chains, k)."""
+    units = np.array([column.half_range for column in task.columns])
+    centres = np.array([column.centre for column in task.columns])
+    size = len(units)
+    covariances = drawn.covariances[:, 0]
+    sds = np.sqrt(np.diagonal(covariances, axis1=-2, axis2=-1))
+    rows, columns = np.triu_indices(size, 1)
+    correlations = covariances[..., rows, columns] / (sds[..., rows] * sds[..., columns])
+    means = centres + units * drawn.means[:, 0]
+    return np.concatenate([means, units * sds, correlations], axis=-1)

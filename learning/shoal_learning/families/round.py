@@ -1,0 +1,68 @@
+"""What the learners of all families share: their one round, and what is public of its noise."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.families.noise import SummedNoise
+from shoal_learning.families.special import Floats, log_sum_exp
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.families import query_of
+from shoal_protocol.tasks import FamilyTask
+
+_NODES: Final = 31
+
+
+def ask_or_take(
+    task: FamilyTask, population: int, sums: Sequence[ReleasedSum]
+) -> RequestedRound | ReleasedSum:
+    """Return the round to ask, or its result if `sums` hold it.
+
+    Raises:
+        ValueError: `population` is not positive, or `sums` do not answer this task's round.
+    """
+    if population < 1:
+        raise ValueError("the population must be positive")
+    query = query_of(task)
+    match sums:
+        case []:
+            return RequestedRound(query=query, share=1.0)
+        case [released] if released.query == query:
+            return released
+    raise ValueError("the sums are not those of this task's round")
+
+
+def noise_of(released: ReleasedSum, coordinate: int, unit: float) -> SummedNoise:
+    """Return the law of the noise on a coordinate, in units of `unit` lattice steps."""
+    return SummedNoise(
+        mechanism=released.mechanism,
+        sd=float(released.noise_sd[coordinate]) / unit,
+        shape=released.surplus,
+    )
+
+
+def generator_for(released: ReleasedSum) -> Generator:
+    """Return a generator that the sum alone determines: the same sum gives the same posterior."""
+    digest = sha256(released.values.tobytes()).digest()
+    return Generator(PCG64(int.from_bytes(digest[:16], "little")))
+
+
+def record_counts(released: ReleasedSum, seen: float, noise: SummedNoise) -> tuple[Floats, Floats]:
+    """Return how many records there may be, and log probabilities, both shape (m,).
+
+    With one record per client it is the cohort's size. Otherwise `seen` is the number plus noise,
+    and every number from one record per client to the most allowed is as likely beforehand.
+    """
+    fewest = released.cohort_size
+    most = fewest * released.query.records_per_client
+    if fewest == most:
+        return np.array([float(fewest)]), np.zeros(1)
+    centre = min(max(seen, fewest), most)
+    low, high = max(centre - 5.0 * noise.sd, fewest), min(centre + 5.0 * noise.sd, most)
+    numbers = np.unique(np.rint(np.linspace(low, high, _NODES)))
+    logs = noise.log_density(seen - numbers)
+    return numbers, logs - log_sum_exp(logs, 0)

@@ -1,0 +1,230 @@
+"""Poisson rates and normal means from a noisy sum of records that bounds have cut.
+
+The law of one cut record is known for each parameter, so the cut is part of the model.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from shoal_learning.contract import RequestedRound
+from shoal_learning.families.densities import LogDensity, Summary, bulk, summarise
+from shoal_learning.families.round import ask_or_take, noise_of, record_counts
+from shoal_learning.families.special import Floats, log_gamma, normal_cdf, normal_density
+from shoal_learning.families.sums import (
+    Moments,
+    NoisySum,
+    exact_log_likelihood,
+    exact_window,
+    normal_log_likelihood,
+)
+from shoal_protocol.posteriors import NormalMeanPosterior, PoissonPosterior
+from shoal_protocol.queries import FirstMoments
+from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.tasks import NormalMeanTask, PoissonTask
+
+_LOWEST_LOG_RATE: Final = -700.0
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """The learner of one `PoissonTask`."""
+
+    task: PoissonTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | PoissonPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        shape, rate = self.task.prior_shape, self.task.prior_rate
+        rate = 2.0 * shape / self.task.upper if rate is None else rate
+        # The prior's own bulk, in log rates: nothing that was seen can widen it.
+        low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
+        summary = _summary(
+            _noisy_sum(released, normalised=False),
+            lambda logs: shape * logs - rate * np.exp(logs),
+            _CutPoisson(_sums(released)),
+            (low, math.log((60.0 + 4.0 * shape) / rate)),
+            np.exp,
+        )
+        return PoissonPosterior(
+            column=self.task.column,
+            quantiles=tuple(summary.quantiles.tolist()),
+            average=summary.mean,
+            deviation=summary.sd,
+            records=_records(released, _sums(released)),
+        )
+
+
+@dataclass(frozen=True)
+class NormalMean:
+    """The learner of one `NormalMeanTask`."""
+
+    task: NormalMeanTask
+
+    def next(
+        self, population: int, sums: Sequence[ReleasedSum]
+    ) -> RequestedRound | NormalMeanPosterior:
+        """Return the round, or the posterior when `sums` hold it.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's round.
+        """
+        released = ask_or_take(self.task, population, sums)
+        if isinstance(released, RequestedRound):
+            return released
+        bounds, task = self.task.column, self.task
+        centre, unit = bounds.centre, bounds.half_range
+        mean = 0.0 if task.prior_mean is None else (task.prior_mean - centre) / unit
+        sd = 1.0 if task.prior_sd is None else task.prior_sd / unit
+        summary = _summary(
+            _noisy_sum(released, normalised=True),
+            lambda means: -0.5 * ((means - mean) / sd) ** 2,
+            _CutNormal(task.sd / unit),
+            (mean - 9.0 * sd, mean + 9.0 * sd),
+            lambda means: centre + unit * means,
+        )
+        return NormalMeanPosterior(
+            column=bounds.name,
+            known_sd=task.sd,
+            quantiles=tuple(summary.quantiles.tolist()),
+            average=summary.mean,
+            deviation=summary.sd,
+            records=_records(released, _sums(released)),
+        )
+
+
+class _CutLaw(Protocol):
+    """The law of one record after the cut, by the parameter that the grid is over."""
+
+    @property
+    def widening(self) -> float:
+        """What is added to the variance of a sum while its density's bulk is looked for."""
+
+    def moments(self, parameters: Floats) -> Moments:
+        """Return mean and variance of what is summed, at parameters of shape (t,)."""
+
+    def masses(self, parameters: Floats) -> Floats | None:
+        """Return the masses of 0 to the bound, shape (t, u + 1); None if it is no integer."""
+
+
+class _CutPoisson:
+    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound."""
+
+    widening = 1.0  # of one count: where few are expected a normal law's tails are too thin
+
+    def __init__(self, query: FirstMoments) -> None:
+        [column] = query.columns
+        self._upper = round(2.0 * column.scale)
+        counts = np.arange(self._upper + 1, dtype=np.float64)
+        single = query.model_copy(update={"records_per_client": len(counts), "intercept": 0.0})
+        # What the grid makes of each count: rounding to it moves large sums by more than nothing.
+        self._values = (
+            column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
+        )
+        self._counts, self._log_factorials = counts, log_gamma(counts + 1.0)
+
+    def masses(self, parameters: Floats) -> Floats:
+        """Return the masses of 0 to the bound, shape (t, u + 1)."""
+        logs = np.outer(parameters, self._counts) - self._log_factorials
+        masses = np.exp(logs - np.exp(parameters)[:, None])
+        masses[:, -1] = np.maximum(1.0 - masses[:, :-1].sum(axis=1), 0.0)
+        return np.asarray(masses)
+
+    def moments(self, parameters: Floats) -> Moments:
+        """Return mean and variance of a count, each shape (t,)."""
+        masses = self.masses(parameters)
+        mean = masses @ self._values
+        return Moments(mean, (masses * (self._values - mean[:, None]) ** 2).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class _CutNormal:
+    """A normal record, by its mean, cut to [-1, 1]."""
+
+    sd: float
+    widening: float = 0.0
+
+    def masses(self, parameters: Floats) -> None:
+        """Return None: it is no integer."""
+
+    def moments(self, parameters: Floats) -> Moments:
+        """Return mean and variance of the cut record, each shape (t,)."""
+        below, above = (-1.0 - parameters) / self.sd, (1.0 - parameters) / self.sd
+        under, over = normal_cdf(below), normal_cdf(-above)
+        inside = np.maximum(1.0 - under - over, 0.0)
+        falls = normal_density(below), normal_density(above)
+        # About the parameter, where nothing cancels: first and second moment inside the bounds.
+        first = self.sd * (falls[0] - falls[1])
+        second = self.sd**2 * (inside + below * falls[0] - above * falls[1])
+        left, right = -1.0 - parameters, 1.0 - parameters
+        shift = first + under * left + over * right
+        square = second + under * left**2 + over * right**2
+        return Moments(parameters + shift, np.maximum(square - shift**2, 0.0))
+
+
+def _sums(released: ReleasedSum) -> FirstMoments:
+    if not isinstance(released.query, FirstMoments):
+        raise ValueError("sums are asked by the query of first moments")
+    return released.query
+
+
+def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
+    """Return the sum of the column, in normalised units or in its own."""
+    query = _sums(released)
+    [column] = query.columns
+    centre, unit = (0.0, 1.0) if normalised else (column.centre, column.scale)
+    records, log_weights = _record_law(released, query)
+    return NoisySum(
+        value=unit * float(released.values[-1]) / query.grid,
+        shift=centre,
+        noise=noise_of(released, -1, query.grid / unit),
+        records=records,
+        log_weights=log_weights,
+    )
+
+
+def _record_law(released: ReleasedSum, query: FirstMoments) -> tuple[Floats, Floats]:
+    constant = max(query.constant, 1)
+    noise = noise_of(released, 0, constant)
+    return record_counts(released, float(released.values[0]) / constant, noise)
+
+
+def _records(released: ReleasedSum, query: FirstMoments) -> int:
+    records, log_weights = _record_law(released, query)
+    return max(1, round(float(records @ np.exp(log_weights))))
+
+
+def _summary(
+    seen: NoisySum,
+    log_prior: LogDensity,
+    law: _CutLaw,
+    edges: tuple[float, float],
+    parameter: Callable[[Floats], Floats],
+) -> Summary:
+    """Return the posterior of a parameter with mass between `edges`."""
+
+    def rough(points: Floats) -> Floats:
+        likelihood = normal_log_likelihood(seen, law.moments(points), widened=law.widening)
+        return log_prior(points) + likelihood
+
+    low, high = bulk(rough, *edges)
+    window = exact_window(seen, law.moments(np.linspace(low, high, 33)))
+
+    def log_density(points: Floats) -> Floats:
+        masses = None if window is None else law.masses(points)
+        if window is None or masses is None:
+            return log_prior(points) + normal_log_likelihood(seen, law.moments(points))
+        return log_prior(points) + exact_log_likelihood(seen, masses, window)
+
+    return summarise(log_density, low, high, parameter)

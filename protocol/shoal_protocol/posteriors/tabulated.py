@@ -1,0 +1,107 @@
+"""Posteriors of a single parameter, by a table of its quantiles; they know neither sums nor noise.
+
+The quantiles are at the levels of normal scores from -5 to 5, so a normal posterior is a straight
+line between any two of them, and others nearly are.
+"""
+
+import math
+from statistics import NormalDist
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+
+_Sd = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_STANDARD: Final = NormalDist()
+_SCORES: Final = np.linspace(-5.0, 5.0, 161)
+
+QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tolist()])
+"""The levels that the quantiles of a tabulated posterior are at, shape (161,)."""
+
+
+class TabulatedPosterior(BasePosterior):
+    """What the posteriors of a single parameter of `column`'s records share.
+
+    `quantiles` are at `QUANTILE_LEVELS`. Records' scatter, the bounds' cut and the privacy noise
+    are accounted for.
+    """
+
+    column: str
+    quantiles: Annotated[tuple[Finite, ...], Field(min_length=161, max_length=161)]
+    average: Finite
+    deviation: _Sd
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "TabulatedPosterior":
+        if np.any(np.diff(self.quantiles) < 0.0):
+            raise ValueError("quantiles must not fall")
+        if len(self.names) != 1:
+            raise ValueError("quantiles are those of a single parameter")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record."""
+        return (self.column,)
+
+    @property
+    def mean(self) -> FloatVector:
+        """Posterior mean of the parameter, shape (1,)."""
+        return np.array([self.average])
+
+    @property
+    def sd(self) -> FloatVector:
+        """Posterior standard deviation of the parameter, shape (1,)."""
+        return np.array([self.deviation])
+
+    def interval(self, level: float) -> FloatMatrix:
+        """Return the central credible interval that holds `level`, shape (1, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError("the level of an interval must lie strictly between 0 and 1")
+        reach = _STANDARD.inv_cdf(0.5 + level / 2.0)
+        return np.array([np.interp([-reach, reach], _SCORES, self.quantiles)])
+
+    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
+        """Return `count` draws of the parameter, shape (count, 1): no privacy depends on them."""
+        scores = generator.standard_normal(count)
+        return np.interp(scores, _SCORES, self.quantiles)[:, None]
+
+
+class BernoulliPosterior(TabulatedPosterior):
+    """Of the probability that a record of `column` is a success."""
+
+    name: Literal["bernoulli"] = "bernoulli"
+    names: tuple[str, ...] = ("probability",)
+
+    def predict(self) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of whether a new record succeeds, shapes (1,)."""
+        return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
+
+
+class PoissonPosterior(TabulatedPosterior):
+    """Of the rate of a Poisson distribution."""
+
+    name: Literal["poisson"] = "poisson"
+    names: tuple[str, ...] = ("rate",)
+
+    def predict(self) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
+        return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
+
+
+class NormalMeanPosterior(TabulatedPosterior):
+    """Of the mean of normal records of known standard deviation."""
+
+    name: Literal["normal_mean"] = "normal_mean"
+    names: tuple[str, ...] = ("mean",)
+    known_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+    def predict(self) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
+        return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])

@@ -1,0 +1,112 @@
+"""The sensitivity of counts: every pair of neighbours is tried, and no other query is so small."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from shoal_protocol.queries import Column, Counts, NoiseDesign
+from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
+
+GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
+SHAPES = [(1, False), (1, True), (2, False), (2, True), (3, True)]
+
+
+def make_counts(levels, *, other, records=1, grid_bits=20):
+    return Counts(
+        columns=(Column(name="c", centre=0.5, scale=0.5),),
+        levels=tuple(float(each) for each in range(levels)),
+        other=other,
+        grid_bits=grid_bits,
+        records_per_client=records,
+    )
+
+
+def all_clients(query):
+    """Every client there can be, up to the order of its records: from one of them to the most."""
+    values = [*query.levels, -7.5]
+    for size in range(1, query.records_per_client + 1):
+        for records in itertools.combinations_with_replacement(values, size):
+            yield np.array(records)[:, None]
+
+
+def largest_distance(query, mechanism):
+    """Return the largest squared (L2) or plain (L1) distance in records, as an exact number."""
+    codes = np.unique([query.encode(records) for records in all_clients(query)], axis=0)
+    gaps = np.abs(codes[:, None] - codes[None]) // query.grid
+    return int((gaps**2 if mechanism == GAUSSIAN else gaps).sum(axis=2).max())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("records", [1, 2, 3])
+@pytest.mark.parametrize(("levels", "other"), SHAPES)
+def test_pitfall_15_the_sensitivity_of_counts_is_reached_and_never_exceeded(
+    levels, other, records, mechanism
+):
+    query = make_counts(levels, other=other, records=records)
+    declared = Fraction(query.design(mechanism).sensitivity) / query.grid
+    found = largest_distance(query, mechanism)
+    reached = declared**2 if mechanism == GAUSSIAN else declared
+    assert found <= reached <= found * (1 + Fraction(1, 10**14))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("levels", "other"), SHAPES)
+def test_pitfall_15_no_float_whatever_is_counted_in_two_cells_or_moves_counts_further(
+    levels, other, mechanism
+):
+    query = make_counts(levels, other=other)
+    clients = [np.array([[each]]) for each in (*EXTREME_FLOATS, *query.levels)]
+    for one, two in itertools.product(clients, clients):
+        assert query.encode(one).sum() <= query.grid
+        assert not exceeds(query, mechanism, one, two)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_pitfall_15_what_is_not_a_finite_number_is_not_counted(bad):
+    with pytest.raises(ValueError, match="not a finite number"):
+        make_counts(2, other=True).encode(np.array([[bad]]))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "part"), [(GAUSSIAN, math.sqrt(0.5)), (LAPLACE, 0.5), (LAPLACE, math.sqrt(0.5))]
+)
+def test_a_planted_bound_for_adding_a_client_or_in_the_other_norm_is_caught(mechanism, part):
+    class Faulty(Counts):
+        def design(self, mechanism):
+            design = super().design(mechanism)
+            return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
+
+    query = Faulty.model_validate(make_counts(3, other=True).model_dump())
+    assert exceeds(query, mechanism, np.array([[0.0]]), np.array([[1.0]]))
+
+
+def test_counts_are_whole_records_on_the_lattice_whoever_has_no_level():
+    query = make_counts(2, other=True, records=4)
+    assert query.encode(np.array([[0.0], [1.0], [1.0], [9.0]])).tolist() == [
+        count << 20 for count in (1, 2, 1)
+    ]
+    alone = make_counts(1, other=False)
+    assert alone.encode(np.array([[9.0]])).tolist() == [0]
+    assert query.counts_from(np.array([1 << 19, 0, 3 << 20])).tolist() == [0.5, 0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": ()},
+        {"levels": (0.0, -0.0)},
+        {"levels": (math.nan,)},
+        {"columns": ()},
+        {"grid_bits": 3},
+        {"grid_bits": 25},
+        {"records_per_client": 0},
+        {"weights": (1.0,)},
+    ],
+)
+def test_a_count_that_contradicts_itself_is_refused(change):
+    with pytest.raises(ValidationError):
+        Counts.model_validate(make_counts(2, other=True).model_dump() | change)
