@@ -18,6 +18,7 @@ from shoal_protocol.tasks import (
     PoissonRegressionTask,
     RegressionMethod,
 )
+from shoal_protocol.tasks.linear_regression import Inference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,6 +156,7 @@ class LinearRegression(Regression):
     target: Bounds
     method: RegressionMethod = "norm_ball"
     centring: Centring = "bounds"
+    inference: Inference = "quasi_likelihood"
     radius: float | None = None
     intercept: float = 0.3
     prior_sd: float = 0.5
