@@ -1,7 +1,11 @@
 """Another inference from sums that are public: of a certificate, by whoever holds it.
 
 The sums in a release certificate have been paid for and are out, so what is made of them costs no
-privacy. An analyst may ask a job for the fast inference and make the exact one herself.
+privacy. An analyst may ask a job for the fast inference and make the exact one herself:
+
+    verified = verify_certificate(Path("job.certificate").read_bytes(), manifest)
+    posterior = refit(verified, inference="conditional_design")
+    print(posterior.summary(), posterior.r_hat, posterior.effective_sample_size)
 """
 
 from shoal_learning.contract import RequestedRound
