@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner, RequestedRound
-from shoal_protocol.accounting import Cap, noise_for
+from shoal_protocol.accounting import Cap, Cost, noise_for
+from shoal_protocol.amplification import hidden_round_mu
 from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Mechanism, Query
@@ -73,7 +74,7 @@ def run(
         noise = noise_for(
             mechanism,
             sensitivity=design.sensitivity,
-            cost=budget.part(step.share),
+            cost=_of_one_round(step, budget.part(step.share)),
             population=size,
             dropouts=federation.dropouts,
             colluders=federation.colluders,
@@ -88,7 +89,8 @@ def run(
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, cohort, gradients) + np.rint(drawn).astype(np.int64),
+                values=_sum(step.query, _taking_part(step, cohort, generator), gradients)
+                + np.rint(drawn).astype(np.int64),
                 cohort_size=len(cohort),
                 noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
                 mechanism=mechanism,
@@ -106,10 +108,29 @@ def _batch(
     return np.lexsort((generator.random(len(asked)), asked))[:size]
 
 
+def _of_one_round(step: RequestedRound, cost: Cost) -> Cost:
+    """Return what the round may cost whoever surely takes part."""
+    if step.hidden is None:
+        return cost
+    rate, rounds = step.hidden.rate, step.hidden.rounds
+    return Cost.gaussian(hidden_round_mu(rate=rate, total=cost.mu, rounds=rounds))
+
+
+def _taking_part(
+    step: RequestedRound, cohort: NDArray[np.float64], generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return the records that count: those of the clients whose coins say so."""
+    if step.hidden is None:
+        return cohort
+    return cohort[generator.random(len(cohort)) < step.hidden.rate]
+
+
 def _sum(
     query: Query, cohort: NDArray[np.float64], gradients: Gradients | None
 ) -> NDArray[np.int64]:
     """Return the sum over clients of one record each, in one go."""
+    if not len(cohort):
+        return np.zeros(query.dimension, dtype=np.int64)
     whole = query.model_copy(update={"records_per_client": len(cohort)})
     return whole.encode(cohort, gradients) if whole.name == "gradient_sum" else whole.encode(cohort)
 

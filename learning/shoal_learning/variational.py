@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_protocol.errors import RefusedSpec
+from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import GradientSum
 from shoal_protocol.questions import ReleasedSum
@@ -89,9 +90,15 @@ class Variational:
             return self.conclude(population, sums)
         now = self._replayed(population, sums)[-1]
         point = now.mean + np.exp(now.log_sd) * self._standard(len(sums))
+        query = gradient_query(self.task, point.tolist())
+        if self.task.participation is not None:
+            hidden = HiddenParticipation(
+                rate=self.task.participation, rounds=self.task.rounds, prepaid_by=None
+            )
+            return RequestedRound(query=query, share=1.0, hidden=hidden)
         batch = self.task.batch
         return RequestedRound(
-            query=gradient_query(self.task, point.tolist()),
+            query=query,
             share=1.0 / self.task.participations(population),
             batch=None if batch is None else min(batch, population),
         )
@@ -142,7 +149,8 @@ class Variational:
         """
         query, believed = self._own(released), step.belief
         point = np.array(query.point)
-        gradient = query.gradient_from(released.values) * (population / released.cohort_size)
+        counted = released.cohort_size * (self.task.participation or 1.0)
+        gradient = query.gradient_from(released.values) * (population / counted)
         gradient = gradient + self.prior_gradient(point)
         # exp(r) xi is how far the point was from the mean; the entropy's gradient in r is 1
         climb = np.concatenate([gradient, gradient * (point - believed.mean) + 1.0])

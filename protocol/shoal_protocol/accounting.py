@@ -2,7 +2,7 @@
 
 Everywhere, neighbours differ by **replacement**: one client's whole contribution is exchanged for
 any other admissible one, the number of clients stays as it is. Nothing is amplified: who took
-part is taken to be known.
+part is taken to be known, but where a round hides it (`hidden_participation`).
 
 A cost has two numbers. `mu` is the Gaussian parameter (Dong, Roth and Su 2022, arXiv:1905.02383),
 of which every release has one; `epsilon` the pure one, infinite for Gaussian noise. Releases on
@@ -116,7 +116,7 @@ def epsilon_of(costs: Iterable[Cost], *, delta: float) -> float:
     several = tuple(costs)
     if delta == 0.0:
         return compose(several).epsilon
-    pure = [cost.epsilon for cost in several if math.isfinite(cost.epsilon)]
+    pure = [cost.epsilon for cost in several if 0.0 < cost.epsilon < math.inf]
     others = compose(cost for cost in several if not math.isfinite(cost.epsilon))
     return min(
         mixed_epsilon(mu=others.mu, pure=pure, delta=delta),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import NOTHING, Cost, epsilon_of, price_with
+from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from shoal_protocol.participation import Participation
 
@@ -29,6 +30,7 @@ class Release:
     colluders: int
     cohort_size: int | None = None
     is_lost: bool = False
+    hidden: HiddenParticipation | None = None
 
     def __post_init__(self) -> None:
         smallest = self.population - self.dropouts
@@ -81,7 +83,8 @@ def statements(
     """State a job's price against each adversary; `needed` of `nodes` nodes open a sum.
 
     `asked` are the clients whom each round asked: the price is that of the client that pays most.
-    Without it every round asked everybody.
+    Without it every round asked everybody. Rounds with hidden participation cost less together, but
+    to who sees each client's own contribution, and its coin by it.
     """
     everybody = BitMap([0])
     populations = asked or [everybody] * len(releases)
@@ -97,13 +100,33 @@ def statements(
             most,
         ),
     ):
-        promised = [release.promised(colluders=colluders) for release in releases]
+        promised: list[Cost | None] = [
+            release.promised(colluders=colluders) for release in releases
+        ]
         bought = [release.bought(colluders=colluders) for release in releases]
+        if (hidden := releases[0].hidden) is not None:
+            sees = sees.replace("took part", "answered, but not whose records count")
+            promised = _of_all(promised, hidden)
+            bought = _of_all(bought, hidden.model_copy(update={"rounds": _summed(releases)}))
         found.append(_stated(adversary, sees, promised, bought, populations, delta))
     own = [release.own() for release in releases]
     every = f"{needed} or more of {nodes} Compute nodes"
     what = "each client's own noisy contribution"
     return (*found, _stated(every, what, own, own, populations, delta))
+
+
+def _of_all(costs: Sequence[Cost | None], hidden: HiddenParticipation) -> list[Cost | None]:
+    """Return what hidden rounds cost, of which each would cost so much: the first pays for all."""
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return [None] * len(costs)
+    dearest = max(known, key=lambda cost: cost.mu)
+    whole = hidden.whole(dearest) if dearest.mu else NOTHING
+    return [whole, *[NOTHING] * (len(costs) - 1)]
+
+
+def _summed(releases: Sequence[Release]) -> int:
+    return max(1, sum(not release.is_lost for release in releases))
 
 
 def _stated(

@@ -76,7 +76,7 @@ def hidden_mu(*, rate: float, mu: float, rounds: int) -> float:
 
 @lru_cache(maxsize=256)
 def hidden_round_mu(*, rate: float, total: float, rounds: int) -> float:
-    """Return a `mu` of which `hidden_mu` is at most `total`, and less by 1e-5 of it at most.
+    """Return a `mu` of which `hidden_mu` is less than `total`, by 1e-7 to 1e-5 of it.
 
     It is `LARGEST_MU` if that costs no more.
 
@@ -93,7 +93,7 @@ def hidden_round_mu(*, rate: float, total: float, rounds: int) -> float:
     for _ in range(_SECANTS):
         guess = min(guess, LARGEST_MU)
         found = hidden_mu(rate=rate, mu=guess, rounds=rounds)
-        if found <= total and (found >= total * (1.0 - 1e-5) or guess == LARGEST_MU):
+        if found <= total * (1.0 - 1e-7) and (found >= total * (1.0 - 1e-5) or guess == LARGEST_MU):
             return guess
         tried.append((math.log(guess), math.log(found / total)))
         (x, y), slope = tried[-1], 1.0

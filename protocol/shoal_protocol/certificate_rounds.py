@@ -22,6 +22,7 @@ from shoal_protocol.ledger import check_charge
 from shoal_protocol.manifest import Parties
 from shoal_protocol.outcomes import check_abandonment, check_partial_sums, check_result
 from shoal_protocol.participation import Participation
+from shoal_protocol.prepayment import check_prepaid
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.rounds import RoundSpec, check_terms
 
@@ -79,6 +80,7 @@ class _Follower:
         self._participation = Participation(population)
         self._sums: list[ReleasedSum] = []
         self._before: RoundSpec | None = None
+        self._first: RoundSpec | None = None
         self._gone = BitMap()  # clients who joined and left since
 
     def take(self, number: int, each: CertifiedRound | LostRound) -> None:
@@ -101,6 +103,7 @@ class _Follower:
                 spent=self._participation.largest(spec.clients()),
                 earlier=self._sums,
             )
+            check_prepaid(spec, self._first, earlier=number)
         if isinstance(each, CertifiedRound):
             with about(f"the result of round {number}"):
                 check_result(each.result, spec, parties)
@@ -114,6 +117,7 @@ class _Follower:
             check_charge(each.charge, spec, node=parties.manifest.trainer.name)
         self._participation.add(spec.clients(), spec.cost)
         self._before = spec
+        self._first = self._first or spec
 
     def _check_asked(self, spec: RoundSpec) -> None:
         """Refuse a round that asks others than those whose turn it is, or opens before the last."""

@@ -17,11 +17,12 @@ from shoal_protocol.manifest import Manifest
 from shoal_protocol.participation import Participation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.posteriors.showing import ShownReport
+from shoal_protocol.prepayment import check_promised
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
 from shoal_protocol.schemes import Sharing
-from shoal_protocol.tasks import Task
+from shoal_protocol.tasks import Task, participation_of
 
 if TYPE_CHECKING:
     from arviz import InferenceData
@@ -128,6 +129,10 @@ def check_job(request: JobRequest, manifest: Manifest) -> None:
     for query in request.task.query_names():
         if query not in policy.queries:
             raise RefusedJob(f"the policy does not allow the query {query}")
+    if participation_of(request.task) is not None:
+        for whose, cap in (("the job's", request.privacy.cap), ("the policy's", policy.cap)):
+            if not cap.forgives_slack:
+                raise RefusedJob(f"{whose} delta is too small for hidden participation")
 
 
 def check_round_of_job(
@@ -163,6 +168,7 @@ def check_round_of_job(
         raise RefusedSpec("the noise is not of the job's mechanism")
     if not privacy.cap.allows(compose([spent, spec.cost])):
         raise RefusedSpec("the job's rounds together cost more than the job may")
+    check_promised(spec, rate=participation_of(task), rounds=task.rounds, cap=privacy.cap)
 
 
 class Join(BoundDocument):

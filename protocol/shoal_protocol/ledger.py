@@ -55,14 +55,16 @@ class LedgerEntry(Model):
     job: Digest
     population: Digest  # `population_digest` of those who are charged
     clients: int = Field(ge=1)  # how many they are
-    mu: float = Field(gt=0)  # for each of them
-    epsilon: float | None = Field(gt=0)  # None is infinite
+    mu: float = Field(ge=0)  # for each of them
+    epsilon: float | None = Field(ge=0)  # None is infinite; 0, as mu, if it was paid before
     at: Timestamp
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if (self.number == 1) != (self.previous == GENESIS):
             raise ValueError("entry 1 of a ledger, and no other, names none before it")
+        if (self.mu == 0.0) != (self.epsilon == 0.0):
+            raise ValueError("what costs nothing costs nothing in either currency")
         return self
 
     @property

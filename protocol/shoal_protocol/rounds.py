@@ -1,23 +1,34 @@
-"""The round spec: what the trainer asks, of whom, with how much noise, by when."""
+"""Which round specs are acceptable, and how one is made; each party checks by itself.
+
+What a party checks of a round by its job is in `jobs`.
+"""
 
 import math
 from datetime import datetime
-from typing import ClassVar, Final, Literal
+from typing import Final
 
-from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cap, Cost, noise_for, price
-from shoal_protocol.adversaries import Release
-from shoal_protocol.documents import BoundDocument, Role
-from shoal_protocol.encoding import Base64, Digest, Name, Timestamp, decode_clients, encode_clients
+from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import RefusedSpec
+from shoal_protocol.hidden_participation import HIDEABLE_QUERIES, HiddenParticipation
 from shoal_protocol.manifest import Consortium, Manifest
-from shoal_protocol.mechanisms import Noise, NoisePart, effective_noise_clients, fits_modulus
-from shoal_protocol.queries import Mechanism, NoiseDesign, Query
+from shoal_protocol.mechanisms import fits_modulus
+from shoal_protocol.queries import Mechanism, Query
+from shoal_protocol.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.schemes import Sharing
 
-LARGEST_DIMENSION: Final = 1_000_000
+__all__ = [
+    "LARGEST_DIMENSION",
+    "LARGEST_POPULATION",
+    "LARGEST_SPEC_BYTES",
+    "RoundSpec",
+    "check_spec",
+    "check_terms",
+    "make_spec",
+]
+
 LARGEST_POPULATION: Final = 2**20
 # a roster of 10,000,000 clients takes 8 KiB of bitmap for each 65,536 indices, 1.6 MiB in base64;
 # 512 columns with the longest names take 180 KiB.
@@ -26,85 +37,8 @@ LARGEST_SPEC_BYTES: Final = 2 << 20
 # `PRICE_MARGIN` covers: what is charged is never below what the noise costs.
 _LEAST_OF_COST: Final = 1.0 - 4e-11
 _MOST_OF_COST: Final = 1.0 + 1e-9
-
-
-class RoundSpec(BoundDocument):
-    """Trainer -> everyone. Its digest is the round's id, so another spec is another round."""
-
-    signed_by: ClassVar[Role] = Role.TRAINER
-
-    kind: Literal["round_spec"] = "round_spec"
-    job: Digest
-    number: int = Field(ge=0)  # counts the job's rounds from 0
-    query: Query
-    dimension: int = Field(ge=1, le=LARGEST_DIMENSION)
-    modulus_bits: Literal[61, 64]  # as `sharing` has it
-    sharing: Sharing
-    noise: Noise
-    population: Base64  # canonical Roaring bitmap of client indices
-    population_size: int = Field(ge=2)
-    dropouts: int = Field(ge=0)
-    colluders: int = Field(ge=0)
-    minimum_cohort: int = Field(ge=2)
-    compute_nodes: tuple[Name, ...] = Field(min_length=2)
-    opened_at: Timestamp
-    deadline: Timestamp
-    proceed_at: Timestamp  # from here on `threshold` nodes suffice, and the others are not awaited
-    give_up_at: Timestamp
-    mu: float = Field(gt=0)  # the round's cost for each client of the population,
-    epsilon: float | None = Field(gt=0)  # and as pure epsilon, where the noise has one
-
-    def clients(self) -> BitMap:
-        """Return the population.
-
-        Raises:
-            MalformedDocument: it is not a canonical bitmap.
-        """
-        return decode_clients(self.population)
-
-    @property
-    def threshold(self) -> int:
-        """Return how many Compute nodes' partial sums give the round's total."""
-        return self.sharing.needed(len(self.compute_nodes))
-
-    @property
-    def cost(self) -> Cost:
-        """Return what the round costs each client of its population."""
-        return Cost.stated(self.mu, self.epsilon)
-
-    @property
-    def design(self) -> NoiseDesign:
-        """Return how the noise is spread, and the sensitivity against it."""
-        return self.query.design(self.noise.mechanism)
-
-    @property
-    def parties(self) -> int:
-        """Return N - D - C - 1, how many clients' noise counts.
-
-        Raises:
-            ValueError: nobody's would.
-        """
-        return effective_noise_clients(
-            population=self.population_size, dropouts=self.dropouts, colluders=self.colluders
-        )
-
-    def release(self, *, cohort_size: int | None = None) -> Release:
-        """Return what its price depends on, `cohort_size` once it was summed."""
-        return Release(
-            noise=self.noise,
-            sensitivity=self.design.sensitivity,
-            population=self.population_size,
-            dropouts=self.dropouts,
-            colluders=self.colluders,
-            cohort_size=cohort_size,
-        )
-
-    def noise_blocks(self) -> list[tuple[int, NoisePart]]:
-        """Return (coordinates, one client's noise on each) of every block, in order."""
-        return [
-            (block.coordinates, self.noise.part(block.relative_scale, parties=self.parties))
-            for block in self.design.blocks
-        ]
+# The price of hidden participation is found by search, and covers ten times as much.
+_HIDDEN_TOLERANCE: Final = 1e-7
 
 
 def make_spec(
@@ -122,8 +56,11 @@ def make_spec(
     deadline: datetime,
     give_up_at: datetime,
     sharing: Sharing,
+    hidden: HiddenParticipation | None = None,
 ) -> RoundSpec:
     """Make the spec of a round that costs each client at most `cost`, noise by Theorem 1.
+
+    With `hidden` participation `cost` is what it would cost whoever surely takes part.
 
     With threshold sharing the Compute nodes beyond the threshold are waited for until midway
     between `deadline` and `give_up_at`.
@@ -135,7 +72,8 @@ def make_spec(
     sensitivity = query.design(mechanism).sensitivity
     federation = {"population": size, "dropouts": dropouts, "colluders": colluders}
     noise = noise_for(mechanism, sensitivity=sensitivity, cost=cost, **federation)
-    exact = price(noise, sensitivity=sensitivity, **federation)
+    known = price(noise, sensitivity=sensitivity, **federation)
+    exact = known if hidden is None else hidden.charged(known)
     midway = deadline + (give_up_at - deadline) / 2
     spec = RoundSpec(
         manifest=manifest.digest,
@@ -156,6 +94,7 @@ def make_spec(
         deadline=deadline,
         proceed_at=give_up_at if sharing.scheme == "additive" else midway,
         give_up_at=give_up_at,
+        hidden=hidden,
         mu=exact.mu,
         epsilon=exact.stated_epsilon,
     )
@@ -204,6 +143,8 @@ def check_terms(spec: RoundSpec, manifest: Manifest) -> None:
         raise RefusedSpec("the policy does not allow this mechanism")
     if spec.dimension != spec.query.dimension:
         raise RefusedSpec("dimension is not that of the query")
+    if spec.hidden is not None:
+        _check_hidden(spec, spec.hidden, policy.cap)
     _check_noise(spec, policy.cap)
 
 
@@ -240,6 +181,19 @@ def _check_sharing(spec: RoundSpec, minimum_threshold: int | None) -> None:
         raise RefusedSpec("proceed_at must lie between deadline and give_up_at")
 
 
+def _check_hidden(spec: RoundSpec, hidden: HiddenParticipation, cap: Cap) -> None:
+    if spec.noise.mechanism != "discrete_gaussian":
+        raise RefusedSpec("hidden participation needs Gaussian noise")
+    if spec.query.name not in HIDEABLE_QUERIES:
+        raise RefusedSpec("participation in this query cannot be hidden")
+    if not cap.forgives_slack:
+        raise RefusedSpec("the policy's delta is too small for hidden participation")
+    if spec.number >= hidden.rounds:
+        raise RefusedSpec("the rounds of the job that were paid for are over")
+    if (spec.number == 0) != (hidden.prepaid_by is None):
+        raise RefusedSpec("the job's first round pays for all, and each other names it")
+
+
 def _check_noise(spec: RoundSpec, cap: Cap) -> None:
     try:
         parties = spec.parties
@@ -247,16 +201,13 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         raise RefusedSpec("too few clients for so many dropouts and colluders") from error
     if not spec.noise.is_fine_enough(spec.design, parties=parties):
         raise RefusedSpec("the noise is too small against the grid: raise the query's grid_bits")
-    cost = price(
-        spec.noise,
-        sensitivity=spec.design.sensitivity,
-        population=spec.population_size,
-        dropouts=spec.dropouts,
-        colluders=spec.colluders,
-    )
-    if not _is_price(spec.mu, cost.mu):
+    cost = _charged(spec)
+    tolerances = (_LEAST_OF_COST, _MOST_OF_COST)
+    if spec.hidden is not None:
+        tolerances = (1.0 - _HIDDEN_TOLERANCE, 1.0 + _HIDDEN_TOLERANCE)
+    if not _is_price(spec.mu, cost.mu, tolerances):
         raise RefusedSpec("mu is not what the query and its noise cost")
-    if not _is_price(spec.cost.epsilon, cost.epsilon):
+    if not _is_price(spec.cost.epsilon, cost.epsilon, tolerances):
         raise RefusedSpec("epsilon is not what the query and its noise cost")
     if not (cap.allows(cost) and cap.allows(spec.cost)):
         raise RefusedSpec("the noise is too little for the policy's epsilon and delta")
@@ -273,7 +224,18 @@ def _check_noise(spec: RoundSpec, cap: Cap) -> None:
         raise RefusedSpec("the sum could overflow the modulus")
 
 
-def _is_price(declared: float, computed: float) -> bool:
+def _charged(spec: RoundSpec) -> Cost:
+    """Return what the round is charged, by its query and its noise."""
+    if spec.hidden is None:
+        return spec.known_cost
+    try:
+        return spec.hidden.charged(spec.known_cost)
+    except ValueError as error:
+        raise RefusedSpec("so many rounds with so little noise have no price") from error
+
+
+def _is_price(declared: float, computed: float, tolerances: tuple[float, float]) -> bool:
     if math.isinf(computed):
         return math.isinf(declared)
-    return _LEAST_OF_COST * computed <= declared <= _MOST_OF_COST * computed
+    least, most = tolerances
+    return least * computed <= declared <= most * computed

@@ -307,7 +307,7 @@ def test_a_population_that_is_no_bitmap_is_refused(population: str) -> None:
         {"dropouts": -1},
         {"colluders": -1},
         {"number": -1},
-        {"mu": 0.0},
+        {"mu": -1.0},
         {"population_size": 1},
         {"dimension": 1_000_001},
         {"compute_nodes": ["compute-0"]},

@@ -1,4 +1,4 @@
-"""A job of many rounds that each ask a batch, in simulated federations."""
+"""Jobs of many rounds, in simulated federations: of batches, and with hidden participation."""
 
 from typing import Any, Final
 
@@ -14,6 +14,10 @@ TASK: Final = LogisticRegressionTask(
     target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
     rounds=ROUNDS,
     batch=BATCH,
+)
+HIDDEN_ROUNDS: Final = 8
+HIDDEN_TASK: Final = TASK.model_copy(
+    update={"rounds": HIDDEN_ROUNDS, "batch": None, "participation": 0.25}
 )
 POLICY: Final = HOLDER_POLICY.model_copy(
     update={

@@ -47,6 +47,12 @@ TaskName = Literal[
 ]
 """The names of all tasks, as data holders' policies list them."""
 
+
+def participation_of(task: Task) -> float | None:
+    """Return the probability of each client's own coin, None where participation is known."""
+    return task.participation if isinstance(task, VariationalTask) else None
+
+
 __all__ = [
     "BernoulliTask",
     "CategoricalTask",
@@ -65,4 +71,5 @@ __all__ = [
     "Task",
     "TaskName",
     "VariationalTask",
+    "participation_of",
 ]

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.encoding import Digest
+from shoal_protocol.hidden_participation import Rate
 from shoal_protocol.models import InstalledModel, LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.queries import QueryName
 from shoal_protocol.tasks.bounds import ColumnBounds
@@ -24,7 +25,9 @@ class _VariationalTask(BaseModel):
 
     `batch` is how many clients a round asks, None all that joined. `clip` bounds the l2 norm of one
     record's gradient: noise grows with it, and what is beyond it is shrunk. `learning_rate` is
-    about how far a coordinate moves in a round.
+    about how far a coordinate moves in a round. With `participation` every round asks all, and each
+    client's own secret coin says with that probability whether its records count: nobody knows
+    whose did, and the job costs far less (docs/mathematics.md, "Hidden participation").
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,9 +38,12 @@ class _VariationalTask(BaseModel):
     learning_rate: LearningRate = 0.1
     grid_bits: Annotated[int, Field(ge=10, le=30, strict=True)] = 20
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    participation: Rate | None = None
 
     @model_validator(mode="after")
     def _fits_the_grid(self) -> "_VariationalTask":
+        if self.participation is not None and self.batch is not None:
+            raise ValueError("with hidden participation every round asks all: leave out the batch")
         if not 1.0 <= self.clip * 2.0**self.grid_bits <= 2.0**30:
             raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30: change grid_bits")
         return self

@@ -224,8 +224,9 @@ class Answering:
                     noise[start : start + size],
                     random_bytes=site.random_bytes,
                 )
+                cost = spec.cost if spec.hidden is None else None
                 await self._background.disk(
-                    State.record_answers, round_id, spec.cost, site.clock(), answers
+                    State.record_answers, round_id, cost, site.clock(), answers
                 )
                 for node, peer in enumerate(nodes):
                     chunk = [(client, envelopes[node]) for client, envelopes in answers]

@@ -1,7 +1,7 @@
 """One client's answer to one round, as bytes; pure: it sends nothing, stores nothing, asks nobody.
 
-Order of work: encode, add noise, map to residues, split, seal. What leaves a client is the noisy
-vector's shares and nothing else.
+Order of work: encode, toss the coin if participation is hidden, add noise, map to residues, split,
+seal. What leaves a client is the noisy vector's shares and nothing else.
 """
 
 from collections.abc import Sequence
@@ -98,9 +98,12 @@ def seal_contribution(
     """
     if noise.shape != (spec.dimension,):
         raise ValueError("the noise must have the spec's dimension")
+    values = encoded(spec.query, records)
+    if spec.hidden is not None:  # the same work whatever it says, and nothing keeps what it said
+        values = values * spec.hidden.toss(random_bytes)
     answer = random_bytes(ANSWER_BYTES)  # tells later which shares belong together
     shares = spec.sharing.split(
-        spec.sharing.encode(encoded(spec.query, records) + noise),
+        spec.sharing.encode(values + noise),
         client=client,
         nodes=len(box_keys),
         random_bytes=random_bytes,

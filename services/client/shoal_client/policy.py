@@ -17,7 +17,7 @@ from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.queries import Mechanism, Query, QueryName
 from shoal_protocol.schemes import Sharing
-from shoal_protocol.tasks import NumpyroTask, TaskName
+from shoal_protocol.tasks import NumpyroTask, TaskName, participation_of
 
 
 class Policy(Model):
@@ -92,6 +92,8 @@ class Policy(Model):
         if request.privacy.mechanism not in (self.mechanisms or (self.cap.mechanism,)):
             noise = request.privacy.mechanism.replace("_", " ")
             return f"this data holder does not allow {noise} noise: see `mechanisms` in its policy"
+        if participation_of(request.task) is not None and not self.cap.forgives_slack:
+            return "this data holder's delta is too small for hidden participation"
         if reason := self._sharing_refusal(request.sharing):
             return reason
         if not self.cap.allows(request.privacy.cost):

@@ -5,6 +5,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
+from pyroaring import BitMap
+
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import PENDING, StateFile
 from shoal_protocol.accounting import Cost
@@ -29,6 +31,24 @@ def spent_in_job(file: StateFile, job: str, clients: Iterable[int]) -> Cost:
         json.dumps(list(clients)),
     )
     return _cost(*rows[0])
+
+
+def price_of_job(file: StateFile, round_id: str) -> Cost:
+    """Return what the whole job of a round may cost each client."""
+    mu, epsilon = file.one(
+        "SELECT mu, epsilon FROM jobs JOIN rounds USING (job) WHERE round = ?", round_id
+    )
+    return Cost.stated(mu, epsilon)
+
+
+def paid_before(file: StateFile, round_id: str) -> BitMap:
+    """Return the clients whom a round's job was charged before."""
+    rows = file.rows(
+        "SELECT DISTINCT client FROM spending JOIN rounds USING (job)"
+        " WHERE rounds.round = ? AND mu > 0",
+        round_id,
+    )
+    return BitMap(client for (client,) in rows)
 
 
 def committed(file: StateFile) -> dict[int, Cost]:

@@ -12,11 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from pyroaring import BitMap
+
 from shoal_client import ledger, spending
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import PENDING, StateFile
 from shoal_client.status import JobStatus, read_jobs
-from shoal_protocol.accounting import Cost
+from shoal_protocol.accounting import NOTHING, Cost
 from shoal_protocol.envelope import envelope_digest
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import LedgerEntry
@@ -186,18 +188,29 @@ class State:
     def record_answers(
         self,
         round_id: str,
-        cost: Cost,
+        cost: Cost | None,
         now: datetime,
         answers: Iterable[tuple[int, Sequence[bytes]]],
     ) -> None:
         """Debit `cost` to each client and store its envelopes, one for each node; all or nothing.
+
+        With `cost` None, participation being hidden, a client pays the whole job with the first of
+        its rounds that it answers, and nothing with the others.
 
         Raises:
             sqlite3.IntegrityError: one of the clients has answered this round already.
         """
         with self.file.transaction():
             prepared = list(answers)
-            ledger.charge(self.file, round_id, cost, now, (client for client, _ in prepared))
+            charged = BitMap(client for client, _ in prepared)
+            if cost is None:
+                cost = spending.price_of_job(self.file, round_id)
+                paid = charged & spending.paid_before(self.file, round_id)
+                if paid:
+                    ledger.charge(self.file, round_id, NOTHING, now, paid)
+                charged -= paid
+            if charged:
+                ledger.charge(self.file, round_id, cost, now, charged)
             for client, envelopes in prepared:
                 self.file.database.executemany(
                     "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",

@@ -58,7 +58,8 @@ class Announcements:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             WrongManifest: bound to another manifest version than the one in force.
-            RefusedSpec: it contradicts itself, the manifest or its policy.
+            RefusedSpec: it contradicts itself, the manifest or its policy, or was not paid for by
+                the round that it names.
             BudgetExceeded: it would cost a client more than the policy's cap.
             NotReady: too many rounds are under way here.
             StorageUnavailable

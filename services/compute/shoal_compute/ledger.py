@@ -18,6 +18,7 @@ from shoal_protocol.documents import decode
 from shoal_protocol.errors import BudgetExceeded
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.phases import Phase
+from shoal_protocol.prepayment import check_prepaid
 from shoal_protocol.rounds import RoundSpec
 
 
@@ -49,7 +50,8 @@ class Ledger:
             encoded = select(rounds.c.spec).where(rounds.c.number == number)  # may be megabytes
             spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
             needs_all = spec.threshold == len(spec.compute_nodes)
-            yield FiledRound(spec, phase == Phase.ABANDONED and needs_all and not has_sum)
+            may_be = needs_all and spec.hidden is None and not has_sum
+            yield FiledRound(spec, phase == Phase.ABANDONED and may_be)
 
     def _anchors(self, db: Connection) -> list[LedgerEntry]:
         """Return the entry in this node's last sum, whose round was charged after all others'."""
@@ -76,9 +78,20 @@ class Ledger:
 
         Raises:
             BudgetExceeded, LedgerBroken
+            RefusedSpec: it was not paid for by the round that it names.
         """
         self.follow(db)
+        check_prepaid(spec, _first(db, spec), earlier=self._follower.rounds_of(spec.job))
         population = spec.clients()
         if self._follower.balances.affording(population, spec.cost, cap) != population:
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
         ledger.charge(db, spec, ledger=self._name, after=self._follower.head, at=at)
+
+
+def _first(db: Connection, spec: RoundSpec) -> RoundSpec | None:
+    """Return the round on file that a spec says has paid for it: all on file are charged."""
+    if spec.hidden is None or spec.hidden.prepaid_by is None:
+        return None
+    encoded = select(rounds.c.spec).where(rounds.c.id == spec.hidden.prepaid_by)
+    found = db.execute(encoded).scalar_one_or_none()
+    return None if found is None else decode(found, RoundSpec).body

@@ -38,7 +38,7 @@ rounds = Table(
 )
 
 # What each round may cost each client of its population. A round that was abandoned before it held
-# a share is given back.
+# a share is given back, unless participation was hidden: then the first one paid for all.
 ledger = LedgerTables(metadata)
 
 shares = Table(

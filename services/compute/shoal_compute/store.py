@@ -269,8 +269,9 @@ def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: 
 
 def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
     # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
-    # the other nodes can release without this one.
+    # the other nodes can release without this one, or it paid for other rounds too.
     encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
     spec = decode(encoded, RoundSpec).body
-    if old is Phase.ANNOUNCED and spec.threshold == len(spec.compute_nodes):
+    others_can = spec.threshold < len(spec.compute_nodes)
+    if old is Phase.ANNOUNCED and not others_can and spec.hidden is None:
         ledger.give_back(db, round_id, at=at)

@@ -6,6 +6,7 @@ asks for it.
 """
 
 import base64
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -150,7 +151,12 @@ class LedgerFollower:
         self._tables = tables
         self._name = name
         self._chain = Chain()
+        self._rounds = Counter[str]()
         self.balances = Balances()
+
+    def rounds_of(self, job: str) -> int:
+        """Return how many rounds of a job were charged, those that were given back too."""
+        return self._rounds[job]
 
     @property
     def head(self) -> Head:
@@ -174,6 +180,7 @@ class LedgerFollower:
             except MalformedDocument as error:
                 raise LedgerBroken(str(error)) from error
             if charged.entry.kind == "charge":
+                self._rounds[charged.entry.job] += 1
                 self.balances.add(charged.population, charged.entry.cost)
             else:
                 self.balances.take_back(charged.population, charged.entry.cost)

@@ -79,7 +79,7 @@ def _filed(db: Connection) -> Iterator[FiledRound]:
     for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
         encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
         spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
-        yield FiledRound(spec, phase == Phase.ABANDONED)
+        yield FiledRound(spec, phase == Phase.ABANDONED and spec.hidden is None)
 
 
 def _anchors(db: Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:

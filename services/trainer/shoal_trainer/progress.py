@@ -51,6 +51,7 @@ class RunningJob:
     lost: int = 0  # rounds that released nothing
     current: CurrentRound | None = None
     opened_at: datetime | None = None  # of the newest round
+    first: RoundSpec | None = None
     first_population_size: int | None = None
 
     @property
@@ -96,6 +97,7 @@ class RunningJob:
         body = spec.body
         self.participation.add(body.clients(), body.cost)
         self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at
+        self.first = self.first or body
         self.first_population_size = self.first_population_size or body.population_size
 
     def open(self) -> None:

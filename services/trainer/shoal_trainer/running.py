@@ -173,6 +173,7 @@ class Runner:
             wanted=wanted,
             spent=job.participation.largest(clients),
             now=max(filter(None, (own.clock(), job.opened_at))),
+            first=job.first,
         )
         signed = sign(spec, own.name, own.signing_key)
         await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())

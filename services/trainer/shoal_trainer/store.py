@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.documents import Signed
+from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import UnknownJob
 from shoal_protocol.jobs import JobRequest, Join
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
@@ -153,13 +153,15 @@ def lose_round(
 ) -> None:
     """End a round that released nothing; its job goes on.
 
-    One that clients were never told of is given back: none of them can have answered it.
+    One that clients were never told of is given back: none of them can have answered it. Not where
+    participation is hidden, for there the first round pays for all.
 
     Raises:
         LedgerBroken
     """
     outcome = None if abandonment is None else abandonment.encode()
-    if _move_round(db, round_id, Phase.ABANDONED, outcome) is Phase.ANNOUNCED:
+    before = _move_round(db, round_id, Phase.ABANDONED, outcome)
+    if before is Phase.ANNOUNCED and not _hides_participation(db, round_id):
         schema.ledger.give_back(db, round_id, at=at)
 
 
@@ -266,3 +268,8 @@ def _swap(
     current = (table.c.id == row_id) & (table.c.phase == before.value)
     if db.execute(table.update().where(current).values(**values)).rowcount != 1:
         raise RuntimeError("another process runs this trainer's jobs; run only one")
+
+
+def _hides_participation(db: Connection, round_id: str) -> bool:
+    encoded = db.execute(select(schema.rounds.c.spec).where(schema.rounds.c.id == round_id))
+    return decode(encoded.scalar_one(), RoundSpec).body.hidden is not None
