@@ -21,6 +21,7 @@ from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
 from shoal_client.departure import departure, portion, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
+from shoal_client.next_rounds import NextRounds
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
 from shoal_client.repair import Repair
 from shoal_client.reporting import Report
@@ -70,6 +71,7 @@ class Answering:
         directory: Directory,
         delivery: Delivery,
         repair: Repair,
+        next_rounds: NextRounds,
         report: Report,
     ) -> None:
         self._site = site
@@ -77,21 +79,23 @@ class Answering:
         self._directory = directory
         self._delivery = delivery
         self._repair = repair
+        self._next_rounds = next_rounds
         self._report = report
         self._open: dict[str, _OpenRound] = {}
 
     async def fetch_rounds(self) -> None:
         """Ask for the next round of each job, and store it or learn that the job ended."""
         for job in await self._background.disk(State.open_jobs):
-            path = f"/v1/jobs/{job.job}/rounds/{job.next_number}"
             try:
-                answer = await self._directory.trainer.get(path)
-                await self._take(job, answer)
+                answer = await self._next_rounds.answer(job)
+                if answer is not None:
+                    await self._take(job, answer)
             except Unavailable as error:
                 self._report("no round", job=job.job, reason=str(error))
             except ProtocolError as error:
                 # not the trainer's word, or not in our manifest: the next answer may be
                 self._report("round not believed", job=job.job, reason=str(error))
+        await self._next_rounds.follow(await self._background.disk(State.open_jobs))
 
     async def _take(self, job: StoredJob, answer: Answer) -> None:
         if answer.status == OK:

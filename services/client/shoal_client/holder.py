@@ -1,11 +1,13 @@
 """The data holder: puts its parts together and runs them; each part's rules are its own module's.
 
 enrolment    finds jobs, decides, joins        answering    judges rounds, prepares answers
-delivery     sends, retries, records           repair       asks what the nodes still hold
+next_rounds  asks the trainer for rounds       repair       asks what the nodes still hold
+delivery     sends, retries, records
 state, outbox: what must survive a crash
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -24,6 +26,7 @@ from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
 from shoal_client.keys import read_client_keys
+from shoal_client.next_rounds import NextRounds
 from shoal_client.noise import NoiseSampler, exact_noise
 from shoal_client.policy import Policy
 from shoal_client.records import Records
@@ -40,6 +43,7 @@ from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.sharing import RandomBytes
 
 STATE_FILE: Final = "holder.sqlite"
+BETWEEN_LOOKS_SECONDS: Final = 0.5
 
 
 class DataHolder:
@@ -68,19 +72,22 @@ class DataHolder:
         concurrency: int = 8,
         report: Report = silent,
         lock: BinaryIO | None = None,
+        wake: asyncio.Event | None = None,
     ) -> None:
         """Open the state. `bulk` False sends one envelope in each request.
 
         Up to `concurrency` requests are open at once. `executor` prepares answers; None is a
         thread, and a `ProcessPoolExecutor` uses more cores. `timer` measures how long noise took
         to draw, and waits until answers may leave; None is the event loop's. `lock` is that of
-        the key file; it is closed with the data holder.
+        the key file; it is closed with the data holder. With `wake`, questions for rounds are kept
+        open at the trainer, and it is set when there is a step to take for an answer.
 
         Raises:
             ValueError: keys and records do not match, or the state is in use or another
                 consortium's.
         """
         self._lock = lock
+        self._wakes = wake is not None
         self._site = Site(
             keys, records, policy, book, clock, random_bytes, noise, timer or LoopTimer()
         )
@@ -101,9 +108,17 @@ class DataHolder:
             behind=repair.note_behind,
         )
         self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
+        self._next_rounds = NextRounds(self._directory, wake)
         self._answering = Answering(
-            self._site, self._background, self._directory, self._delivery, repair, report
+            self._site,
+            self._background,
+            self._directory,
+            self._delivery,
+            repair,
+            self._next_rounds,
+            report,
         )
+        self._looks_for_jobs_at = -math.inf  # by the timer
 
     @classmethod
     def open(
@@ -159,10 +174,19 @@ class DataHolder:
         self._delivery.open_slots()
         more = True
         while more:  # between the portions of a round that takes long, others' deadlines are kept
-            await self._enrolment.look_for_jobs()
-            await self._enrolment.send_joins()
+            await self._look_for_jobs()
             await self._answering.fetch_rounds()
             more = await self._answering.answer_rounds()
+
+    async def _look_for_jobs(self) -> None:
+        """Look for jobs, and see joins through; not each time that a round wakes the holder."""
+        if self._wakes:
+            now = self._site.timer.now()
+            if now < self._looks_for_jobs_at:
+                return
+            self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
+        await self._enrolment.look_for_jobs()
+        await self._enrolment.send_joins()
 
     def enrolled(self) -> tuple[int, int]:
         """Return how many of the keys here are enrolled now, and how many there are."""
@@ -195,6 +219,7 @@ class DataHolder:
 
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""
+        await self._next_rounds.follow(())
         await self._directory.close()
         self._release()
 

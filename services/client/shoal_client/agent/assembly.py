@@ -76,7 +76,7 @@ def assemble(
     registry = CollectorRegistry()
     count = settings.agent_processes
     processes = ProcessPoolExecutor(count, get_context("spawn")) if count else None
-    lock = None
+    lock, wake = None, asyncio.Event()
     try:
         policy = Policy.from_toml(settings.agent_policy)
         lock = lock_keys(settings.agent_keys)
@@ -95,6 +95,7 @@ def assemble(
             executor=processes,
             report=Telemetry(registry),
             lock=lock,
+            wake=wake,
         )
     except (ValueError, OSError, ImportError) as error:
         if lock is not None:
@@ -102,7 +103,7 @@ def assemble(
         raise StartupRefused(_complaint(error)) from error
     _log_enrolled(*holder.enrolled())
     app = create_agent_application(holder, token=token, registry=registry)
-    return Service(app, asyncio.Event(), holder, processes)
+    return Service(app, wake, holder, processes)
 
 
 def _complaint(error: Exception) -> str:

@@ -1,0 +1,219 @@
+"""Many mini-batch rounds of one job: what a round takes, and whether later ones take longer.
+
+    python -m bench.rounds [--rounds 500] [--batch 64] [--clients 256] [--sites 4] [--nodes 3]
+
+Real processes over TLS with their databases on disk: a logistic regression on 9 features, d = 10.
+The patients are drawn at random and mean nothing. The floor is what the same processes cannot do
+without: an empty request, and how long answers are kept back so that noise shows in no timing.
+"""
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import numpy as np
+
+from bench.drive import quickstart
+from demo.federation import Federation, Process
+from shoal_client import Analyst, ColumnBounds
+from shoal_client.departure import GRID_SECONDS
+from shoal_hosting.connections import pinned_tls
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.tasks import LogisticRegressionTask
+
+FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
+TARGET: Final = "target"
+EPSILON: Final = 2.0
+_COMPARED: Final = 50  # rounds at each end
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def task(rounds: int, batch: int) -> LogisticRegressionTask:
+    """Return the task of so many rounds."""
+    return LogisticRegressionTask(
+        features=tuple(ColumnBounds(name=name, lower=-1, upper=1) for name in FEATURES),
+        target=ColumnBounds(name=TARGET, lower=0, upper=1),
+        rounds=rounds,
+        batch=batch,
+    )
+
+
+def measure(
+    directory: Path, *, rounds: int, batch: int, clients: int, sites: int, nodes: int
+) -> dict[str, Any]:
+    """Return what was measured, by what it is of."""
+    names = [f"site-{number}" for number in range(sites)]
+    services = quickstart(directory, clients=dict.fromkeys(names, clients // sites), nodes=nodes)
+    agents = [
+        _agent(directory, name, int(services[-1].environment["SHOAL_PORT"]) + 1 + place, batch)
+        for place, name in enumerate(names)
+    ]
+    for seed, name in enumerate(names):
+        _write_patients(directory / f"{name}.csv", clients // sites, seed)
+    processes = [*services, *agents]
+    with Federation() as federation:
+        federation.start(*processes)
+        analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
+        empty = _empty_request_seconds(services[-1])
+        disk = {each.name: _size(directory / "data" / each.name) for each in processes}
+        used = {each.name: _cpu_seconds(each) for each in processes}
+        job = analyst.submit(
+            task(rounds, batch),
+            epsilon=EPSILON,
+            delta=1e-5,
+            dropouts=batch // 10,
+            colluders=batch // 10,
+            minimum_population=clients // sites * sites,
+            maximum_population=clients // sites * sites,
+            join_seconds=600,
+            round_seconds=120,
+            grace_seconds=120,
+        )
+        report = job.wait()
+        entries = _ledger(services[-1])
+        per_round = {
+            "CPU, ms": {
+                each.name: (_cpu_seconds(each) - used[each.name]) * 1e3 / rounds
+                for each in processes
+            },
+            "disk, bytes": {
+                each.name: (_size(directory / "data" / each.name) - disk[each.name]) / rounds
+                for each in processes
+            },
+        }
+        peaks = {each.name: each.peak_memory_mib for each in processes}
+        certificate = job.certificate() or b""
+    begun = time.perf_counter()
+    verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())
+    checked = time.perf_counter() - begun
+    seconds = np.diff([datetime.fromisoformat(each["at"]).timestamp() for each in entries])
+    return {
+        "floor": {
+            "one empty request, ms": empty * 1e3,
+            "answers are kept back, s": GRID_SECONDS,
+        },
+        "seconds for a round": {
+            "median": float(np.median(seconds)),
+            "95 % take at most": float(np.quantile(seconds, 0.95)),
+            f"first {_COMPARED}, median": float(np.median(seconds[:_COMPARED])),
+            f"last {_COMPARED}, median": float(np.median(seconds[-_COMPARED:])),
+        },
+        "of each round": per_round,
+        "peak MiB": peaks,
+        "certificate": {
+            "bytes": len(certificate),
+            "bytes for a round": len(certificate) / rounds,
+            "seconds to check": checked,
+        },
+        "rounds that released a sum": len(report.rounds),
+        "rounds that asked one client": report.participations.most,
+        "epsilon": report.privacy.epsilon,
+    }
+
+
+def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
+    policy = directory / "policy.toml"
+    columns = [*FEATURES, TARGET]
+    policy.write_text(
+        f'analysts = ["analyst"]\ntasks = ["logistic_regression"]\nqueries = ["gradient_sum"]\n'
+        f"columns = {json.dumps(columns)}\nmaximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
+        f"minimum_population = {batch}\nminimum_colluders = 0\n"
+    )
+    environment = {
+        "SHOAL_PARTY": str(directory / "clients" / name),
+        "SHOAL_CONSORTIUM": str(directory / "consortium"),
+        "SHOAL_DATA": str(directory / "data" / name),
+        "SHOAL_HOST": "127.0.0.1",
+        "SHOAL_PORT": str(port),
+        "SHOAL_AGENT_KEYS": str(directory / "clients" / name / "clients.key"),
+        "SHOAL_AGENT_RECORDS": str(directory / f"{name}.csv"),
+        "SHOAL_AGENT_POLICY": str(policy),
+    }
+    return Process(name, "shoal_client.agent", environment, directory / f"{name}.log")
+
+
+def _write_patients(path: Path, count: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    rows = generator.uniform(-1, 1, (count, len(FEATURES)))
+    odds = np.exp(rows @ np.linspace(-2, 2, len(FEATURES)))
+    ill = generator.random(count) < odds / (1 + odds)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*FEATURES, TARGET])
+        writer.writerows([*row, int(each)] for row, each in zip(rows.tolist(), ill, strict=True))
+
+
+def _client(service: Process) -> tuple[httpx.Client, str]:
+    environment = service.environment
+    certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
+    url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}"
+    return httpx.Client(verify=pinned_tls(certificate), trust_env=False, timeout=30), url
+
+
+def _empty_request_seconds(service: Process) -> float:
+    client, url = _client(service)
+    taken = []
+    with client:
+        for _ in range(101):
+            begun = time.perf_counter()
+            client.get(f"{url}/healthz").raise_for_status()
+            taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
+
+
+def _ledger(trainer: Process) -> list[dict[str, Any]]:
+    client, url = _client(trainer)
+    entries: list[dict[str, Any]] = []
+    with client:
+        after: int | None = 0
+        while after is not None:
+            page = client.get(f"{url}/v1/ledger", params={"after": after}).json()
+            entries += page["entries"]
+            after = page["next"]
+    return entries
+
+
+def _cpu_seconds(process: Process) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _print(found: dict[str, Any], indent: str = "") -> None:
+    for what, figure in found.items():
+        if isinstance(figure, dict):
+            print(f"{indent}{what}")
+            _print(figure, indent + "  ")
+        elif isinstance(figure, int):
+            print(f"{indent}{what:36} {figure:12,}")
+        else:
+            print(f"{indent}{what:36} {figure:12,.3f}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--clients", type=int, default=256)
+    parser.add_argument("--sites", type=int, default=4)
+    parser.add_argument("--nodes", type=int, default=3)
+    with tempfile.TemporaryDirectory() as directory:
+        found = measure(Path(directory), **vars(parser.parse_args(arguments)))
+    _print(found)
+
+
+if __name__ == "__main__":
+    main()
