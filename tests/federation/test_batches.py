@@ -1,13 +1,26 @@
 """Jobs of many rounds, each of which asks a batch of the clients."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyroaring import BitMap
 
+from shoal_hosting.party import load_party
+from shoal_protocol.accounting import compose
+from shoal_protocol.certificate_checks import Verified, verify_certificate
+from shoal_protocol.certificates import ReleaseCertificate
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.encoding import encode_clients
+from shoal_protocol.errors import RefusedCertificate
+from shoal_protocol.rounds import RoundSpec
+from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
+from tests.simulated.audit import look_at
 from tests.simulated.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
 from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.simulation import PRIVACY, Federation
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +34,196 @@ async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
         yield running
 
 
-async def test_every_client_pays_for_its_own_rounds(federation: Federation) -> None:
-    report = await federation.learn(task=TASK)
-    assert len(report.rounds) == ROUNDS
-    assert set(report.cohort_sizes) == {BATCH}
-    assert (report.population_size, report.lost_rounds) == (CLIENTS, ())
+async def number_of(federation: Federation, job: str) -> int:
+    """Return the number of the job's newest round, -1 before the first."""
+    return len((await federation.state(job))["rounds"]) - 1
+
+
+async def reach(federation: Federation, job: str, number: int) -> None:
+    """Go on until a round of the job takes answers."""
+
+    async def is_reached() -> bool:
+        return await number_of(federation, job) == number and await federation.is_collecting(job)
+
+    await federation.until(is_reached)
+
+
+def specs_of(federation: Federation) -> list[RoundSpec]:
+    return sorted(look_at(federation).specs.values(), key=lambda spec: spec.number)
+
+
+async def certified(federation: Federation, trust: Trust, job: str) -> Verified:
+    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
+    return verify_certificate(encoded, trust.consortium.signed_manifest.encode())
+
+
+async def test_every_party_may_die_in_mid_job_and_each_client_pays_for_its_own_rounds(
+    federation: Federation, trust: Trust
+) -> None:
+    job = await federation.submit(task=TASK)
+    for number, name in enumerate(["trainer", "compute-1", "aggregator", "clinic-a"], start=2):
+        await reach(federation, job, number)
+        await federation.crash(name)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    report = await federation.report(job)
+    assert (len(report.rounds), report.lost_rounds) == (ROUNDS, ())
     assert (report.participations.least, report.participations.most) == (MOST, MOST)
+    assert report.privacy.epsilon == pytest.approx(PRIVACY.epsilon)
+
+    asked = Counter(client for spec in specs_of(federation) for client in spec.clients())
+    assert set(asked.values()) == {MOST}
     for site in SITES:
         spent = await federation.holder(site).spent()
-        assert {len(costs) for costs in spent.values()} == {MOST}
+        assert {client: len(costs) for client, costs in spent.items()} == {
+            client: asked[client] for client in spent
+        }
+        assert all(PRIVACY.cap.allows(compose(costs)) for costs in spent.values())
+    holds = await certified(federation, trust, job)
+    assert len(holds.certificate.rounds) == ROUNDS
+
+
+async def go_away(federation: Federation, *names: str) -> None:
+    for name in names:
+        federation.absent.add(name)
+        await federation.crash(name)
+
+
+async def lose_a_round(federation: Federation, job: str) -> str:
+    """Keep most clients away from the job's newest round until it is abandoned."""
+    number = await number_of(federation, job)
+    await go_away(federation, "clinic-a", "clinic-b")
+
+    async def is_lost() -> bool:
+        found = (await federation.state(job))["rounds"][number]["phase"]
+        return bool(found == "abandoned")
+
+    await federation.until(is_lost, tick=10.0)
+    federation.absent.clear()
+    return str((await federation.state(job))["rounds"][number]["round"])
+
+
+async def lossy(federation: Federation) -> tuple[str, str]:
+    """Run a job that loses its third round; return the job and that round."""
+    job = await federation.submit(task=TASK)
+    await reach(federation, job, 2)
+    lost = await lose_a_round(federation, job)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    return job, lost
+
+
+async def test_a_lost_round_is_paid_for_and_the_certificate_says_so(
+    federation: Federation, trust: Trust
+) -> None:
+    job, lost = await lossy(federation)
+    report = await federation.report(job)
+    assert (report.lost_rounds, len(report.rounds)) == ((lost,), ROUNDS - 1)
+    assert (report.participations.least, report.participations.most) == (MOST, MOST)
+    assert report.privacy.epsilon == pytest.approx(PRIVACY.epsilon)
+    entries = (await federation.ask("trainer", "/v1/ledger")).json()["entries"]
+    assert [each["kind"] for each in entries] == ["charge"] * ROUNDS  # clients were told of it
+
+    told = (await certified(federation, trust, job)).certificate
+    (missing,) = told.lost_rounds
+    assert missing.abandonment is not None
+    assert missing.abandonment.body.reason.code != ""
+    *against, opened = told.prices
+    for price in against:
+        assert price.promised is not None
+        assert price.bought is not None
+        assert price.bought.epsilon < price.promised.epsilon  # it released nothing
+    assert opened.promised is not None
+
+    for what, changes in lies(told).items():
+        with pytest.raises(RefusedCertificate):
+            verify_certificate(*lied(trust, told, changes))
+            pytest.fail(what)
+
+
+def lies(told: ReleaseCertificate) -> dict[str, dict[str, Any]]:
+    """Return what the trainer alone can change in a certificate."""
+    report, rounds = told.report.body, told.rounds
+    fewer = report.participations.model_copy(update={"most": MOST - 1})
+    cheaper = report.privacy.model_copy(update={"epsilon": report.privacy.epsilon / 2})
+    (missing,) = told.lost_rounds
+    return {
+        "the lost round is not told of": {"lost_rounds": ()},
+        "the lost round is said never to have asked": {
+            "lost_rounds": (missing.model_copy(update={"abandonment": None}),),
+            "report": {"lost_rounds": ()},
+        },
+        "a released round is left out": {"rounds": rounds[:-1]},
+        "a round in the middle is left out": {"rounds": (*rounds[:3], *rounds[4:])},
+        "a round is told of twice": {"rounds": (*rounds, rounds[-1])},
+        "more joined than did": {
+            "population": encode_clients(BitMap(range(CLIENTS + 1))),
+        },
+        "clients were asked less often": {"report": {"participations": fewer}},
+        "clients paid less": {"report": {"privacy": cheaper}},
+    }
+
+
+def lied(trust: Trust, told: ReleaseCertificate, changes: dict[str, Any]) -> tuple[bytes, bytes]:
+    key = load_party(trust.directory / "parties" / "trainer").signing_key
+    report = told.report.body.model_copy(update=changes.pop("report", {}))
+    body = told.model_copy(update={"report": sign(report, "trainer", key)} | changes)
+    manifest = trust.consortium.signed_manifest.encode()
+    return sign(body, "trainer", key).encode(), manifest
+
+
+async def test_a_job_that_loses_more_than_it_can_spare_fails_and_says_why(
+    federation: Federation,
+) -> None:
+    job = await federation.submit(task=TASK)
+    await reach(federation, job, 0)
+    await lose_a_round(federation, job)
+    await reach(federation, job, 1)
+    lost = await lose_a_round(federation, job)
+    state = await federation.state(job)
+    assert state["phase"] == "failed"
+    assert "round 2 to be lost: round 1 was abandoned" in state["reason"]
+    assert lost in state["reason"]
+
+
+async def test_a_round_that_no_client_was_told_of_is_lost_and_given_back(
+    federation: Federation, trust: Trust
+) -> None:
+    job = await federation.submit(task=TASK)
+    await reach(federation, job, 1)
+    cut = federation.wire.cut("trainer", "compute-2")  # round 1 goes on, round 2 never opens
+
+    async def is_lost() -> bool:
+        return await number_of(federation, job) == 3
+
+    await federation.until(is_lost, tick=5.0)
+    federation.wire.rules.remove(cut)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    (lost,) = (await certified(federation, trust, job)).certificate.lost_rounds
+    assert lost.abandonment is None
+    entries = (await federation.ask("trainer", "/v1/ledger")).json()["entries"]
+    assert [each["round"] for each in entries if each["kind"] == "return"] == [lost.spec.digest]
+
+
+async def test_who_is_revoked_in_mid_job_is_not_asked_again_and_nobody_is_instead(
+    federation: Federation, trust: Trust
+) -> None:
+    job = await federation.submit(task=TASK)
+    await reach(federation, job, 3)
+    later = second_version(trust)
+    await publish(federation, later, *federation.services)
+    federation.analyst_book.accept(*both(later))
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+
+    specs = specs_of(federation)
+    asked = Counter(client for spec in specs for client in spec.clients())
+    assert all(REVOKED not in spec.clients() for spec in specs if spec.manifest == later.digest)
+    assert all(spec.population_size == BATCH for spec in specs)
+    assert max(asked.values()) == MOST
+    assert len(specs) == ROUNDS - 1  # who is left has no room for a whole batch more
+    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
+    told = verify_certificate(encoded, later.signed_manifest.encode()).certificate
+    assert len(told.rounds) == ROUNDS - 1
+    assert decode(encoded, ReleaseCertificate).body.report.body.population_size == CLIENTS
