@@ -25,6 +25,7 @@ import numpy as np
 from bench.drive import quickstart
 from demo.federation import Federation, Process
 from shoal_client import Analyst, ColumnBounds
+from shoal_client.analyst import Job
 from shoal_client.departure import GRID_SECONDS
 from shoal_hosting.connections import pinned_tls
 from shoal_protocol.certificate_checks import verify_certificate
@@ -51,33 +52,14 @@ def measure(
     directory: Path, *, rounds: int, batch: int, clients: int, sites: int, nodes: int
 ) -> dict[str, Any]:
     """Return what was measured, by what it is of."""
-    names = [f"site-{number}" for number in range(sites)]
-    services = quickstart(directory, clients=dict.fromkeys(names, clients // sites), nodes=nodes)
-    agents = [
-        _agent(directory, name, int(services[-1].environment["SHOAL_PORT"]) + 1 + place, batch)
-        for place, name in enumerate(names)
-    ]
-    for seed, name in enumerate(names):
-        _write_patients(directory / f"{name}.csv", clients // sites, seed)
+    services, agents = make(directory, batch=batch, clients=clients, sites=sites, nodes=nodes)
     processes = [*services, *agents]
     with Federation() as federation:
         federation.start(*processes)
-        analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
         empty = _empty_request_seconds(services[-1])
         disk = {each.name: _size(directory / "data" / each.name) for each in processes}
         used = {each.name: _cpu_seconds(each) for each in processes}
-        job = analyst.submit(
-            task(rounds, batch),
-            epsilon=EPSILON,
-            delta=1e-5,
-            dropouts=batch // 10,
-            colluders=batch // 10,
-            minimum_population=clients // sites * sites,
-            maximum_population=clients // sites * sites,
-            join_seconds=600,
-            round_seconds=120,
-            grace_seconds=120,
-        )
+        job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
         report = job.wait()
         entries = _ledger(services[-1])
         per_round = {
@@ -118,6 +100,37 @@ def measure(
         "rounds that asked one client": report.participations.most,
         "epsilon": report.privacy.epsilon,
     }
+
+
+def make(
+    directory: Path, *, batch: int, clients: int, sites: int, nodes: int
+) -> tuple[list[Process], list[Process]]:
+    """Make a federation's files; return its services and its sites' agents, not started."""
+    names = [f"site-{number}" for number in range(sites)]
+    services = quickstart(directory, clients=dict.fromkeys(names, clients // sites), nodes=nodes)
+    for seed, name in enumerate(names):
+        _write_patients(directory / f"{name}.csv", clients // sites, seed)
+    port = int(services[-1].environment["SHOAL_PORT"]) + 1
+    return services, [
+        _agent(directory, name, port + place, batch) for place, name in enumerate(names)
+    ]
+
+
+def submit(directory: Path, *, rounds: int, batch: int, clients: int) -> Job:
+    """Submit a job that all clients join."""
+    analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
+    return analyst.submit(
+        task(rounds, batch),
+        epsilon=EPSILON,
+        delta=1e-5,
+        dropouts=batch // 10,
+        colluders=batch // 10,
+        minimum_population=clients,
+        maximum_population=clients,
+        join_seconds=600,
+        round_seconds=120,
+        grace_seconds=120,
+    )
 
 
 def _agent(directory: Path, name: str, port: int, batch: int) -> Process:

@@ -1,5 +1,6 @@
 """The agent: it starts from its owner's files or says what is wrong, and shows its owner all."""
 
+import asyncio
 import json
 import logging
 import stat
@@ -93,6 +94,24 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     assert shown["job"] == job
     assert shown["joins"] == {"acknowledged": CLIENTS}
     assert shown["rounds"][0]["envelopes"] == {"acknowledged": 3 * CLIENTS}
+
+
+async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
+    settings = read_settings(Settings, "SHOAL_", environment(world.directory))
+    agent = assemble(settings, clock=world.clock, transport=world.transport, long_polls=True)
+    request = world.submit()
+    await agent.step()  # it joins, and its question for a round is open from here on
+    world.announce(request)
+    async with asyncio.timeout(30):
+        while not agent.wake.is_set():  # this trainer does not wait, so it is asked again
+            await agent.step()
+            await asyncio.sleep(0.01)
+        while not all(node.held for node in world.nodes):
+            await agent.step()
+            await asyncio.sleep(0.01)
+    await agent.close()
+    assert [sorted(node.held) for node in world.nodes] == [list(range(CLIENTS))] * 3
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
 async def test_its_policy_is_shown(agent: Service) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from shoal_client.directory import Directory
-from shoal_client.peer import ANSWER_SECONDS, Answer
+from shoal_client.peer import ACCEPTED, ANSWER_SECONDS, Answer
 from shoal_client.state import StoredJob
 
 LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
@@ -45,14 +45,23 @@ class NextRounds:
         await asyncio.gather(*gone, return_exceptions=True)
         if self._wake is not None:
             for job in set(jobs) - self._questions.keys():
-                asking = self._directory.trainer.get(_path(job), wait=LONG_POLL_SECONDS)
-                self._questions[job] = asyncio.create_task(asking)
-                self._questions[job].add_done_callback(self._answered)
+                self._questions[job] = asyncio.create_task(self._ask(_path(job), self._wake))
 
-    def _answered(self, question: asyncio.Task[Answer]) -> None:
-        # a failure waits for the next tick: the trainer is to be left in peace for a while
-        if self._wake is not None and not question.cancelled() and question.exception() is None:
-            self._wake.set()
+    async def _ask(self, path: str, wake: asyncio.Event) -> Answer:
+        """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.
+
+        Raises:
+            Unavailable: it did not answer.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_at = loop.time()
+            answer = await self._directory.trainer.get(path, wait=LONG_POLL_SECONDS)
+            if answer.status != ACCEPTED:
+                wake.set()
+                return answer
+            if loop.time() - asked_at < LONG_POLL_SECONDS / 2:
+                return answer
 
 
 def _path(job: StoredJob) -> str:

@@ -27,7 +27,7 @@ def main() -> None:
             ) from None
         # an agent is no party of the manifest, so its owner's file is what its peers pin
         tls = server_tls(certificate, key, own)
-        service = assemble(settings, clock=lambda: datetime.now(UTC))
+        service = assemble(settings, clock=lambda: datetime.now(UTC), long_polls=True)
         serve(
             service.app,
             host=settings.host,

@@ -58,10 +58,12 @@ def assemble(
     *,
     clock: Callable[[], datetime],
     transport: httpx.AsyncBaseTransport | None = None,
+    long_polls: bool = False,
 ) -> Service:
     """Return the agent that the settings describe; it goes on where it was.
 
-    `transport` stands in for the network in tests.
+    `transport` stands in for the network in tests. With `long_polls` it is woken as soon as there
+    is a round; without, each `step` asks once and nothing runs between steps.
 
     Raises:
         StartupRefused: a file is missing, broken, or does not fit the others.
@@ -95,7 +97,7 @@ def assemble(
             executor=processes,
             report=Telemetry(registry),
             lock=lock,
-            wake=wake,
+            wake=wake if long_polls else None,
         )
     except (ValueError, OSError, ImportError) as error:
         if lock is not None:
