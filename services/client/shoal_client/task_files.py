@@ -10,10 +10,11 @@ from pydantic import Field
 from shoal_protocol.documents import Model, describe
 from shoal_protocol.jobs import PrivacyDemand
 from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.tasks import LinearRegressionTask, Task
+from shoal_protocol.tasks import Task, TaskName
 from shoal_protocol.threshold import ThresholdSharing
 
-EXAMPLE: Final = """\
+_BEGINNINGS: Final[dict[TaskName, str]] = {
+    "linear_regression": """\
 [task]
 name = "linear_regression"
 method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
@@ -25,6 +26,91 @@ body_mass_index = [10, 60]
 [target]
 systolic_pressure = [60, 220]
 
+""",
+    "logistic_regression": """\
+[task]
+name = "logistic_regression"
+rounds = 100
+batch = 100                    # clients asked in a round
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+[target]                       # yes is whatever lies above the middle
+smoker = [0, 1]
+""",
+    "poisson_regression": """\
+[task]
+name = "poisson_regression"
+rounds = 100
+batch = 100                    # clients asked in a round
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+
+[target]                       # 0, and the largest count
+visits = [0, 20]
+""",
+    "numpyro_model": """\
+[task]
+name = "numpyro_model"
+entry_point = "blood-pressure" # of a package that trainer and data holders have installed
+digest = "%s"
+unconstrained = 3              # numbers that the model's latents are
+rounds = 100
+batch = 100                    # clients asked in a round
+
+[columns]                      # public bounds, from general knowledge, never from the data
+age = [18, 100]
+systolic_pressure = [60, 220]
+"""
+    % ("0" * 64),
+    "bernoulli": """\
+[task]
+name = "bernoulli"
+column = "smoker"
+success = 1                    # whatever else the column holds is a failure
+failure = 0
+""",
+    "categorical": """\
+[task]
+name = "categorical"
+column = "stage"
+levels = [1, 2, 3, 4]          # values that are none of them are counted as "other"
+""",
+    "poisson": """\
+[task]
+name = "poisson"
+column = "visits"
+upper = 20                     # counts are cut to it, and noise grows with it
+""",
+    "normal_mean": """\
+[task]
+name = "normal_mean"
+sd = 15                        # known, from general knowledge
+
+[columns]                      # public bounds, from general knowledge, never from the data
+systolic_pressure = [60, 220]
+""",
+    "normal": """\
+[task]
+name = "normal"
+
+[columns]                      # public bounds that records hardly ever pass
+systolic_pressure = [60, 220]
+""",
+    "multivariate_normal": """\
+[task]
+name = "multivariate_normal"
+
+[columns]                      # public bounds that records hardly ever pass
+age = [18, 100]
+systolic_pressure = [60, 220]
+""",
+}
+
+_END: Final = """
 [privacy]                      # for one client, over the whole job
 epsilon = 1.0
 delta = 1e-6                   # 0 asks for pure epsilon, with discrete Laplace noise: dearer
@@ -43,6 +129,13 @@ grace = 120                    # from there, for the services, until they give u
 # [sharing]                    # to go on without some Compute nodes, where the policy allows it:
 # threshold = 2                # any two of them open a sum; without this, all of them are needed
 """
+
+_FIELD_OF_COLUMNS: Final[dict[str, str]] = {
+    "normal_mean": "column",
+    "normal": "column",
+    "multivariate_normal": "variables",
+}
+"""What a task calls the columns of the table [columns], if not `columns`."""
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 Bounds = tuple[float, float]
@@ -69,8 +162,9 @@ class _Threshold(Model):
 
 class _TaskFile(Model):
     task: dict[str, Any]
-    features: dict[str, Bounds] = Field(min_length=1)
-    target: dict[str, Bounds] = Field(min_length=1, max_length=1)
+    features: dict[str, Bounds] | None = Field(default=None, min_length=1)
+    target: dict[str, Bounds] | None = Field(default=None, min_length=1, max_length=1)
+    columns: dict[str, Bounds] | None = Field(default=None, min_length=1)
     privacy: PrivacyDemand
     population: Population
     deadlines: Deadlines
@@ -109,17 +203,23 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
         pydantic.ValidationError: something is missing, unknown or out of range.
     """
     file = _TaskFile.model_validate(content)
-    [target] = _columns(file.target)
-    task = LinearRegressionTask.model_validate(
-        {**file.task, "features": _columns(file.features), "target": target}
-    )
-    return TaskFile(
-        task=task,
-        privacy=file.privacy,
-        population=file.population,
-        deadlines=file.deadlines,
-        sharing=ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE,
-    )
+    task = dict(file.task)
+    if file.features is not None:
+        task["features"] = _columns(file.features)
+    if file.target is not None:
+        [task["target"]] = _columns(file.target)
+    if file.columns is not None:
+        field = _FIELD_OF_COLUMNS.get(str(task.get("name")), "columns")
+        columns = _columns(file.columns)
+        task[field] = columns[0] if field == "column" and len(columns) == 1 else columns
+    sharing = ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE
+    whole = {name: getattr(file, name) for name in ("privacy", "population", "deadlines")}
+    return TaskFile.model_validate({"task": task, "sharing": sharing, **whole})
+
+
+def example(name: TaskName) -> str:
+    """Return a task file to begin with."""
+    return (_BEGINNINGS[name] + _END).rstrip()
 
 
 def _columns(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:

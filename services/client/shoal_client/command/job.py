@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from shoal_client import task_files
 from shoal_client.analyst import Job
 from shoal_client.async_analyst import JobState
 from shoal_client.command import job_views
@@ -38,9 +39,10 @@ from shoal_client.command.terminal import (
     say_json_line,
     show,
 )
-from shoal_client.task_files import EXAMPLE, read_task_file
+from shoal_client.task_files import read_task_file
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.phases import JobPhase
+from shoal_protocol.tasks import TaskName
 
 app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
 
@@ -96,9 +98,11 @@ def submit(
 
 
 @app.command()
-def example() -> None:
+def example(
+    task: Annotated[TaskName, typer.Option(help="What is to be learned.")] = "linear_regression",
+) -> None:
     """Print a task file to begin with."""
-    say(EXAMPLE.rstrip())
+    say(task_files.example(task))
 
 
 @app.command()

@@ -1,0 +1,46 @@
+"""Task files: one shape for all tasks, with an example of each."""
+
+import tomllib
+from typing import get_args
+
+import pydantic
+import pytest
+from typer.testing import CliRunner
+
+from shoal_client.command import app
+from shoal_client.task_files import example, parse_task_file
+from shoal_protocol.tasks import TaskName
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize("name", get_args(TaskName))
+def test_the_command_prints_an_example_of_every_task_that_can_be_read(name):
+    shown = RUNNER.invoke(app, ["job", "example", "--task", name])
+    assert shown.exit_code == 0
+    file = parse_task_file(tomllib.loads(shown.stdout))
+    assert file.task.name == name
+    assert file.population.minimum == 500
+
+
+def test_a_task_that_does_not_exist_has_no_example():
+    assert RUNNER.invoke(app, ["job", "example", "--task", "everything"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("linear_regression", {"target": {"a": [0, 1], "b": [0, 1]}}),
+        ("linear_regression", {"features": {}}),
+        ("linear_regression", {"columns": {"a": [0, 1]}}),
+        ("normal", {"columns": {"a": [0, 1], "b": [0, 1]}}),
+        ("multivariate_normal", {"columns": {"a": [0, 1]}}),
+        ("bernoulli", {"columns": {"a": [0, 1]}}),
+        ("poisson", {"task": {"name": "poisson", "column": "visits"}}),
+        ("categorical", {"task": {"name": "unheard_of"}}),
+    ],
+)
+def test_a_file_that_does_not_fit_its_task_is_refused(name, change):
+    content = tomllib.loads(example(name)) | change
+    with pytest.raises(pydantic.ValidationError):
+        parse_task_file(content)
