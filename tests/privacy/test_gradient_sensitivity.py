@@ -70,7 +70,7 @@ CASES = [
 def test_pitfall_15_a_search_reaches_the_sensitivity_of_gradients_and_never_exceeds_it(
     query, mechanism
 ):
-    found = search(query, mechanism, starts=10, seed=1)
+    found = search(query, mechanism, starts=7, seed=1)
     assert not found.exceeds
     whole = 2.0 * query.clip * query.grid * query.records_per_client
     if mechanism == LAPLACE:
@@ -107,6 +107,17 @@ def test_no_vector_leaves_the_ball_whatever_the_gradient_is(gradient, clip, grid
     assert all(each * sign >= 0.0 for each, sign in zip(row, gradient, strict=True))
 
 
+def test_pitfall_17_rounding_does_not_push_sums_of_gradients_one_way():
+    # 100 000 gradients of either sign: the mean of their rounding errors within 5 standard errors
+    # of zero on each of four coordinates, false alarm below 1e-5.
+    gradients = np.random.default_rng(3).normal(0.0, 0.3, (100_000, 4))
+    query = gradient_sum(any_model(4), 4, clip=9.0, grid_bits=8)
+    many = query.model_copy(update={"records_per_client": len(gradients)})
+    errors = many.rows(np.zeros((100_000, 4)), lambda *_: gradients) - gradients * query.grid
+    standard_error = errors.std(axis=0) / math.sqrt(len(errors))
+    assert np.all(np.abs(errors.mean(axis=0)) < 5.0 * standard_error)
+
+
 def half(design, query):
     """Leaving a client out, where replacing is due."""
     return design.sensitivity / 2.0
@@ -132,7 +143,7 @@ def test_a_planted_sensitivity_of_gradients_that_is_too_small_is_caught(fault, m
             return NoiseDesign(sensitivity=fault(design, self), blocks=design.blocks)
 
     honest = gradient_sum(LOGISTIC, 3, clip=0.5, records=3)
-    assert search(Faulty(**dict(honest)), mechanism, starts=10, seed=1).exceeds
+    assert search(Faulty(**dict(honest)), mechanism, starts=7, seed=1).exceeds
 
 
 def test_a_planted_rounding_to_the_nearest_is_caught():
@@ -143,8 +154,8 @@ def test_a_planted_rounding_to_the_nearest_is_caught():
             return np.rint(rows * np.minimum(1.0, self.clip / norms) * self.grid).astype(np.int64)
 
     honest = gradient_sum(LOGISTIC, 4, clip=0.61, grid_bits=5)
-    assert search(Nearest(**dict(honest)), GAUSSIAN, starts=10, seed=1).exceeds
-    assert not search(honest, GAUSSIAN, starts=10, seed=1).exceeds
+    assert search(Nearest(**dict(honest)), GAUSSIAN, starts=7, seed=1).exceeds
+    assert not search(honest, GAUSSIAN, starts=7, seed=1).exceeds
 
 
 def test_how_many_rows_an_installed_model_computes_does_not_tell_how_many_records_there_are():

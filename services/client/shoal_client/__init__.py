@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from shoal_hosting.manifest_book import ManifestBook as ManifestBook
     from shoal_protocol.tasks import ColumnBounds as ColumnBounds
     from shoal_protocol.tasks import LinearRegressionTask as LinearRegressionTask
+    from shoal_protocol.tasks import LogisticRegressionTask as LogisticRegressionTask
+    from shoal_protocol.tasks import NumpyroTask as NumpyroTask
+    from shoal_protocol.tasks import PoissonRegressionTask as PoissonRegressionTask
     from shoal_protocol.threshold import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
@@ -37,8 +40,11 @@ _WHERE = {
     "JobInterrupted": "shoal_client.analyst",
     "JobRefused": "shoal_client.async_analyst",
     "LinearRegressionTask": "shoal_protocol.tasks",
+    "LogisticRegressionTask": "shoal_protocol.tasks",
     "ManifestBook": "shoal_hosting.manifest_book",
+    "NumpyroTask": "shoal_protocol.tasks",
     "OutOfBudget": "shoal_client.async_analyst",
+    "PoissonRegressionTask": "shoal_protocol.tasks",
     "Policy": "shoal_client.policy",
     "Records": "shoal_client.records",
     "ThresholdSharing": "shoal_protocol.threshold",
