@@ -159,7 +159,10 @@ class Variational:
         number = step.number + 1
         mean_climb = first / (1.0 - _FIRST_MOMENT**number)
         size_of_climb = np.sqrt(second / (1.0 - _SECOND_MOMENT**number))
-        moved = self.task.learning_rate * mean_climb / (size_of_climb + 1e-12)
+        # where a round's noise is above the largest sum that its gradients could have, move less
+        largest = released.cohort_size * query.squared_norm_limit**0.5
+        rate = self.task.learning_rate * min(1.0, largest / float(released.noise_sd[0]))
+        moved = rate * mean_climb / (size_of_climb + 1e-12)
         mean = np.clip(believed.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
         log_sd = np.clip(believed.log_sd + moved[self.dimension :], *_LOG_SDS)
         return _Step(Approximation(mean, log_sd), first, second, number)
