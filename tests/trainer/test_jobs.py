@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
+from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.attestations import PartialSumReference
 from shoal_protocol.curves import gaussian_epsilon
@@ -248,6 +249,7 @@ SECRET = "17 clients have it"
     ("error", "reason"),
     [
         (ValueError("the sums do not fit"), "the sums do not fit"),
+        (NoReliablePosterior("R-hat 1.2: ask with more"), "R-hat 1.2: ask with more"),
         *(
             (kind(SECRET), "the method could not compute an answer from the task and the sums")
             for kind in (IndexError, FloatingPointError, OverflowError, np.linalg.LinAlgError)
@@ -261,7 +263,9 @@ async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_giv
     error: Exception,
     reason: str,
 ) -> None:
-    monkeypatch.setattr("shoal_trainer.progress.learner_for", lambda task: Failing(task, error))
+    monkeypatch.setattr(
+        "shoal_trainer.progress.learner_for", lambda task, **_: Failing(task, error)
+    )
     with capture_logs() as lines:
         await running(trainer, clock)
     shown = await state(trainer)
