@@ -15,7 +15,9 @@ from shoal_trainer import releases, store
 from shoal_trainer.jobs import JobFailed, JobFinished
 from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
+from shoal_trainer.store import RoundRecord
 
+_KEPT_DEADLINES: Final = 1 << 14
 _KEPT_EPSILONS: Final = 1 << 16  # each takes a millisecond, and anybody may ask again and again
 
 
@@ -26,6 +28,7 @@ class Records:
         """Read from the storage of `resources`."""
         self._resources = resources
         self._storage = resources.storage
+        self._deadlines: dict[str, str] = {}  # by round
 
     async def is_ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
@@ -55,12 +58,21 @@ class Records:
                     "round": each.round,
                     "number": each.number,
                     "phase": each.phase.value,
-                    "deadline": format_time(decode(each.spec, RoundSpec).body.deadline),
+                    "deadline": self._deadline(each),
                 }
                 for each in rounds
             ],
             "reason": record.reason,
         }
+
+    def _deadline(self, round_: RoundRecord) -> str:
+        """Return a round's deadline; its spec is decoded once, however often it is asked for."""
+        if round_.round not in self._deadlines:
+            if len(self._deadlines) >= _KEPT_DEADLINES:
+                self._deadlines.clear()
+            deadline = decode(round_.spec, RoundSpec).body.deadline
+            self._deadlines[round_.round] = format_time(deadline)
+        return self._deadlines[round_.round]
 
     async def request(self, job: str) -> bytes:
         """Return the signed job request.
