@@ -10,6 +10,7 @@ from shoal_protocol.jobs import JobRequest
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.threshold import ThresholdSharing
 from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World
+from tests.protocol import hidden_rounds
 
 RULES = """
 analysts = ["analyst"]
@@ -110,6 +111,21 @@ def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:
     projected: JobRequest = request_for(task=TASK.model_copy(update={"method": "ball_projection"}))
     refusal = with_rules(queries=("second_moment_matrix",)).refusal(projected)
     assert refusal is not None and "second_moments" in refusal
+
+
+def test_hidden_participation_needs_a_delta_that_forgives_its_slack(request_for) -> None:
+    rules = {"tasks": (hidden_rounds.TASK.name,), "queries": ("gradient_sum",)}
+    demand = PRIVACY.model_copy(update={"epsilon": 0.1, "delta": 1e-10})
+    hidden = request_for(task=hidden_rounds.TASK, privacy=demand)
+    assert with_rules(**rules).refusal(hidden) is None
+    strict = with_rules(**rules, maximum_epsilon=4.0, delta=1e-9)
+    assert (
+        strict.refusal(hidden) == "this data holder's delta is too small for hidden participation"
+    )
+    known = request_for(
+        task=hidden_rounds.TASK.model_copy(update={"participation": None}), privacy=demand
+    )
+    assert strict.refusal(known) is None
 
 
 def test_a_query_for_a_column_or_of_a_kind_not_allowed_is_not_answered() -> None:
