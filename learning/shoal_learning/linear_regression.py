@@ -94,7 +94,7 @@ class LinearRegression:
         )
 
     def _posterior(self, sums: Sequence[ReleasedSum]) -> Posterior:
-        units = np.array([column.half_range for column in self.task.columns])
+        units = np.array(self.task.scales(self.task.rounds - 1))
         if self.task.projects:
             units = measured_spreads(sums[-2])
         return _posterior(sums[-1], self.task, units)

@@ -162,6 +162,37 @@ def test_projection_measures_spreads_first_and_scales_the_second_round_by_them()
     assert [column.centre for column in second.query.columns] == [50.0, 80.0, 150.0]
 
 
+def test_private_centres_are_measured_first_and_kept_to_afterwards():
+    records = people(np.random.default_rng(21), 2000)
+    task = PEOPLE.model_copy(
+        update={"method": "unit_rows", "centring": "private", "radius": None, "target_reach": 40.0}
+    )
+    posterior, sums = without_noise(task, records)
+    assert [sum_.query.name for sum_ in sums] == ["first_moments", "unit_row_matrix"]
+    assert LinearRegression(task).shares() == (0.15, 0.85)
+    centres = [column.centre for column in sums[1].query.columns]
+    assert centres == pytest.approx(records.mean(axis=0), abs=0.2)
+    assert [column.scale for column in sums[1].query.columns] == [50.0, 50.0, 40.0]
+    # Predictions divide new rows as the clients divided theirs: those along one ray are equal.
+    middle = np.array(centres[:2])
+    near, far = (middle + reach * np.array([1.0, 1.0]) for reach in (1.0, 20.0))
+    mean, _ = posterior.predict(np.array([near, far]))
+    assert mean[0] == pytest.approx(mean[1])
+    assert mean[0] > posterior.predict(np.array([2 * middle - near]))[0][0]
+
+
+def test_the_more_clients_the_fewer_rows_a_measured_ball_shrinks():
+    records = people(np.random.default_rng(22), 4000)
+    task = PEOPLE.model_copy(update={"method": "norm_ball", "radius": None})
+    kept = []
+    for count in (100, 4000):
+        _, [_, last] = without_noise(task, records[:count])
+        normalised = (records - [50.0, 90.0, 150.0]) / [50.0, 50.0, 100.0]
+        norms = np.hypot(np.linalg.norm(normalised, axis=1), 0.3)
+        kept.append(np.mean(norms <= last.query.radius))
+    assert 0.7 < kept[0] < kept[1]
+
+
 def test_measuring_helps_where_the_bounds_are_far_too_wide():
     # 30 jobs each, with bounds 500 wide, in the right place, for spreads of 12 to 20. Fixed seed.
     generator = np.random.default_rng(4)

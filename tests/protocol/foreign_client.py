@@ -325,8 +325,8 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         return {
             "dimension": 27,
             "blocks": [(27, 1.0)],
-            "sensitivity": (math.sqrt(2) if gaussian else 2.0) * r * b,
-            "largest_value": r * b,
+            "sensitivity": (math.sqrt(2) if gaussian else 2.0) * r * b2,
+            "largest_value": r * b2,
         }
     if query["name"] == "first_moments":
         value = r * (b if limit is None else min(b, math.isqrt(limit)))
@@ -430,7 +430,7 @@ def norm_counts(query: dict[str, Any], rows: list[list[int]]) -> list[int]:
     for row in rows:
         square = sum(w * w for w in row)
         fits = [j for j in range(26) if square <= top * 1.15 ** (2 * (j - 26))]
-        counts[min(fits, default=26)] += b
+        counts[min(fits, default=26)] += b * b
     return counts
 
 

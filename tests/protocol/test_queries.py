@@ -68,7 +68,7 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
         norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
         edges = [0.0, *query.largest_norms()[:-1].tolist(), math.inf]
         expected = [
-            query.grid * sum(low < norm <= high or norm == low == 0.0 for norm in norms)
+            query.grid**2 * sum(low < norm <= high or norm == low == 0.0 for norm in norms)
             for low, high in itertools.pairwise(edges)
         ]
     values = query.encode(records)

@@ -15,10 +15,10 @@ NORM_RATIO: Final = 1.15
 
 
 class NormCounts(Moments):
-    """How many rows there are in each of 27 ranges of the norm |w|, shortest first, times B.
+    """How many rows there are in each of 27 ranges of the norm |w|, shortest first, times B^2.
 
     The longest rows, of squared norm T = L in a ball and m B^2 + k^2 in the box, are in the last
-    bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B
+    bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B^2
     gives the noise a grid to be rounded to.
     """
 
@@ -32,7 +32,7 @@ class NormCounts(Moments):
     @property
     def largest_value(self) -> int:
         """Largest magnitude that a coordinate of `encode` can have."""
-        return self.grid * self.records_per_client
+        return self.grid**2 * self.records_per_client
 
     def largest_norms(self) -> NDArray[np.float64]:
         """Return the largest norm of each bin, shape (27,), in normalised units."""
@@ -53,10 +53,10 @@ class NormCounts(Moments):
             ValueError: `values` does not have the length `dimension`.
         """
         require_length(values, self.dimension)
-        return values / float(self.grid)
+        return values / float(self.grid**2)
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere; L2 sqrt(2) r B, L1 2 r B."""
+        """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
         return NoiseDesign(
             sensitivity=rounded_up(both * self.largest_value),
@@ -71,4 +71,4 @@ class NormCounts(Moments):
         """
         rows = self.rows(records)
         bins = np.searchsorted(self._largest_squares()[:-1], np.sum(rows * rows, axis=1))
-        return self.grid * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
+        return self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)

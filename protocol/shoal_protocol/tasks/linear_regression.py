@@ -26,11 +26,13 @@ class LinearRegressionTask(BaseModel):
 
     Columns are normalised: centred, and divided by half the range of their bounds. With `centring`
     "bounds" the centres are the middles of the bounds, with "private" a first round measures the
-    columns' means. `method` says what keeps rows short, so that noise may be small:
+    columns' means; the target is then cut to `target_reach` on either side of its mean, where that
+    is given, for a target's spread is often known better than its level. `method` says what keeps
+    rows short, so that noise may be small:
 
     - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
-    - "norm_ball": a ball that leaves half of the rows as they are, or more with more clients; a
-      round counts rows by their norm.
+    - "norm_ball": a ball that leaves three quarters of the rows as they are, or more with more
+      clients; a round counts rows by their norm.
     - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
       to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
       are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
@@ -54,6 +56,7 @@ class LinearRegressionTask(BaseModel):
     target: ColumnBounds
     method: RegressionMethod = "norm_ball"
     centring: Centring = "bounds"
+    target_reach: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
@@ -72,6 +75,12 @@ class LinearRegressionTask(BaseModel):
             raise ValueError("no feature may be called 'intercept': the constant term is")
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
+        if self.target_reach is not None:
+            half = self.target.half_range
+            if self.centring == "bounds" or not 1e-9 * half <= self.target_reach <= half:
+                raise ValueError(
+                    "target_reach needs private centring, and is at most half the target's range"
+                )
         if self.radius is not None and self.method in ("norm_ball", "unit_rows"):
             raise ValueError("this method has a radius of its own: leave radius out")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
@@ -88,6 +97,12 @@ class LinearRegressionTask(BaseModel):
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The features in order, then the target: the columns of a client's records."""
         return (*self.features, self.target)
+
+    def scales(self, number: int) -> tuple[float, ...]:
+        """Return what the columns are divided by in round `number`, before any projection."""
+        *halves, target = (column.half_range for column in self.columns)
+        centred = self.centring == "private" and number > 0
+        return (*halves, self.target_reach if centred and self.target_reach else target)
 
     @property
     def projects(self) -> bool:

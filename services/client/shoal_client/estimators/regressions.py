@@ -157,6 +157,7 @@ class LinearRegression(Regression):
     method: RegressionMethod = "norm_ball"
     centring: Centring = "bounds"
     inference: Inference = "quasi_likelihood"
+    target_reach: float | None = None
     radius: float | None = None
     intercept: float = 0.3
     prior_sd: float = 0.5
