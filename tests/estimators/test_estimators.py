@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import d2_tweedie_score, r2_score
@@ -22,15 +23,22 @@ from matplotlib import pyplot
 
 from shoal_client import estimators
 from shoal_client.estimators import (
+    Bernoulli,
+    Categorical,
     Estimator,
     LinearRegression,
     LogisticRegression,
+    MultivariateNormal,
+    Normal,
+    NormalMean,
     NotFittedError,
     NumpyroModel,
+    Poisson,
     PoissonRegression,
 )
-from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.tasks import ColumnBounds
+from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
+from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.tasks import ColumnBounds, Task
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600
@@ -78,7 +86,15 @@ DOSE = NumpyroModel(
     normalised=True,
 )
 REGRESSIONS = [linear(), LOGISTIC, POISSON]
-EACH = [*REGRESSIONS, DOSE]
+FAMILIES = [
+    Bernoulli(column="recovered"),
+    Categorical(column="visits", levels=(0, 1, 2, 3)),
+    Poisson(column="visits", upper=20),
+    NormalMean(column={"pressure": (80, 180)}, sd=12.0),
+    Normal(column={"pressure": (60, 220)}),
+    MultivariateNormal(variables={"age": (0, 110), "pressure": (60, 220)}),
+]
+EACH = [*REGRESSIONS, DOSE, *FAMILIES]
 ALL = [each for each in vars(estimators).values() if dataclasses.is_dataclass(each)]
 
 
@@ -88,7 +104,7 @@ def named(value: object) -> str:
 
 @pytest.fixture(scope="module")
 def fitted() -> dict[type, Any]:
-    return {type(each): clone(each).fit(federation()) for each in REGRESSIONS}
+    return {type(each): clone(each).fit(federation()) for each in [*REGRESSIONS, *FAMILIES]}
 
 
 def test_every_estimator_is_among_those_that_are_tested() -> None:
@@ -160,6 +176,12 @@ def test_nothing_is_known_before_fit(estimator: Any, use: str) -> None:
         getattr(clone(estimator), use)()
 
 
+@pytest.mark.parametrize("estimator", FAMILIES, ids=named)
+def test_nothing_is_likely_before_fit(estimator: Any) -> None:
+    with pytest.raises(NotFittedError, match="call fit first"):
+        clone(estimator).score(table())
+
+
 @pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)
 @pytest.mark.parametrize("use", ["predict", "score", "plot_predictions"])
 def test_nothing_is_predicted_before_fit(estimator: Any, use: str) -> None:
@@ -176,6 +198,17 @@ def test_the_error_is_of_the_kinds_that_scikit_learns_is(error: type[Exception])
 def test_records_are_no_federation() -> None:
     with pytest.raises(ValueError, match="SimulatedFederation"):
         linear().fit(np.ones((5, 3)))  # type: ignore[arg-type]
+
+
+def test_a_posterior_of_another_kind_is_not_believed() -> None:
+    other = federation().learn(Bernoulli(column="recovered").to_task())
+
+    class Mistaken:
+        def learn(self, task: Task) -> SimulatedOutcome:
+            return dataclasses.replace(other, task=task)
+
+    with pytest.raises(MalformedDocument):
+        linear().fit(Mistaken())
 
 
 def test_a_column_that_the_records_have_not_is_named() -> None:
@@ -296,6 +329,58 @@ def test_a_picture_of_a_simulation_says_so(fitted: Any) -> None:
     axes = fitted[LogisticRegression].plot_predictions(table(), table()["recovered"])
     assert axes.get_ylabel() == "probability that recovered is 1"
     pyplot.close("all")
+
+
+def test_a_familys_score_is_the_mean_log_likelihood_at_the_posterior_mean(fitted: Any) -> None:
+    rows = table(seed=2)
+    mean = {kind: fitted[kind].posterior_.mean for kind in map(type, FAMILIES)}
+    joint = np.column_stack([rows["age"], rows["pressure"]])
+    covariance = fitted[MultivariateNormal].posterior_.covariances().mean(axis=0)
+    levels = dict(enumerate(mean[Categorical][:4]))
+    exact = {
+        Bernoulli: stats.bernoulli(mean[Bernoulli][0]).logpmf(rows["recovered"]),
+        Categorical: np.log([levels.get(int(n), mean[Categorical][4]) for n in rows["visits"]]),
+        Poisson: stats.poisson(mean[Poisson][0]).logpmf(rows["visits"]),
+        NormalMean: stats.norm(mean[NormalMean][0], 12.0).logpdf(rows["pressure"]),
+        Normal: stats.norm(*mean[Normal]).logpdf(rows["pressure"]),
+        MultivariateNormal: stats.multivariate_normal(
+            mean[MultivariateNormal][:2], covariance
+        ).logpdf(joint),
+    }
+    for kind, logs in exact.items():
+        np.testing.assert_allclose(fitted[kind].score_samples(rows), logs, rtol=1e-9)
+        assert fitted[kind].score(rows) == pytest.approx(logs.mean())
+
+
+def test_a_family_of_one_column_takes_a_vector(fitted: Any) -> None:
+    model, counts = fitted[Poisson], table()["visits"]
+    assert model.score(counts) == model.score(counts[:, None]) == model.score(table())
+    assert fitted[Poisson].n_features_in_ == 1
+    with pytest.raises(ValueError, match="two dimensions"):
+        fitted[MultivariateNormal].score(counts)
+
+
+def test_a_record_that_is_no_count_is_refused(fitted: Any) -> None:
+    with pytest.raises(ValueError, match="whole numbers"):
+        fitted[Poisson].score([0.5])
+
+
+def test_a_record_of_no_level_is_impossible_if_the_analyst_said_so() -> None:
+    model = Categorical(column="recovered", levels=(0, 1), other=False).fit(federation())
+    assert model.score([0.0, 1.0]) > -2.0
+    assert model.score([0.0, 7.0]) == -np.inf
+
+
+@pytest.mark.parametrize("kind", [type(each) for each in FAMILIES], ids=named)
+def test_a_family_says_what_it_learned_and_draws_it(fitted: Any, kind: type) -> None:
+    model = fitted[kind]
+    assert all(name in str(model.summary()) for name in model.posterior_.names)
+    assert model.plot().has_data()
+    pyplot.close("all")
+
+
+def test_scikit_learn_cross_validates_a_family() -> None:
+    assert cross_val_score(Poisson(column="visits", upper=20), federation(), cv=2).shape == (2,)
 
 
 def test_a_numpyro_models_latents_are_learned_from_the_model_that_is_at_hand() -> None:

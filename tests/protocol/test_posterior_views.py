@@ -95,6 +95,12 @@ def test_several_numbers_are_drawn_as_a_forest_without_the_intercept() -> None:
     assert inner[0][1, 0] - inner[0][0, 0] == pytest.approx(2 * NormalDist().inv_cdf(0.75))
 
 
+def test_zero_is_marked_where_it_is_near_and_else_left_out() -> None:
+    near, far = regression("age", "bmi"), regression(*(f"x{n}" for n in range(30)))
+    assert any(line.get_xdata()[0] == 0.0 for line in near.plot().lines[:-1])
+    assert far.plot(names=["x28", "x29"]).get_xlim()[0] > 20.0
+
+
 def test_only_the_names_asked_for_are_drawn_in_their_order() -> None:
     axes = regression("age", "bmi").plot(names=["bmi", "intercept"])
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["bmi", "intercept"]

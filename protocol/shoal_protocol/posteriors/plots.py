@@ -43,7 +43,9 @@ def forest(
     outer, inner = posterior.interval(level)[drawn], posterior.interval(_INNER_LEVEL)[drawn]
     rows = np.arange(len(drawn))
     axes = axes or _new_axes(height=1.4 + 0.32 * len(drawn))
-    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    low, high = float(outer.min()), float(outer.max())
+    if 2.0 * low - high <= 0.0 <= 2.0 * high - low:  # near enough not to squeeze the rest
+        axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
     axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2)
     axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5)
     axes.plot(posterior.mean[drawn], rows, "o", color=_COLOUR, markersize=5)

@@ -8,6 +8,14 @@ model.fit(federation).predict(rows)
 """
 
 from shoal_client.estimators.base import Estimator, NotFittedError
+from shoal_client.estimators.families import (
+    Bernoulli,
+    Categorical,
+    MultivariateNormal,
+    Normal,
+    NormalMean,
+    Poisson,
+)
 from shoal_client.estimators.numpyro_models import NumpyroModel
 from shoal_client.estimators.regressions import (
     LinearRegression,
@@ -16,10 +24,16 @@ from shoal_client.estimators.regressions import (
 )
 
 __all__ = [
+    "Bernoulli",
+    "Categorical",
     "Estimator",
     "LinearRegression",
     "LogisticRegression",
+    "MultivariateNormal",
+    "Normal",
+    "NormalMean",
     "NotFittedError",
     "NumpyroModel",
+    "Poisson",
     "PoissonRegression",
 ]

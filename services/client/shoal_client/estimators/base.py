@@ -6,7 +6,7 @@ In scikit-learn's habit and without it: parameters are stored as they are given 
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 import pydantic
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shoal_client.estimators.columns import bounds_of, one_of
 from shoal_client.federation import Learned, Learning, Waiting
 from shoal_protocol.documents import describe
+from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.jobs import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.posteriors.showing import LEVEL
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+PosteriorT = TypeVar("PosteriorT", bound=Posterior)
+
+
 class NotFittedError(ValueError, AttributeError):
     """The estimator has not been fitted; of both kinds, as scikit-learn's error of that name."""
 
 
-class Estimator:
+class Estimator(Generic[PosteriorT]):
     """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
 
     They are named as the task's own. `column_parameters` says which of them are columns with their
@@ -42,7 +46,7 @@ class Estimator:
     task_type: ClassVar[type[Any]]
     column_parameters: ClassVar[Mapping[str, Literal["one", "several"]]]
 
-    posterior_: Posterior
+    posterior_: PosteriorT
     privacy_: PrivacySpent
     report_: PosteriorReport | None
     n_features_in_: int
@@ -117,8 +121,10 @@ class Estimator:
         return self._take(task, learned)
 
     def _take(self, task: Task, learned: Learned) -> Self:
+        if learned.posterior.name not in task.posterior_names:
+            raise MalformedDocument("the posterior is none of those that the task may end with")
         names = [column.name for column in self._inputs(task)]
-        self.posterior_ = learned.posterior
+        self.posterior_ = cast(PosteriorT, learned.posterior)
         self.privacy_ = learned.privacy
         self.report_ = learned.report
         self.n_features_in_ = len(names)

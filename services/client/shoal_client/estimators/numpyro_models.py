@@ -6,11 +6,12 @@ from typing import ClassVar, Literal
 
 from shoal_client.estimators.base import Estimator
 from shoal_client.estimators.columns import Bounds
+from shoal_protocol.posteriors import NumpyroPosterior
 from shoal_protocol.tasks import NumpyroTask
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NumpyroModel(Estimator):
+class NumpyroModel(Estimator[NumpyroPosterior]):
     """Variational inference of any NumPyro model's global latents. Parameters: see `NumpyroTask`.
 
     `posterior_.sample` gives draws of the latents, for predictions by the model itself. Intervals
@@ -31,3 +32,4 @@ class NumpyroModel(Estimator):
     learning_rate: float = 0.1
     grid_bits: int = 20
     records_per_client: int = 1
+    participation: float | None = None

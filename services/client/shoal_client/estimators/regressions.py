@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
-from shoal_client.estimators.base import Estimator
+from shoal_client.estimators.base import Estimator, PosteriorT
 from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, matrix_of, vector_of
-from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors import (
+    LinearRegressionDraws,
+    LinearRegressionPosterior,
+    LogisticRegressionPosterior,
+    PoissonRegressionPosterior,
+    plots,
+)
 from shoal_protocol.posteriors.showing import LEVEL
 from shoal_protocol.tasks import (
     Centring,
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Regression(Estimator):
+class Regression(Estimator[PosteriorT]):
     """What all regressions do: `features` and `target` are columns with their public bounds.
 
     Rows are arrays with one column for each feature, in order, or have columns by name.
@@ -144,7 +150,7 @@ class Regression(Estimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearRegression(Regression):
+class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
     """Bayesian linear regression; `score` is R^2. Parameters: see `LinearRegressionTask`.
 
     LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
@@ -172,7 +178,7 @@ class LinearRegression(Regression):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PoissonRegression(Regression):
+class PoissonRegression(Regression[PoissonRegressionPosterior]):
     """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
 
     Parameters: see `PoissonRegressionTask`. Intervals are too narrow: the posterior says why.
@@ -190,6 +196,7 @@ class PoissonRegression(Regression):
     prior_sd: float = 1.0
     grid_bits: int = 20
     records_per_client: int = 1
+    participation: float | None = None
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return D^2, the share of the Poisson deviance that is explained."""
@@ -204,7 +211,7 @@ class PoissonRegression(Regression):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogisticRegression(Regression):
+class LogisticRegression(Regression[LogisticRegressionPosterior]):
     """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
 
     A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
@@ -224,6 +231,7 @@ class LogisticRegression(Regression):
     prior_sd: float = 3.0
     grid_bits: int = 20
     records_per_client: int = 1
+    participation: float | None = None
 
     @property
     def classes_(self) -> FloatVector:
