@@ -1,6 +1,7 @@
 """Rounds with hidden participation: what each may state, who has paid, and the coin itself."""
 
 import math
+from datetime import timedelta
 from typing import Any
 
 import pydantic
@@ -9,19 +10,23 @@ from pyroaring import BitMap
 
 from shoal_protocol.accounting import NOTHING, Cost
 from shoal_protocol.amplification import hidden_mu
-from shoal_protocol.errors import RefusedJob, RefusedSpec
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.errors import RefusedCertificate, RefusedJob, RefusedSpec
 from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.jobs import check_job, check_round_of_job
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.prepayment import check_prepaid
 from shoal_protocol.rounds import RoundSpec, check_spec
 from tests.protocol import examples
+from tests.protocol.certified import Making
 from tests.protocol.hidden_rounds import (
     CONSORTIUM,
     DEARER,
     FIRST,
     FIRST_HIDDEN,
+    OF_ONE,
     POLICY,
+    QUERY,
     RATE,
     ROUNDS,
     SMALLER,
@@ -207,3 +212,42 @@ def test_all_are_asked_where_participation_is_hidden() -> None:
     with pytest.raises(pydantic.ValidationError, match="leave out the batch"):
         type(TASK).model_validate(TASK.model_dump() | {"batch": 5})
     assert BitMap(FIRST.clients()) == examples.POPULATION
+
+
+class Hidden(Making):
+    """The certificate of a job with hidden participation; `poor` rounds after the first have less
+    noise, and `elsewhere` they name a first round that is not in the certificate."""
+
+    def _spec(self, number: int, request: Any) -> RoundSpec:
+        at = {
+            "job": request.digest,
+            "opened_at": examples.OPENED_AT + timedelta(minutes=5 * number),
+        }
+        at |= {"deadline": at["opened_at"] + timedelta(seconds=60)}
+        at |= {"give_up_at": at["opened_at"] + timedelta(seconds=90)}
+        generous = first(**at, cost=Cost.gaussian(OF_ONE.mu * 0.9))
+        if number == 0:
+            return generous
+        paying = first(**at) if "elsewhere" in self.lies else self._made[0]
+        cost = OF_ONE if "poor" in self.lies else generous.known_cost
+        return later(paying, number, **at, cost=cost)
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ("none", "the report: its posterior is not of the job's task"),  # all before it holds
+        ("poor", "the spec of round 1: it has less noise than was paid for"),
+        ("elsewhere", "the spec of round 1: the round that it says has paid for it was not"),
+    ],
+)
+def test_a_certificate_whose_rounds_were_not_paid_for_is_refused(lie: str, said: str) -> None:
+    made = Hidden(
+        consortia=(CONSORTIUM,),
+        job=job(),
+        queries=(QUERY,) * ROUNDS,
+        cohorts=(examples.COHORT,) * ROUNDS,
+        lies={lie: lambda honest: honest},
+    )
+    with pytest.raises(RefusedCertificate, match=f"(?i){said}"):
+        verify_certificate(made.encode(), made.manifest)
