@@ -8,6 +8,7 @@ model.fit(federation).predict(rows)
 """
 
 from shoal_client.estimators.base import Estimator, NotFittedError
+from shoal_client.estimators.classification import LogisticRegression
 from shoal_client.estimators.families import (
     Bernoulli,
     Categorical,
@@ -17,11 +18,7 @@ from shoal_client.estimators.families import (
     Poisson,
 )
 from shoal_client.estimators.numpyro_models import NumpyroModel
-from shoal_client.estimators.regressions import (
-    LinearRegression,
-    LogisticRegression,
-    PoissonRegression,
-)
+from shoal_client.estimators.regressions import LinearRegression, PoissonRegression
 
 __all__ = [
     "Bernoulli",
