@@ -33,6 +33,7 @@ from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import examples
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
+_SHARES = {1: (1.0,), 2: (0.2, 0.8), 3: (0.1, 0.2, 0.7)}
 THRESHOLDS = next(thresholds_for(examples.TASK))
 PLAIN_TASK = examples.TASK.model_copy(update={"method": "plain", "radius": 1.25})
 Lie = Callable[[Any], Any]
@@ -45,7 +46,7 @@ class Making:
 
     consortia: Sequence[Consortium] = (examples.CONSORTIUM,)  # of request, then of each round
     job: JobRequest = examples.JOB
-    queries: Sequence[Any] = (FIRST, THRESHOLDS)  # the latter on what the first round released
+    queries: Sequence[Any] = (FIRST, THRESHOLDS)  # None or thresholds: on what was released before
     cohorts: Sequence[BitMap] = (examples.COHORT, examples.COHORT)
     between: Sequence[Consortium] = ()  # versions that no document is bound to
     nodes: Sequence[int] | None = None  # whose sums the results rest on; None: all
@@ -123,7 +124,7 @@ class Making:
 
     def _spec(self, number: int, request: Signed[JobRequest]) -> RoundSpec:
         body = request.body
-        shares = (1.0,) if len(self.queries) == 1 else (0.2, 0.8)
+        shares = _SHARES[len(self.queries)]
         opened_at = examples.OPENED_AT + timedelta(minutes=5 * number)
         deadline = opened_at + timedelta(seconds=body.round_seconds)
         return make_spec(
@@ -144,7 +145,7 @@ class Making:
 
     def _query(self, number: int, task: LinearRegressionTask) -> Query:
         planned = self.queries[number]
-        if not isinstance(planned, Thresholds):
+        if planned is not None and not isinstance(planned, Thresholds):
             return planned
         return query_for(task, len(examples.POPULATION), self._released, planned)
 

@@ -1,0 +1,41 @@
+"""The default linear regression, with centres that are paid for, over all services."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal_learning.linear_regression import LinearRegression
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.tasks import LinearRegressionTask
+from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, make_trust
+from tests.simulation import Federation
+
+DEFAULT = LinearRegressionTask(features=TASK.features, target=TASK.target, centring="private")
+
+
+async def test_the_default_method_with_private_centres_is_learned_and_certified(
+    tmp_path: Path,
+) -> None:
+    queries = DEFAULT.query_names()
+    trust = make_trust(tmp_path / "trust", queries=queries)
+    policy = HOLDER_POLICY.model_copy(update={"queries": queries})
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(trust, tmp_path, holders=holders) as federation:
+        job = await federation.submit(task=DEFAULT)
+        state = await federation.finish(job)
+        assert state["phase"] == "finished", state
+        encoded = await federation.after(federation.analyst.certificate(job))
+        report = await federation.report(job)
+    assert encoded is not None
+    manifest = trust.consortium.signed_manifest.encode()
+    certificate = verify_certificate(encoded, manifest).certificate
+    specs = [each.spec.body for each in certificate.rounds]
+    assert tuple(each.query.name for each in specs) == queries
+    paid = np.array([each.mu**2 for each in specs])
+    assert paid / report.privacy.mu**2 == pytest.approx(LinearRegression(DEFAULT).shares())
+    bounds = [column.centre for column in DEFAULT.columns]
+    centres = [[column.centre for column in each.query.columns] for each in specs]
+    assert centres[0] == bounds
+    assert centres[1] == centres[2] != bounds
+    assert report.posterior.records == sum(SITES.values())

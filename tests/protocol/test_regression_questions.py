@@ -1,0 +1,268 @@
+"""Which rounds a linear regression may ask, by method: the honest one, and no other."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.errors import RefusedCertificate, RefusedSpec
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.queries import (
+    FirstMoments,
+    Moments,
+    NormCounts,
+    Query,
+    QueryName,
+    SecondMomentMatrix,
+    SecondMoments,
+    UnitRowMatrix,
+)
+from shoal_protocol.questions import ReleasedSum, check_question
+from shoal_protocol.questions.linear_regression import query_for, thresholds_for
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.tasks.linear_regression import Centring, RegressionMethod
+from tests.protocol import examples
+from tests.protocol.certified import THRESHOLDS, Making, changed
+
+METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
+CENTRINGS: tuple[Centring, ...] = get_args(Centring)
+CLIENTS = 600
+KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)
+BEYOND = 1.001  # of a number that may be anything up to its largest
+each_task = pytest.mark.parametrize(
+    ("method", "centring"), list(itertools.product(METHODS, CENTRINGS))
+)
+each_reader = pytest.mark.parametrize("reader", ["client", "certificate"])
+
+
+def task_of(method: RegressionMethod, centring: Centring) -> LinearRegressionTask:
+    return LinearRegressionTask(
+        features=(
+            ColumnBounds(name="age", lower=20.0, upper=100.0),
+            ColumnBounds(name="weight", lower=30.0, upper=150.0),
+        ),
+        target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
+        method=method,
+        centring=centring,
+        target_reach=50.0 if centring == "private" else None,
+    )
+
+
+def rounds_of(task: LinearRegressionTask) -> list[tuple[Query, list[ReleasedSum]]]:
+    """Return each round's honest query and the sums before it, of made-up records."""
+    generator = np.random.default_rng(5)
+    middles, spreads = [55.0, 80.0, 130.0], [12.0, 15.0, 14.0]
+    records = generator.normal(middles, spreads, (CLIENTS, 3))
+    asked: list[tuple[Query, list[ReleasedSum]]] = []
+    sums: list[ReleasedSum] = []
+    for number in range(task.rounds):
+        chosen = None
+        if task.projects and number == task.rounds - 1:
+            chosen = list(thresholds_for(task))[-1]
+        query = query_for(task, CLIENTS, sums, chosen)
+        asked.append((query, list(sums)))
+        encoded = sum(query.encode(row[None, :]) for row in records)
+        noise_sd = np.full(query.dimension, query.design("discrete_gaussian").sensitivity)
+        values = np.asarray(encoded) + np.rint(generator.normal(0.0, noise_sd)).astype(np.int64)
+        sums.append(
+            ReleasedSum(
+                query=query,
+                values=values,
+                cohort_size=CLIENTS,
+                noise_sd=noise_sd,
+                mechanism="discrete_gaussian",
+            )
+        )
+    return asked
+
+
+def ask(
+    query: Query, task: LinearRegressionTask, number: int, earlier: list[ReleasedSum] | None
+) -> None:
+    check_question(query, task, number=number, population=CLIENTS, earlier=earlier)
+
+
+def with_column(query: Moments, index: int, **fields: Any) -> Moments:
+    columns = list(query.columns)
+    columns[index] = columns[index].model_copy(update=fields)
+    return changed(columns=tuple(columns))(query)
+
+
+def as_another(query: Moments, kind: type[Moments]) -> Moments:
+    return kind.model_validate({**query.model_dump(), "name": kind.model_fields["name"].default})
+
+
+def lies(
+    query: Moments, task: LinearRegressionTask, number: int, *, seen: bool
+) -> Iterator[tuple[str, Moments]]:
+    """Yield queries that the round must not ask, each with what it lies about.
+
+    Who has not `seen` the sums allows what some sum could give: for it the lie is beyond that.
+    """
+    measured = task.centring == "private" and number > 0
+    projected = task.projects and number == task.rounds - 1
+    for kind in KINDS:
+        if kind is not type(query):
+            yield f"the query is {kind.__name__}", as_another(query, kind)
+    yield "a column is left out", changed(columns=query.columns[1:])(query)
+    yield "a column is there twice", changed(columns=(*query.columns, query.columns[0]))(query)
+    yield "columns are in another order", changed(columns=query.columns[::-1])(query)
+    yield "records", changed(records_per_client=2)(query)
+    for intercept in {0.0, query.intercept * 1.01, 1.0} - {query.intercept}:
+        yield f"intercept {intercept}", changed(intercept=intercept)(query)
+    for bits in (query.grid_bits - 1, query.grid_bits + 1, 10):
+        yield f"grid {bits}", changed(grid_bits=bits)(query)
+    radius = query.radius
+    if radius is not None:
+        yield "no radius", changed(radius=None)(query)
+        for factor in (1e-6, 1.0 / BEYOND, BEYOND, 1e6):
+            yield f"radius times {factor}", changed(radius=factor * radius)(query)
+    else:
+        yield "a radius", changed(radius=1.0)(query)
+    for index, (column, bounds) in enumerate(zip(query.columns, task.columns, strict=True)):
+        yield f"name of {index}", with_column(query, index, name="smoker")
+        free = measured and not seen
+        for sign in (-1.0, 1.0):
+            centre = column.centre + sign * 1e-3 * bounds.half_range
+            if free:
+                centre = bounds.centre + sign * BEYOND * bounds.half_range
+            yield f"centre {sign} of {index}", with_column(query, index, centre=centre)
+        free = projected and not seen
+        factors = (1e-300, 0.01, 100.0) if free else (1e-300, 1.0 / BEYOND, BEYOND, 1e6)
+        for factor in factors:
+            yield (
+                f"scale of {index} times {factor}",
+                with_column(query, index, scale=factor * column.scale),
+            )
+
+
+@each_reader
+@each_task
+def test_the_honest_rounds_of_each_method_are_allowed(
+    method: RegressionMethod, centring: Centring, reader: str
+) -> None:
+    task = task_of(method, centring)
+    for number, (query, sums) in enumerate(rounds_of(task)):
+        ask(query, task, number, sums if reader == "certificate" else None)
+
+
+@each_reader
+@each_task
+def test_whatever_a_trainer_changes_in_a_round_is_refused(
+    method: RegressionMethod, centring: Centring, reader: str
+) -> None:
+    task, seen = task_of(method, centring), reader == "certificate"
+    allowed = []
+    for number, (query, sums) in enumerate(rounds_of(task)):
+        assert isinstance(query, Moments)
+        for lie, other in lies(query, task, number, seen=seen):
+            try:
+                ask(other, task, number, sums if seen else None)
+            except RefusedSpec:
+                continue
+            allowed.append((number, lie))
+    assert allowed == []
+
+
+@each_task
+def test_no_round_is_asked_in_another_ones_place(
+    method: RegressionMethod, centring: Centring
+) -> None:
+    task = task_of(method, centring)
+    asked = rounds_of(task)
+    for (first, (query, _)), second in itertools.product(enumerate(asked), range(len(asked) + 1)):
+        if first != second:
+            with pytest.raises(RefusedSpec):
+                ask(query, task, second, None)
+
+
+def test_a_client_allows_the_balls_of_measured_norms_and_a_certificate_only_the_one_measured() -> (
+    None
+):
+    task = task_of("norm_ball", "bounds")
+    (counting, _), (query, sums) = rounds_of(task)
+    assert isinstance(counting, NormCounts)
+    norms = counting.largest_norms()
+    balls = [float(f"{np.hypot(task.intercept, norm):.6g}") for norm in norms]
+    by_certificate = []
+    for ball in balls:
+        other = changed(radius=ball)(query)
+        ask(other, task, 1, None)
+        try:
+            ask(other, task, 1, sums)
+        except RefusedSpec:
+            continue
+        by_certificate.append(ball)
+    assert by_certificate == [query.radius]
+
+
+@pytest.mark.parametrize("method", ["box_projection", "ball_projection"])
+def test_a_projection_cuts_every_feature_at_the_same_multiple_of_its_spread(
+    method: RegressionMethod,
+) -> None:
+    task = task_of(method, "private")
+    query, sums = rounds_of(task)[-1]
+    boxes = sorted({each.features for each in thresholds_for(task)})
+    scale = query.columns[0].scale * boxes[0] / boxes[-1]
+    assert isinstance(query, Moments)
+    with pytest.raises(RefusedSpec, match="no measured spread"):
+        ask(with_column(query, 0, scale=scale), task, task.rounds - 1, sums)
+
+
+ALL_ALLOWED: Consortium = examples.consortium(
+    policy=examples.POLICY.model_copy(update={"queries": get_args(QueryName)})
+)
+
+
+def making_of(method: RegressionMethod, centring: Centring) -> Making:
+    """Return how a job of this method is certified."""
+    task = examples.TASK.model_copy(update={"method": method, "centring": centring})
+    last = THRESHOLDS if task.projects else None
+    if method == "box_projection":
+        last = replace(THRESHOLDS, radius=None)
+    return Making(
+        consortia=(ALL_ALLOWED,),
+        job=examples.JOB.model_copy(update={"manifest": ALL_ALLOWED.digest, "task": task}),
+        queries=(*[None] * (task.rounds - 1), last),
+        cohorts=(examples.COHORT,) * task.rounds,
+    )
+
+
+@each_task
+def test_a_certificate_of_each_method_holds(method: RegressionMethod, centring: Centring) -> None:
+    making = making_of(method, centring)
+    certificate = verify_certificate(making.encode(), making.manifest).certificate
+    asked = [each.spec.body.query.name for each in certificate.rounds]
+    assert tuple(asked) == making.job.task.query_names()
+
+
+def with_another_ball(query: Any) -> Any:
+    return changed(radius=1.3)(query)
+
+
+def off_centre(query: Any) -> Any:
+    return with_column(query, 0, centre=query.columns[0].centre + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("number", "lie", "said"),
+    [
+        (2, with_another_ball, "the query's radius is not the one of the job"),
+        (1, off_centre, "the query's columns are not centred as the job's bounds or means are"),
+        (2, off_centre, "the query's columns are not centred as the job's bounds or means are"),
+    ],
+)
+def test_a_certificate_of_the_default_method_does_not_hold_with_a_question_of_the_trainers_own(
+    number: int, lie: Any, said: str
+) -> None:
+    making = making_of("norm_ball", "private")
+    queries = [each.spec.body.query for each in making.make().body.rounds]
+    queries[number] = lie(queries[number])
+    making = replace(making, queries=queries)
+    with pytest.raises(RefusedCertificate) as refused:
+        verify_certificate(making.encode(), making.manifest)
+    assert str(refused.value) == f"the spec of round {number}: {said}"
