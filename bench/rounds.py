@@ -60,7 +60,8 @@ def measure(
         disk = {each.name: _size(directory / "data" / each.name) for each in processes}
         used = {each.name: _cpu_seconds(each) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
-        report = job.wait()
+        steps = [(0, used["trainer"])]
+        report = job.wait(lambda seen: steps.append((seen.published, _cpu_seconds(services[-1]))))
         entries = _ledger(services[-1])
         per_round = {
             "CPU, ms": {
@@ -88,6 +89,10 @@ def measure(
             "95 % take at most": float(np.quantile(seconds, 0.95)),
             f"first {_COMPARED}, median": float(np.median(seconds[:_COMPARED])),
             f"last {_COMPARED}, median": float(np.median(seconds[-_COMPARED:])),
+        },
+        "CPU of the trainer for a round, ms": {
+            "first quarter": _slope(steps, 0, rounds // 4),
+            "last quarter": _slope(steps, rounds - rounds // 4, rounds),
         },
         "of each round": per_round,
         "peak MiB": peaks,
@@ -198,6 +203,13 @@ def _ledger(trainer: Process) -> list[dict[str, Any]]:
 def _cpu_seconds(process: Process) -> float:
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _slope(steps: list[tuple[int, float]], first: int, last: int) -> float:
+    """Return the milliseconds for each round from round `first` to `last`, as they were seen."""
+    inside = [(number, seconds) for number, seconds in steps if first <= number <= last]
+    (begun, before), (ended, after) = inside[0], inside[-1]
+    return (after - before) * 1e3 / max(1, ended - begun)
 
 
 def _size(directory: Path) -> int:

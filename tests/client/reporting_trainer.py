@@ -1,5 +1,6 @@
 """A scripted trainer that takes jobs and reports on them, for tests of an analyst's side."""
 
+from collections import Counter
 from typing import Any
 
 import httpx
@@ -39,7 +40,8 @@ class ReportingTrainer:
         if not path.endswith("/result"):
             job = path.rpartition("/")[2]
             state: dict[str, object] = {"job": job, "phase": self.phase, "joined": 12, "more": 1}
-            state |= {"rounds": self.rounds}
+            phases = Counter(each["phase"] for each in self.rounds)
+            state |= {"rounds": self.rounds, "round_counts": phases}
             state |= {"reason": self.reason if self.phase == "failed" else None}
             return httpx.Response(200, json=state)
         if self.phase == "failed":

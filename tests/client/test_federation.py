@@ -232,10 +232,16 @@ def states(rounds: int) -> Iterator[JobState]:
     yield JobState(job="1" * 64, phase="enrolling", joined=3)
     yield JobState(job="1" * 64, phase="enrolling", joined=12)
     for done in range(rounds + 1):
-        finished = [RoundState(round="2" * 64, number=i, phase="published") for i in range(done)]
+        numbers = range(max(0, done - 16), done)
+        newest = [RoundState(round="2" * 64, number=i, phase="published") for i in numbers]
         phase = "finished" if done == rounds else "running"
         yield JobState(
-            job="1" * 64, phase=phase, joined=12, population_size=12, rounds=tuple(finished)
+            job="1" * 64,
+            phase=phase,
+            joined=12,
+            population_size=12,
+            round_counts={"published": done},
+            rounds=tuple(newest),
         )
 
 

@@ -36,7 +36,8 @@ async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
 
 async def number_of(federation: Federation, job: str) -> int:
     """Return the number of the job's newest round, -1 before the first."""
-    return len((await federation.state(job))["rounds"]) - 1
+    rounds = (await federation.state(job))["rounds"]
+    return int(rounds[-1]["number"]) if rounds else -1
 
 
 async def reach(federation: Federation, job: str, number: int) -> None:

@@ -19,7 +19,7 @@ from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, describe, sign
 from shoal_protocol.errors import BudgetExceeded, MalformedDocument, UnknownJob, WrongPhase
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.phases import JobPhase
+from shoal_protocol.phases import JobPhase, Phase
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import Task
@@ -60,14 +60,28 @@ class RoundState(pydantic.BaseModel):
 
 
 class JobState(pydantic.BaseModel):
-    """What the trainer says of a job; nothing of it is signed."""
+    """What the trainer says of a job; nothing of it is signed.
+
+    `round_counts` are of all its rounds by phase, `rounds` its newest ones in order.
+    """
 
     job: str
     phase: JobPhase
     joined: int
     population_size: int | None = None
+    round_counts: dict[str, int] = {}
     rounds: tuple[RoundState, ...] = ()
     reason: str | None = None
+
+    @property
+    def published(self) -> int:
+        """How many rounds released a sum."""
+        return self.round_counts.get(Phase.PUBLISHED.value, 0)
+
+    @property
+    def lost(self) -> int:
+        """How many rounds ended without one."""
+        return self.round_counts.get(Phase.ABANDONED.value, 0)
 
 
 Progress = Callable[[JobState], None]

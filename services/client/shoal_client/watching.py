@@ -79,7 +79,7 @@ class _Bars:
     def see(self, state: JobState) -> None:
         total = state.population_size  # known when joining has ended
         self._progress.update(self._joined, completed=state.joined, total=total)
-        self._progress.update(self._rounds, completed=_published(state))
+        self._progress.update(self._rounds, completed=state.published)
         if state.reason is not None:
             self._progress.update(self._rounds, description=f"rounds ({state.phase})")
 
@@ -90,13 +90,9 @@ class _Bars:
 def _line(state: JobState, rounds: int) -> str:
     if state.phase is JobPhase.ENROLLING:
         return "Clients are joining"
-    published = _published(state)
+    published = state.published
     size = state.joined if state.population_size is None else state.population_size
     said = f"{state.phase.capitalize()}: {size:,} clients"
     step = -(-rounds // _LINES)
     shown = published if published == rounds else published // step * step
     return f"{said}, {shown} of {rounds} rounds published"
-
-
-def _published(state: JobState) -> int:
-    return sum(each.phase == "published" for each in state.rounds)

@@ -75,7 +75,7 @@ def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> 
 
     @app.get("/v1/jobs/{job}")
     async def show_job(job: JobId) -> dict[str, Any]:
-        """Say where the job stands: counts, its rounds, and the reason if it failed."""
+        """Say where the job stands: counts, its newest rounds, and the reason if it failed."""
         return await records.state(job)
 
     @app.get("/v1/jobs/{job}/request")

@@ -17,6 +17,7 @@ from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import RoundRecord
 
+NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
 _KEPT_DEADLINES: Final = 1 << 14
 _KEPT_EPSILONS: Final = 1 << 16  # each takes a millisecond, and anybody may ask again and again
 
@@ -46,13 +47,14 @@ class Records:
             UnknownJob
         """
         record = await self._storage.run(store.find_job, job)
-        rounds = await self._storage.run(store.find_rounds, job)
+        counts, rounds = await self._storage.run(store.newest_rounds, job, count=NEWEST_ROUNDS)
         population = None if record.population is None else decode_clients(record.population)
         return {
             "job": job,
             "phase": record.phase.value,
             "population_size": None if population is None else len(population),
             "joined": record.joined,
+            "round_counts": {phase.value: size for phase, size in counts.items()},
             "rounds": [
                 {
                     "round": each.round,

@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -55,6 +56,7 @@ rounds = Table(
     Column("phase", String(16), nullable=False),
     Column("outcome", LargeBinary),  # the aggregator's signed result or abandonment
     UniqueConstraint("job", "number"),
+    Index("rounds_by_phase", "job", "phase"),  # a row is large: counting must not read any
 )
 
 # what a published round's result is the sum of

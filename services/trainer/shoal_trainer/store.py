@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
@@ -201,12 +201,17 @@ def publish_round(
     db.execute(schema.partial_sums.insert(), rows)
 
 
-def find_rounds(db: Connection, job: str) -> Sequence[RoundRecord]:
-    """Return a job's rounds in order."""
+def newest_rounds(
+    db: Connection, job: str, *, count: int
+) -> tuple[dict[Phase, int], Sequence[RoundRecord]]:
+    """Return how many rounds of a job are in each phase, and its `count` newest ones in order."""
     columns = schema.rounds.c
+    counted = select(columns.phase, func.count()).where(columns.job == job)
+    counts = {Phase(phase): size for phase, size in db.execute(counted.group_by(columns.phase))}
     query = select(columns.id, columns.number, columns.spec, columns.phase)
-    rows = db.execute(query.where(columns.job == job).order_by(columns.number))
-    return [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
+    rows = db.execute(query.where(columns.job == job).order_by(columns.number.desc()).limit(count))
+    newest = [RoundRecord(row.id, row.number, row.spec, Phase(row.phase)) for row in rows]
+    return counts, newest[::-1]
 
 
 def filed_rounds(db: Connection, job: str) -> Sequence[FiledRound]:
