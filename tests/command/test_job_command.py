@@ -292,6 +292,28 @@ def test_a_result_says_how_it_was_shared_and_how_many_sums_it_rests_on(
     assert ("rest on" in capture.get()) == ("rest on" in fact)
 
 
+def test_a_result_of_many_rounds_says_in_few_words_how_they_went(trial) -> None:
+    _, request = request_of(trial)
+    changes = {
+        "rounds": tuple(f"{number:064x}" for number in range(497)),
+        "lost_rounds": ("ab" * 32,) * 3,
+        "cohort_sizes": (29,) * 490 + (27,) * 7,
+        "compute_nodes": (3,) * 497,
+        "partial_sums": (3,) * 497,
+        "participations": Participations(least=124, most=125),
+    }
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(posterior(report(trial, request).model_copy(update=changes)))
+    for fact in (
+        "497; each client was asked in 124 to 125",
+        "27 to 29 of 30 clients",
+        "3, which released nothing",
+    ):
+        assert fact in capture.get()
+    assert f"{496:064x}" not in capture.get()
+
+
 def test_an_id_that_is_none_never_reaches_a_url(trial) -> None:
     for name in ("abc", "../ledger", UNKNOWN.upper()):
         result = run("job", "result", name, *trial.who)
@@ -401,6 +423,7 @@ def finished_job(trial: Trial, *, report_by: str) -> tuple[FastAPI, str, bytes]:
         "phase": "finished",
         "joined": 30,
         "population_size": 30,
+        "round_counts": {"published": 1},
         "rounds": [
             {
                 "round": "cd" * 32,

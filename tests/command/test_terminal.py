@@ -32,7 +32,12 @@ def state(**changes: object) -> JobState:
 
 def shown(**changes: object) -> str:
     return printed_by(
-        progress(state(**changes), join_deadline=NOW + timedelta(hours=2, minutes=3), now=NOW)
+        progress(
+            state(**changes),
+            rounds=2,
+            join_deadline=NOW + timedelta(hours=2, minutes=3),
+            now=NOW,
+        )
     )
 
 
@@ -48,7 +53,7 @@ def a_round(phase: str, seconds: float) -> dict[str, object]:
 def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
     assert "in 2 h 3 min" in shown(phase="enrolling")
     assert "in 2 h" not in shown(phase="running")
-    until = {"join_deadline": NOW + timedelta(minutes=10), "now": NOW}
+    until = {"rounds": 2, "join_deadline": NOW + timedelta(minutes=10), "now": NOW}
     assert one_line(state(phase="enrolling"), **until) == (
         "enrolling: 1,200 joined; joining is open until 2026-05-01 12:10:00 UTC (in 10 min 0 s)"
     )
@@ -74,10 +79,24 @@ def test_a_failed_job_shows_its_reason() -> None:
 
 def test_every_phase_of_a_job_has_a_line() -> None:
     for phase in JobPhase:
-        assert one_line(state(phase=phase), join_deadline=NOW, now=NOW).startswith(phase.value)
-    assert "round 1 frozen" in one_line(
-        state(rounds=[a_round("frozen", 1)]), join_deadline=NOW, now=NOW
-    )
+        assert line_of(2, phase=phase).startswith(phase.value)
+    assert "round 1 frozen" in line_of(2, rounds=[a_round("frozen", 1)])
+
+
+def test_a_job_of_many_rounds_says_which_it_is_at_and_how_many_it_lost() -> None:
+    newest = [a_round("published", 1) | {"number": number} for number in range(20, 36)]
+    newest.append(a_round("collecting", 65) | {"number": 36})
+    said = {"round_counts": {"published": 34, "abandoned": 2, "collecting": 1}, "rounds": newest}
+    expected = "round 37 of 500 collecting, 2 lost"
+    assert line_of(500, **said) == f"running: 1,200 joined; {expected}"
+    text = printed_by(progress(state(**said), rounds=500, join_deadline=NOW, now=NOW))
+    assert expected in text
+    assert "in 1 min 5 s" in text
+    assert "Round 36" in text and "Round 32" not in text
+
+
+def line_of(job_rounds: int, **changes: object) -> str:
+    return one_line(state(**changes), rounds=job_rounds, join_deadline=NOW, now=NOW)
 
 
 def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> None:

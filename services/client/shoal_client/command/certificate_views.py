@@ -1,12 +1,13 @@
 """What a verified release certificate says, in plain words and as JSON; it checks nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from shoal_client.command import round_groups
 from shoal_client.command.terminal import plain
 from shoal_protocol.certificate_checks import Verified
 from shoal_protocol.certificates import CertifiedRound, LostRound, stated
@@ -135,8 +136,14 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             "Take all of it to be known to everybody.",
         ],
     )
-    for each in rounds:
-        yield f"Round {each['number']}", _round_paragraphs(each)
+    are_few = len(rounds) <= round_groups.FEW_ROUNDS
+    if are_few:
+        for each in rounds:
+            yield f"Round {each['number']}", _round_paragraphs(each)
+    else:
+        yield "Its rounds", list(round_groups.released(said))
+    if said["lost_rounds"]:
+        yield "Rounds that released nothing", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
         [_price(each) for each in said["prices"]],
@@ -146,7 +153,7 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         [
             f"{_party(said['analyst'])}: the job request.",
             f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
-            *(_attested(each) for each in rounds),
+            *(_attested(group) for group in round_groups.alike(rounds, _by_whom(are_few))),
         ],
     )
     yield (
@@ -155,7 +162,9 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             f"round {each['number']}: {entry['ledger']}, entry {entry['number']}, {entry['digest']}"
             for each in rounds
             for entry in each["ledger_entries"]
-        ],
+        ]
+        if are_few
+        else list(round_groups.ledgers(rounds)),
     )
     yield "What no certificate can show", [f"- {each}" for each in said["not_shown"]]
 
@@ -165,16 +174,12 @@ def _party(party: dict[str, str]) -> str:
 
 
 def _round_paragraphs(of: dict[str, Any]) -> list[str]:
-    mechanism, scale = of["noise"]["mechanism"].replace("_", " "), of["noise"]["scale"]
-    whose = "from each client" if of["noise"]["mechanism"] == "discrete_gaussian" else "in all"
-    dropouts = of["population_size"] - of["minimum_cohort"]
     return [
         f"id {of['round']}",
         f"cohort {of['cohort']}",
         f"{of['query'].replace('_', ' ')}, {of['dimension']:,} numbers: the sum over "
         f"{of['cohort_size']:,} of {of['population_size']:,} clients, with their noise.",
-        f"Noise: {mechanism}, of scale {scale:,.4g} {whose}, in lattice units. It is counted on "
-        f"even if {dropouts:,} clients are missing and {of['colluders']:,} of the others collude.",
+        round_groups.noise(of),
     ]
 
 
@@ -187,10 +192,26 @@ def _price(of: dict[str, Any]) -> str:
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
 
 
-def _attested(of: dict[str, Any]) -> str:
+def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:
+    """Return what rounds must share to be told of at once: their signers, or the round itself."""
+
+    def trait(of: dict[str, Any]) -> Hashable:
+        names = tuple(each["name"] for each in of["compute_nodes"])
+        return of["number"] if one_by_one else (names, of["aggregator"]["name"])
+
+    return trait
+
+
+def _attested(rounds: Sequence[dict[str, Any]]) -> str:
+    """Say by whose word the sums of these rounds, which have the same signers, are right."""
+    of = rounds[0]
     nodes = "; ".join(map(_party, of["compute_nodes"]))
     count = f"{len(of['compute_nodes'])} of {of['compute_nodes_in_all']} Compute nodes"
+    if len(rounds) == 1:
+        which, each = f"round {of['number']}", ""
+    else:
+        which, each = f"{len(rounds):,} rounds", " each time"
     return (
-        f"Of round {of['number']}, {count}: {nodes}. Their partial sums are over one cohort and, "
+        f"Of {which}, {count}: {nodes}. Their partial sums are{each} over one cohort and, "
         f"added up again here, give the result that {_party(of['aggregator'])} signed."
     )

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +25,7 @@ from shoal_client.command.connection import (
     open_analyst,
     open_book,
 )
+from shoal_client.command.round_groups import FEW_ROUNDS
 from shoal_client.command.terminal import (
     AsJson,
     ExitStatus,
@@ -40,7 +40,7 @@ from shoal_client.command.terminal import (
     show,
 )
 from shoal_client.task_files import read_task_file
-from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.tasks import TaskName
 
@@ -94,7 +94,7 @@ def submit(
             _print(job.wait(), as_json=True)
             return
         say(f"Submitted job {job.id}")
-        _print(_watched(job, job.request().join_deadline), as_json=False)
+        _print(_watched(job), as_json=False)
 
 
 @app.command()
@@ -119,7 +119,7 @@ def watch(
             report = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
             say_json_line(report.model_dump(mode="json"))
             return
-        _print(_watched(handle, handle.request().join_deadline), as_json=False)
+        _print(_watched(handle), as_json=False)
 
 
 @app.command()
@@ -169,33 +169,35 @@ def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
 class _Progress:
     """The newest state of a job, drawn anew several times a second for its countdown."""
 
-    def __init__(self, deadline: datetime) -> None:
-        self._join_deadline = deadline
+    def __init__(self, request: JobRequest) -> None:
+        self._request = request
         self._state: JobState | None = None
 
     def __rich__(self) -> RenderableType:
         if self._state is None:
             return plain("Asking the trainer ...")
-        return job_views.progress(self._state, join_deadline=self._join_deadline, now=now())
+        rounds, deadline = self._request.task.rounds, self._request.join_deadline
+        return job_views.progress(self._state, rounds=rounds, join_deadline=deadline, now=now())
 
     def update(self, state: JobState) -> None:
         self._state = state
 
 
-def _watched(job: Job, deadline: datetime) -> PosteriorReport:
-    console = output()
+def _watched(job: Job) -> PosteriorReport:
+    console, request = output(), job.request()
+    rounds, deadline = request.task.rounds, request.join_deadline
     if not console.is_terminal:
         begun = set[str]()
 
         def tell(state: JobState) -> None:
-            for each in state.rounds:
+            for each in state.rounds if rounds <= FEW_ROUNDS else ():
                 if each.round not in begun:
                     say(f"Round {each.number} is {each.round}")
                 begun.add(each.round)
-            say(job_views.one_line(state, join_deadline=deadline, now=now()))
+            say(job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()))
 
         return job.wait(tell)
-    progress = _Progress(deadline)
+    progress = _Progress(request)
     with Live(progress, console=console, refresh_per_second=4):
         return job.wait(progress.update)
 

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal_client.async_analyst import JobState
+from shoal_client.command.round_groups import FEW_ROUNDS, span
 from shoal_client.command.terminal import plain
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.phases import JobPhase, Phase
@@ -21,8 +22,13 @@ _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
 _COLOURS = {"finished": "green", "published": "green", "failed": "red", "abandoned": "red"}
 
 
-def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> RenderableType:
-    """Show a job's state: phase, joined clients, rounds with the time left to each deadline."""
+def progress(
+    state: JobState, *, rounds: int, join_deadline: datetime, now: datetime
+) -> RenderableType:
+    """Show a job's state: phase, joined clients, rounds with the time left to each deadline.
+
+    `rounds` is how many the job has at most; of many, the newest are shown.
+    """
     head = Table.grid(padding=(0, 2))
     head.add_row("Job", plain(state.job))
     head.add_row("Phase", _phase(state.phase))
@@ -31,29 +37,41 @@ def progress(state: JobState, *, join_deadline: datetime, now: datetime) -> Rend
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.ENROLLING:
         head.add_row("Joining open until", _joining(join_deadline, now))
-    for each in state.rounds:
+    if rounds > FEW_ROUNDS and state.rounds:
+        head.add_row("Rounds", _how_far(state, rounds))
+    newest = state.rounds[-FEW_ROUNDS:]
+    for each in newest:
         head.add_row(f"Round {each.number}", plain(each.round))
     if state.reason is not None:
         head.add_row("Reason", plain(state.reason))
-    if not state.rounds:
+    if not newest:
         return head
-    rounds = Table("round", "phase", "uploads close")
-    for each in state.rounds:
+    table = Table("round", "phase", "uploads close")
+    for each in newest:
         closes = "closed"
         if each.deadline is not None and each.phase in _TAKING_SHARES:
             closes = _until(each.deadline, now)
-        rounds.add_row(str(each.number), _phase(each.phase), closes)
-    return Group(head, rounds)
+        table.add_row(str(each.number), _phase(each.phase), closes)
+    return Group(head, table)
 
 
-def one_line(state: JobState, *, join_deadline: datetime, now: datetime) -> str:
-    """Say a job's state in one line, for output that is no terminal."""
+def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> str:
+    """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
     facts = [f"{state.phase}: {state.joined:,} joined"]
     if state.phase is JobPhase.ENROLLING:
         facts.append(f"joining is open until {_joining(join_deadline, now)}")
-    if state.rounds:
+    if state.rounds and rounds > FEW_ROUNDS:
+        facts.append(_how_far(state, rounds))
+    elif state.rounds:
         facts.append(", ".join(f"round {each.number} {each.phase}" for each in state.rounds))
     return "; ".join(facts)
+
+
+def _how_far(state: JobState, rounds: int) -> str:
+    """Say which round of many the job is at, the first being the 1st, and how many it lost."""
+    newest = state.rounds[-1]
+    lost = f", {state.lost:,} lost" if state.lost else ""
+    return f"round {newest.number + 1:,} of {rounds:,} {newest.phase}{lost}"
 
 
 def posterior(report: PosteriorReport) -> RenderableType:
@@ -74,16 +92,24 @@ def posterior(report: PosteriorReport) -> RenderableType:
     ):
         table.add_row(plain(name), f"{mean:.5g}", f"{sd:.3g}", Text(f"[{low:.5g}, {high:.5g}]"))
     spent = report.privacy
-    cohorts = ", ".join(f"{size:,}" for size in report.cohort_sizes)
     facts = Table.grid(padding=(0, 2))
     if isinstance(found, LinearRegressionPosterior):
         facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
     if isinstance(found, VariationalPosterior):
         facts.add_row("Caution", found.caution)
     facts.add_row("Records", f"{found.records:,}")
+    is_long = len(report.rounds) > FEW_ROUNDS
+    listed = ", ".join(f"{size:,}" for size in report.cohort_sizes)
+    cohorts = span(report.cohort_sizes) if is_long else listed
     facts.add_row("Cohorts", f"{cohorts} of {report.population_size:,} clients")
-    for number, round_id in enumerate(report.rounds):
-        facts.add_row(f"Round {number}", round_id)
+    if is_long:
+        asked = span([report.participations.least, report.participations.most])
+        facts.add_row("Rounds", f"{len(report.rounds):,}; each client was asked in {asked}")
+    else:
+        for number, round_id in enumerate(report.rounds):
+            facts.add_row(f"Round {number}", round_id)
+    if report.lost_rounds:
+        facts.add_row("Lost rounds", f"{len(report.lost_rounds):,}, which released nothing")
     facts.add_row("Sharing", _sharing(report))
     facts.add_row(
         "Privacy spent",
@@ -109,7 +135,8 @@ def _sharing(report: PosteriorReport) -> str:
     counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
     if all(sums == nodes for sums, nodes in counts):
         return said
-    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in counts)
+    told = counts if len(counts) <= FEW_ROUNDS else sorted(set(counts))
+    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in told)
     return f"{said}; results rest on the sums of {rests}"
 
 
