@@ -18,7 +18,9 @@ Array = NDArray[np.float64]
 _REACH: Final = 12.0  # standard deviations, and what of a normal distribution lies beyond
 _BEYOND: Final = 4e-33
 _STEPS_PER_DEVIATION: Final = 40  # of one round's loss
-_MOST_CELLS: Final = 2**20
+_MOST_CELLS: Final = 2**17  # of one round's loss: coarser steps are dearer, never wrong
+_MOST_SUMMED: Final = 2**22  # of many rounds' losses
+_MOST_KNOTS: Final = 2**14
 _COARSE: Final = 0.01  # standard deviations
 _COARSE_CELLS: Final = 10  # at most so many in one cell of the quadrature
 _LARGEST_EXPONENT: Final = 600.0  # e^600 and e^-600 are doubles
@@ -115,10 +117,10 @@ class PrivacyLosses:
         inside = math.ceil(window / self.step)
         size = 1 << math.ceil(math.log2(2.0 * inside + 2.0))
         steepest = self._tilt_to(_FURTHEST_LEVEL, rounds)
-        if max(1.0, steepest) * window > _LARGEST_EXPONENT or size > 4 * _MOST_CELLS:
+        if max(1.0, steepest) * window > _LARGEST_EXPONENT or size > _MOST_SUMMED:
             raise ValueError("these losses are too large to be summed")
         deviation = math.sqrt(rounds * float(np.sum(self.masses * self._losses**2)))
-        stride = max(1, int(deviation / knots_per_deviation / self.step))
+        stride = max(1, int(deviation / knots_per_deviation / self.step), inside // _MOST_KNOTS)
         found = []
         for tilt in (steepest * part for part in _TILTS):
             # What is lost above and wraps round on either side, by Chernoff's bound as tilted.

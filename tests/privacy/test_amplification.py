@@ -181,6 +181,16 @@ def test_no_neighbours_are_easier_to_tell_apart_than_two_opposite_ones() -> None
         assert delta(first, second, rate, epsilon) <= opposite + 2e-3 * rate * reach
 
 
+@pytest.mark.parametrize(("rate", "mu"), [(1e-3, 2.0), (1e-5, 2.0), (2**-32, 10.0)])
+def test_a_rare_coin_does_not_make_a_price_take_minutes_to_find(rate: float, mu: float) -> None:
+    one = PrivacyLosses.of_mirrored_mixtures(rate=rate, reach=mu / 2)
+    epsilons, deltas = one.composed(1, knots_per_deviation=50)
+    assert len(one.masses) <= 2**18 + 1
+    assert len(epsilons) <= 2**15
+    for k in range(0, len(epsilons), len(epsilons) // 12):
+        assert delta_of_one(float(epsilons[k]), rate, mu / 2) <= deltas[k] * (1 + 1e-9)
+
+
 def test_a_coin_that_always_says_yes_buys_nothing() -> None:
     for mu, rounds in ((0.3, 1), (0.1, 100)):
         assert 1.0 <= hidden_mu(rate=1.0, mu=mu, rounds=rounds) / (mu * math.sqrt(rounds)) < 1.001
