@@ -21,7 +21,7 @@ _COINS: Final = 1 << 8 * _COIN_BYTES
 
 
 def _exact(rate: float) -> float:
-    return round(rate * _COINS) / _COINS
+    return min(round(rate * _COINS), _COINS - 1) / _COINS
 
 
 Rate = Annotated[float, Field(ge=1 / _COINS, lt=1.0, allow_inf_nan=False), AfterValidator(_exact)]

@@ -203,6 +203,12 @@ def test_a_rate_is_one_that_a_coin_of_32_bits_has() -> None:
     assert TASK.model_copy().participation == 0.25
     rounded = HiddenParticipation(rate=0.05, rounds=1, prepaid_by=None).rate
     assert rounded * 2**32 == round(0.05 * 2**32)
+
+
+@pytest.mark.parametrize("rate", [2**-32, 0.05, 1.0 - 2**-33, 1.0 - 2**-53])
+def test_a_rate_that_is_allowed_stays_allowed_once_it_was_written_and_read(rate: float) -> None:
+    hidden = HiddenParticipation(rate=rate, rounds=1, prepaid_by=None)
+    assert HiddenParticipation.model_validate_json(hidden.model_dump_json()) == hidden
     for wrong in (0.0, 1.0, -0.1, 1.5, math.nan, 2**-34):
         with pytest.raises(pydantic.ValidationError):
             HiddenParticipation(rate=wrong, rounds=1, prepaid_by=None)
