@@ -12,6 +12,7 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_learning.contract import RequestedRound
+from shoal_learning.families.hamiltonian import NoConvergence
 from shoal_learning.learners import learner_for
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.accounting import Cost, compose
@@ -250,6 +251,7 @@ SECRET = "17 clients have it"
     [
         (ValueError("the sums do not fit"), "the sums do not fit"),
         (NoReliablePosterior("R-hat 1.2: ask with more"), "R-hat 1.2: ask with more"),
+        (NoConvergence("the chains disagree"), "the chains disagree"),
         *(
             (kind(SECRET), "the method could not compute an answer from the task and the sums")
             for kind in (IndexError, FloatingPointError, OverflowError, np.linalg.LinAlgError)

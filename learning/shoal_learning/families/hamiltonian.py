@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.families.special import Floats
+from shoal_learning.refusals import NoReliablePosterior
 
 LogDensity = Callable[[Floats], tuple[Floats, Floats]]
 """Positions, shape (groups, chains, d), to log densities, shape (groups, chains), and gradients."""
@@ -26,7 +27,7 @@ _TARGET: Final = 0.8  # of proposals accepted
 _PATH: Final = 1.6  # length of a trajectory in standard deviations, on average
 
 
-class NoConvergence(ValueError):
+class NoConvergence(NoReliablePosterior):
     """The chains disagree: there is no posterior to be reported."""
 
 

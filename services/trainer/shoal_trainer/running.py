@@ -146,7 +146,7 @@ class Runner:
             wanted = await asyncio.to_thread(_wanted, job, max(1, len(present)), clients is None)
         except Exception as error:  # noqa: BLE001 -- logged; it would fail again: a learner is pure
             log.error("the method failed", job=job.id, **describe_exception(error))
-            ours = type(error) in (ValueError, NoReliablePosterior)
+            ours = type(error) is ValueError or isinstance(error, NoReliablePosterior)
             said = str(error) if ours else _NO_ANSWER
             return await self._fail(job, "refused_by_method", said)
         try:
