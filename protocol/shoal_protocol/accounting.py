@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from shoal_protocol.amplification import SLACK
@@ -232,7 +233,13 @@ def noise_for(
     else:
         require_positive("epsilon", cost.epsilon)
         scale = sensitivity / cost.epsilon
-    return NOISES[mechanism](scale=scale * (1.0 + PRICE_MARGIN) * (1.0 + 1e-14))
+    try:
+        return NOISES[mechanism](scale=scale * (1.0 + PRICE_MARGIN) * (1.0 + 1e-14))
+    except pydantic.ValidationError:
+        raise ValueError(
+            "the noise would be too large to draw: allow a larger epsilon, or ask for fewer "
+            "columns or records per client"
+        ) from None
 
 
 def price(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shoal_protocol.accounting import NOTHING, Cap, Cost, compose, noise_for, price
 from shoal_protocol.curves import gaussian_epsilon, gaussian_mu, pure_mu
+from shoal_protocol.queries import Mechanism
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 
@@ -169,3 +170,10 @@ def test_numbers_that_mean_nothing_are_refused(bad):
     ):
         with pytest.raises(ValueError):
             call()
+
+
+@pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
+def test_noise_that_nobody_could_draw_is_refused_in_words_that_help(mechanism: Mechanism) -> None:
+    cost = Cost.gaussian(1e-9) if mechanism == "discrete_gaussian" else Cost.pure(1e-9)
+    with pytest.raises(ValueError, match="the noise would be too large to draw: allow a larger"):
+        noise_for(mechanism, sensitivity=2.0**40, cost=cost, population=10, dropouts=0, colluders=0)
