@@ -183,6 +183,13 @@ def loops(record):
     numpyro.sample("y", dist.Normal(share, 1.0), obs=record["y"])
 
 
+def iterates(record):
+    mean = numpyro.sample("mean", dist.HalfNormal(1.0))
+    matrix = jax.numpy.array([[mean, record["y"]], [record["y"], 1.0]])
+    largest = jax.numpy.linalg.eigvalsh(matrix)[1]
+    numpyro.sample("y", dist.Normal(largest, 1.0), obs=record["y"])
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -199,6 +206,7 @@ def loops(record):
         (contrasts, "'contrasts': its support"),
         (talks, "calls back into Python"),
         (loops, "loops until"),
+        (iterates, "loops until"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -275,3 +283,9 @@ def test_latents_that_cannot_be_are_refused():
         posterior([Latent(name="mean")], [0.0, 0.0], [1.0, 1.0])
     with pytest.raises(ValueError, match="same length"):
         posterior([Latent(name="mean")], [0.0], [1.0, 1.0])
+
+
+def test_a_posterior_has_no_more_latents_than_a_task_may():
+    latents = (Latent(name="w", shape=(10_001,)),)
+    with pytest.raises(ValueError, match="at most 10000"):
+        posterior(latents, [0.0] * 10_001, [1.0] * 10_001)

@@ -20,10 +20,11 @@ Model = Callable[[Mapping[str, Any]], Any]
 
 _SITES: Final = {"sample", "deterministic", "plate"}
 _AGREEMENT: Final = 1e-9
-# Primitives that end when something is reached: `while` itself, and those that are made of it.
+# Primitives that end when something is reached: `while` itself, those that are made of it, and
+# LAPACK's iterations for eigenvalues and singular values.
 _LOOPS: Final = {
     *("while", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad"),
-    "regularized_incomplete_beta",
+    *("regularized_incomplete_beta", "eig", "eigh", "schur", "svd"),
 }
 
 
@@ -247,8 +248,8 @@ def _refuse_other_work(program: Any) -> None:
             raise ValueError("the model calls back into Python: it must be pure")
         if kind in _LOOPS:
             raise ValueError(
-                "the model loops until something is reached (as the incomplete gamma and beta "
-                "functions do): how long it takes would tell of a record"
+                "the model loops until something is reached (as incomplete gamma and beta "
+                "functions and eigenvalues do): how long it takes would tell of a record"
             )
         for inner in _programs(list(equation.params.values())):
             _refuse_other_work(inner)

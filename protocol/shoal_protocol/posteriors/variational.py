@@ -33,7 +33,7 @@ class VariationalPosterior(BasePosterior):
 
     caution: ClassVar[str] = CAUTION
 
-    location: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    location: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[_Positive, ...]
 
     @model_validator(mode="after")
