@@ -32,26 +32,20 @@ RESPONSE_BOUNDS: Final = (-2.0, 6.0)
 """Public bounds of ln IC50 in micromolar: .14 to 400, about what drugs are screened at."""
 
 
-GRID_BITS: Final = 15
-"""The finest grid: on the default's, services refuse the first round of these jobs from about
-epsilon 2 on, because its noise would be too small against the grid for the price to be exact."""
-
-
 def uci_task(features: int) -> LinearRegressionTask:
-    """Return the task of Figure 2, all but the grid as default."""
+    """Return the task of Figure 2, as default."""
     return LinearRegressionTask(
         features=tuple(
             ColumnBounds(name=f"x{j}", lower=-UCI_BOUND, upper=UCI_BOUND) for j in range(features)
         ),
         target=ColumnBounds(name="y", lower=-UCI_BOUND, upper=UCI_BOUND),
-        grid_bits=GRID_BITS,
     )
 
 
 def gdsc_task(genes: int) -> LinearRegressionTask:
     """Return the task of Figure 3: rows as they are in the file, and centring that is paid for.
 
-    All else but the grid is default. One response's bounds serve all drugs.
+    All else is default. One response's bounds serve all drugs.
     """
     low, high = GENE_BOUNDS
     least, most = RESPONSE_BOUNDS
@@ -59,7 +53,6 @@ def gdsc_task(genes: int) -> LinearRegressionTask:
         features=tuple(ColumnBounds(name=f"x{j}", lower=low, upper=high) for j in range(genes)),
         target=ColumnBounds(name="y", lower=least, upper=most),
         centring="private",
-        grid_bits=GRID_BITS,
     )
 
 

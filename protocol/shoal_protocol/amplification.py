@@ -28,7 +28,7 @@ LARGEST_ROUNDS: Final = 2**20
 LARGEST_MU: Final = 10.0
 """Of an unsampled round, and about that of all: what costs more protects nobody."""
 
-_LOSS_ERROR: Final = 2e-8  # of one round: twice `mechanisms.LATTICE_EXCESS`
+_LOSS_ERROR: Final = 2e-10  # of one round: twice `mechanisms.LATTICE_EXCESS`
 _OUTSIDE: Final = 2.0 * math.exp(-60.0)  # of one round: the chance that it is more
 _MARGIN: Final = 1.0 + 1e-6  # covers rounding in the masses of a loss, and other machines'
 _KNOTS_PER_DEVIATION: Final = 50

@@ -15,7 +15,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
-_EPSILON_MARGIN: Final = 1e-6  # covers 50 rounds of twice LATTICE_EXCESS
+_EPSILON_MARGIN: Final = 1e-6  # covers 5,000 rounds of twice LATTICE_EXCESS
 _DELTA_MARGIN: Final = 1e-8  # relative; covers a relative error of 1e-12 in mu
 _SMALLEST_DELTA: Final = 1e-290  # instead of an underflow to zero
 _BISECTIONS: Final = 200

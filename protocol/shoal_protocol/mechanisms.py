@@ -18,7 +18,7 @@ from shoal_protocol.queries import Mechanism, NoiseDesign
 SMALLEST_CLIENT_SCALE: Final = 4.0
 """Smallest discrete Gaussian scale of one client, in lattice units."""
 
-LATTICE_EXCESS: Final = 1e-8
+LATTICE_EXCESS: Final = 1e-10
 """Largest log-likelihood error accepted, per round, for treating integer noise as continuous."""
 
 LARGEST_SCALE: Final = 2.0**56

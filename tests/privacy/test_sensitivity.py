@@ -250,8 +250,7 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_
 ):
     found = search(query, mechanism, starts=starts, seed=1)
     assert not found.exceeds
-    unit = query.grid if isinstance(query, FirstMoments) else query.grid**2
-    reached = found.distance * query.design(mechanism).sensitivity / unit
+    reached = found.distance * query.design(mechanism).sensitivity / query.grid**2
     assert reached >= supremum * (1.0 - closeness)
     assert reached <= supremum * (1.0 + 1e-9)
 

@@ -329,13 +329,14 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
             "largest_value": r * b2,
         }
     if query["name"] == "first_moments":
-        value = r * (b if limit is None else min(b, math.isqrt(limit)))
+        value = r * b * (b if limit is None else min(b, math.isqrt(limit)))
         constant = (r - 1 if limit is None else r) * k
         sensitivity = 2 * m * r * b + constant
         if gaussian:
             sensitivity = math.sqrt(m * (2 * r * b) ** 2 + constant**2)
         if limit is not None:
             sensitivity = min(sensitivity, 2 * r * math.sqrt(limit * (1 if gaussian else p)))
+        sensitivity *= b
         blocks = [(p, 1.0)]
     elif query["name"] == "second_moments":
         constant = (r - 1 if limit is None else r) * k * k
@@ -412,7 +413,7 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     rows = [lattice_row(query, record) for record in records]
     p = len(rows[0])
     if query["name"] == "first_moments":
-        return [sum(row[i] for row in rows) for i in range(p)]
+        return [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
     if query["name"] == "norm_counts":
         return norm_counts(query, rows)
     pairs = [(i, i) for i in range(p)]

@@ -63,7 +63,7 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
         pairs += [(i, j) for i in range(query.width) for j in range(i + 1, query.width)]
     expected = [sum(row[i] * row[j] for row in rows) for i, j in pairs]
     if isinstance(query, FirstMoments):
-        expected = [sum(column) for column in zip(*rows, strict=True)]
+        expected = [query.grid * sum(column) for column in zip(*rows, strict=True)]
     if isinstance(query, NormCounts):
         norms = [math.sqrt(sum(w * w for w in row)) / query.grid for row in rows]
         edges = [0.0, *query.largest_norms()[:-1].tolist(), math.inf]

@@ -186,16 +186,16 @@ def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
     centre, unit = (0.0, 1.0) if normalised else (column.centre, column.scale)
     records, log_weights = _record_law(released, query)
     return NoisySum(
-        value=unit * float(released.values[-1]) / query.grid,
+        value=unit * float(released.values[-1]) / query.grid**2,
         shift=centre,
-        noise=noise_of(released, -1, query.grid / unit),
+        noise=noise_of(released, -1, query.grid**2 / unit),
         records=records,
         log_weights=log_weights,
     )
 
 
 def _record_law(released: ReleasedSum, query: FirstMoments) -> tuple[Floats, Floats]:
-    constant = max(query.constant, 1)
+    constant = max(query.constant, 1) * query.grid
     noise = noise_of(released, 0, constant)
     return record_counts(released, float(released.values[0]) / constant, noise)
 

@@ -11,7 +11,10 @@ from shoal_protocol.queries.moments import Moments, require_length
 
 
 class FirstMoments(Moments):
-    """Sum over the records of (w_1, ..., w_p)."""
+    """Sum over the records of B (w_1, ..., w_p).
+
+    The factor B gives the noise as fine a grid as the squares have.
+    """
 
     name: Literal["first_moments"] = "first_moments"
 
@@ -26,13 +29,13 @@ class FirstMoments(Moments):
         reach = self.grid
         if self.squared_norm_limit is not None:
             reach = min(reach, math.isqrt(self.squared_norm_limit))
-        return reach * self.records_per_client
+        return reach * self.grid * self.records_per_client
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere.
 
-        In the box each column's sum moves by up to 2 r B, and the intercept's by (r - 1) k, by r k
-        if there is a ball to shrink it; in the ball L2 2 r R B, L1 2 r R B sqrt(p).
+        In the box each column's sum moves by up to 2 r B^2, and the intercept's by (r - 1) k B, by
+        r k B if there is a ball to shrink it; in the ball L2 2 r R B^2, L1 2 r R B^2 sqrt(p).
         """
         gaussian = mechanism == "discrete_gaussian"
         limit, records = self.squared_norm_limit, self.records_per_client
@@ -46,7 +49,7 @@ class FirstMoments(Moments):
             squared = limit if gaussian else limit * self.width
             sensitivity = min(sensitivity, 2.0 * records * math.sqrt(squared))
         return NoiseDesign(
-            sensitivity=rounded_up(sensitivity),
+            sensitivity=rounded_up(sensitivity * self.grid),
             blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
         )
 
@@ -56,14 +59,14 @@ class FirstMoments(Moments):
         Raises:
             ValueError: wrong shape, too many records or none, or a number that is not finite.
         """
-        total: NDArray[np.int64] = np.sum(self.rows(records), axis=0)
+        total: NDArray[np.int64] = self.grid * np.sum(self.rows(records), axis=0)
         return total
 
     def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (p,), in normalised units (divided by B).
+        """Return a sum of contributions, shape (p,), in normalised units (divided by B^2).
 
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
         require_length(values, self.dimension)
-        return values / float(self.grid)
+        return values / float(self.grid**2)

@@ -40,7 +40,6 @@ _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8
 _UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds evenly
 _BOXES: Final = (1.5, 2.0, 2.5, 3.0, 4.0)  # in spreads
 _SQUARED_NORMS: Final = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # of the ball, relative to the mean row's
-_GRID_BITS_OF_FIRST_MOMENTS: Final = 15
 _TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
 
 _KINDS: Final[
@@ -114,7 +113,7 @@ def query_for(
         ),
         intercept=_intercept(task, name),
         radius=radius,
-        grid_bits=_grid_bits(task, name),
+        grid_bits=task.grid_bits,
         records_per_client=task.records_per_client,
     )
 
@@ -141,8 +140,7 @@ def check_query(
         raise RefusedSpec("a linear regression asks for moments and counts only")
     if query.column_names != tuple(bounds.name for bounds in task.columns):
         raise RefusedSpec("the query's columns are not those of the job")
-    lattice = (_intercept(task, query.name), _grid_bits(task, query.name))
-    if (query.intercept, query.grid_bits) != lattice:
+    if (query.intercept, query.grid_bits) != (_intercept(task, query.name), task.grid_bits):
         raise RefusedSpec("the query's intercept or grid is not the job's")
     _check_centres(query, task, number, earlier)
     last = number == task.rounds - 1
@@ -207,14 +205,6 @@ def _factors(task: LinearRegressionTask, chosen: Thresholds) -> NDArray[np.float
 def _intercept(task: LinearRegressionTask, name: QueryName) -> float:
     """Return the constant coordinate; counts of norms do without, for it is the same in all."""
     return 0.0 if name == "norm_counts" else task.intercept
-
-
-def _grid_bits(task: LinearRegressionTask, name: QueryName) -> int:
-    """Return the grid; first moments, which grow with it and not with its square, have a finer one.
-
-    On the task's own their noise is too fine for the lattice from epsilon 2 on.
-    """
-    return _GRID_BITS_OF_FIRST_MOMENTS if name == "first_moments" else task.grid_bits
 
 
 def _radii(

@@ -78,7 +78,7 @@ def record_count(released: ReleasedSum) -> int:
         case NormCounts():
             estimate = float(query.counts_from(released.values).sum())
         case FirstMoments() if query.constant:
-            estimate = first / (0.95 * query.constant)
+            estimate = first / (0.95 * query.constant * query.grid)
         case SecondMoments() | SecondMomentMatrix() | UnitRowMatrix() if query.constant:
             estimate = first / (0.9 * query.constant**2)
         case _:
