@@ -123,8 +123,8 @@ class Swarm:
         task, consortium = self.plan.task, self.book.current.manifest.policy
         return Policy(
             analysts=(self.analyst.name,),
-            tasks=("linear_regression",),
-            queries=("second_moments", "second_moment_matrix"),
+            tasks=(task.name,),
+            queries=task.query_names(),
             columns=tuple(column.name for column in task.columns),
             maximum_epsilon=consortium.maximum_epsilon,
             delta=consortium.delta,

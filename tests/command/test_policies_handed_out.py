@@ -1,0 +1,97 @@
+"""The policies that a beginner starts from allow what `shoal job example` asks for."""
+
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from demo.scenario import POLICY as DEMO_POLICY
+from demo.scenario import TASK as DEMO_TASK
+from shoal_client.consortium_files import open_chain
+from shoal_client.policy import Policy
+from shoal_client.task_files import example, parse_task_file, read_task_file
+from shoal_protocol.jobs import JobRequest, PrivacyDemand
+from shoal_protocol.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.queries import QueryName
+from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.tasks import LinearRegressionTask, Task, TaskName
+from shoal_protocol.tasks.linear_regression import Centring, RegressionMethod
+from tests.command.test_command import shoal
+from tests.protocol import examples
+
+HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
+TASKS: dict[str, Task] = {
+    name: parse_task_file(tomllib.loads(example(name))).task for name in get_args(TaskName)
+}
+PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=20, colluders=10)
+
+
+@pytest.fixture(scope="module")
+def hospital() -> Policy:
+    return Policy.from_toml(HOSPITALS / "policy.toml")
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> ConsortiumPolicy:
+    made = tmp_path_factory.mktemp("quickstart") / "federation"
+    shoal("quickstart", made)
+    return open_chain(made / "consortium")[-1].manifest.policy
+
+
+def request(task: Task, privacy: PrivacyDemand = PRIVACY, population: int = 600) -> JobRequest:
+    return examples.JOB.model_copy(
+        update={
+            "task": task,
+            "privacy": privacy,
+            "minimum_population": population,
+            "maximum_population": population,
+            "sharing": ADDITIVE,
+        }
+    )
+
+
+def refusal(policy: Policy, task: Task) -> str | None:
+    """Return why a policy for the task's columns refuses it, asked of all clients at once."""
+    columns = tuple(column.name for column in task.columns)
+    whole = task.model_copy(update={"batch": None}) if task.batch else task
+    return policy.model_copy(update={"columns": columns}).refusal(request(whole))
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "numpyro_model"])
+def test_the_hospitals_policy_allows_each_tasks_example(hospital: Policy, name: str) -> None:
+    assert refusal(hospital, TASKS[name]) is None
+
+
+def test_the_hospitals_policy_allows_every_linear_regression(hospital: Policy) -> None:
+    task = TASKS["linear_regression"]
+    assert isinstance(task, LinearRegressionTask)
+    for method in get_args(RegressionMethod):
+        for centring in get_args(Centring):
+            changed = task.model_copy(update={"method": method, "centring": centring})
+            assert refusal(hospital, changed) is None
+
+
+def test_the_hospitals_policy_allows_no_model_that_nobody_read(hospital: Policy) -> None:
+    read = hospital.model_copy(update={"tasks": (*hospital.tasks, "numpyro_model")})
+    assert refusal(hospital, TASKS["numpyro_model"]) == "this data holder does not allow the task"
+    assert "models" in (refusal(read, TASKS["numpyro_model"]) or "")
+
+
+def test_the_hospitals_policy_allows_their_own_job_as_it_is(hospital: Policy) -> None:
+    file = read_task_file(HOSPITALS / "blood-pressure.toml")
+    assert hospital.refusal(request(file.task, file.privacy, file.population.minimum)) is None
+
+
+def test_a_quickstarts_consortium_allows_every_query_of_every_task(
+    quickstart: ConsortiumPolicy,
+) -> None:
+    assert set(quickstart.queries) == set(get_args(QueryName))
+    for task in TASKS.values():
+        assert set(task.query_names()) <= set(quickstart.queries)
+
+
+def test_the_demos_policy_allows_its_task_and_no_other_query(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(DEMO_POLICY)
+    assert Policy.from_toml(path).queries == DEMO_TASK.query_names()
