@@ -18,6 +18,7 @@ from shoal_protocol.participation import Participation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.posteriors.showing import ShownReport
 from shoal_protocol.prepayment import check_promised
+from shoal_protocol.purchases import Purchase, purchases
 from shoal_protocol.queries import Mechanism
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec
@@ -220,6 +221,7 @@ class PosteriorReport(ShownReport, BoundDocument):
     compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
     partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
     privacy: PrivacySpent
+    purchases: tuple[Purchase, ...]  # what it was spent on, lost rounds too
     posterior: Posterior
 
     @pydantic.model_validator(mode="after")
@@ -248,7 +250,8 @@ class PosteriorReport(ShownReport, BoundDocument):
             ValueError: a round asks clients who are not of `population`, those who joined.
         """
         participation, delta = Participation(population), request.privacy.delta
-        for spec in (*(spec for spec, _ in released), *lost):
+        specs = [*(spec for spec, _ in released), *lost]
+        for spec in specs:
             participation.add(spec.clients(), spec.cost)
         spent = participation.largest()
         return cls(
@@ -268,6 +271,7 @@ class PosteriorReport(ShownReport, BoundDocument):
             privacy=PrivacySpent(
                 epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
             ),
+            purchases=purchases(specs),
             posterior=posterior,
         )
 

@@ -8,6 +8,7 @@ import httpx
 from shoal_protocol.documents import decode, sign
 from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.purchases import Purchase
 from shoal_protocol.schemes import ADDITIVE
 from tests.client.world import PRIVACY, World, problem
 
@@ -63,7 +64,12 @@ class ReportingTrainer:
             "sharing": ADDITIVE,
             "compute_nodes": (3,),
             "partial_sums": (3,),
-            "privacy": PrivacySpent(epsilon=1.0, delta=1e-6, mu=PRIVACY.cost.mu),
+            "privacy": PrivacySpent(
+                epsilon=1.0,
+                delta=1e-6,
+                mu=PRIVACY.cost.mu,
+            ),
+            "purchases": (Purchase(query="second_moment_matrix", rounds=1, share=1.0),),
             "posterior": LinearRegressionPosterior(
                 names=("intercept", "age"),
                 target="pressure",

@@ -30,6 +30,7 @@ from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import GENESIS
 from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.purchases import Purchase
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
 from shoal_trainer.assembly import assemble
@@ -380,7 +381,12 @@ def report(trial: Trial, request: JobRequest) -> PosteriorReport:
         sharing=request.sharing,
         compute_nodes=(3,),
         partial_sums=(3,),
-        privacy=PrivacySpent(epsilon=0.75, delta=1e-5, mu=0.2),
+        privacy=PrivacySpent(
+            epsilon=0.75,
+            delta=1e-5,
+            mu=0.2,
+        ),
+        purchases=(Purchase(query="second_moment_matrix", rounds=1, share=1.0),),
         posterior=LinearRegressionPosterior(
             names=("intercept", "age"),
             target="pressure",
@@ -465,6 +471,7 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
             ),
             "cd" * 32,
             *("29 of 30 clients", "epsilon 0.75 at delta 1e-05"),
+            "1 for moments of the columns",
         ):
             assert fact in text
     assert "finished: 30 joined; round 0 published" in watched

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shoal_protocol.jobs import Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.purchases import Purchase
 from shoal_protocol.schemes import ADDITIVE
 
 HOSTILE = "<script>$\\frac{</script>\x1b[31m"
@@ -55,6 +56,12 @@ def regression(*features: str) -> LinearRegressionPosterior:
     )
 
 
+PURCHASES = (
+    Purchase(query="norm_counts", rounds=1, share=0.05),
+    Purchase(query="second_moment_matrix", rounds=1, share=0.95),
+)
+
+
 def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
     return PosteriorReport(
         manifest="0" * 64,
@@ -69,6 +76,7 @@ def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
         compute_nodes=(3, 3),
         partial_sums=(3, 3),
         privacy=PrivacySpent(epsilon=0.75, delta=1e-6, mu=0.2),
+        purchases=PURCHASES,
         posterior=posterior,
     )
 
@@ -182,6 +190,7 @@ def test_a_reports_summary_names_numbers_cohorts_and_price() -> None:
     assert "Records: 1,234" in said
     assert "1,985 to 1,990 of 2,000 clients" in said
     assert "epsilon 0.75 at delta 1e-06 for each client" in said
+    assert "Of it: 0.05 for norms of the rows; 0.95 for moments of the columns" in said
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

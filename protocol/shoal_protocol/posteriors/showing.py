@@ -127,6 +127,11 @@ class Reporting(Protocol):
         ...
 
     @property
+    def purchases(self) -> Sequence[object]:
+        """What parts of that were spent on what; each as text."""
+        ...
+
+    @property
     def cohort_sizes(self) -> tuple[int, ...]:
         """How many clients are in each round's sum."""
         ...
@@ -151,6 +156,7 @@ class ShownReport:
         return self.posterior.summary(level).with_facts(
             ("Cohorts", f"{cohorts} of {self.population_size:,} clients"),
             ("Privacy spent", f"{self.privacy}, by replacement of one client"),
+            ("Of it", "; ".join(map(str, self.purchases))),
         )
 
     def plot(

@@ -60,6 +60,9 @@ def as_json(verified: Verified) -> dict[str, Any]:
             )
         ],
         "privacy": report.privacy.model_dump(mode="json"),
+        "purchases": [
+            {**each.model_dump(mode="json"), "bought": each.bought} for each in report.purchases
+        ],
         "not_shown": list(NOT_SHOWN),
     }
 
@@ -146,7 +149,7 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "Rounds that released nothing", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
-        [_price(each) for each in said["prices"]],
+        [*(_price(each) for each in said["prices"]), _purchases(said["purchases"])],
     )
     yield (
         "Who signed that this is so",
@@ -190,6 +193,11 @@ def _price(of: dict[str, Any]) -> str:
     promised, delta = of["promised"]["epsilon"], of["promised"]["delta"]
     price = f"epsilon {promised:.4g}" + (f" at delta {delta:g}" if delta else ", with delta 0")
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
+
+
+def _purchases(several: list[dict[str, Any]]) -> str:
+    parts = [f"{each['share']:.3g} bought {each['bought']}" for each in several]
+    return f"Of the price: {'; '.join(parts)}."
 
 
 def _by_whom(one_by_one: bool) -> Callable[[dict[str, Any]], Hashable]:

@@ -116,6 +116,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
         f"epsilon {spent.epsilon:.4g} at delta {spent.delta:.3g} for each client "
         f"(mu {spent.mu:.4g}; replacement of one client)",
     )
+    facts.add_row("Of it", "; ".join(map(str, report.purchases)))
     return Group(table, facts)
 
 

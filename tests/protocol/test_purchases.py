@@ -1,0 +1,41 @@
+"""What a job's rounds were paid for: parts of the price that add up to all of it."""
+
+from typing import get_args
+
+import pytest
+
+from shoal_protocol.accounting import Cost
+from shoal_protocol.purchases import BOUGHT, Purchase, purchases
+from shoal_protocol.queries import QueryName
+from tests.protocol import examples
+
+
+def test_every_query_has_a_word_for_what_it_buys() -> None:
+    assert set(BOUGHT) == set(get_args(QueryName))
+
+
+def test_rounds_of_one_query_are_one_purchase_and_parts_are_of_mu_squared() -> None:
+    matrix = examples.spec(mu=0.3)
+    counted = examples.spec(mu=0.1, query=examples.MOMENTS, number=1)
+    found = purchases([counted, matrix, matrix])
+    assert [(each.query, each.rounds) for each in found] == [
+        ("second_moments", 1),
+        ("second_moment_matrix", 2),
+    ]
+    assert [each.share for each in found] == pytest.approx([0.01 / 0.19, 0.18 / 0.19])
+    assert str(found[1]) == "0.947 for moments of the columns (2 rounds)"
+
+
+def test_with_pure_epsilon_parts_are_of_epsilon() -> None:
+    laplace = {"manifest": examples.LAPLACE_CONSORTIUM, "mechanism": "discrete_laplace"}
+    first = examples.spec(cost=Cost.pure(epsilon=0.5), query=examples.MOMENTS, **laplace)
+    second = examples.spec(cost=Cost.pure(epsilon=1.5), **laplace)
+    assert [each.share for each in purchases([first, second])] == pytest.approx([0.25, 0.75])
+
+
+def test_no_rounds_are_no_purchase() -> None:
+    assert purchases([]) == ()
+
+
+def test_one_round_is_not_counted_out() -> None:
+    assert str(Purchase(query="counts", rounds=1, share=1.0)) == "1 for counts of values"
