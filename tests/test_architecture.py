@@ -43,6 +43,7 @@ NOT_NAMED_IN_THE_PROTOCOL = {"open", "print", "input", "eval", "exec", "__import
 WITHOUT_THE_AGENT_EXTRA = (
     "__init__",
     "connections",
+    "digested_imports",
     "installed_models",
     "manifest_book",
     "party",

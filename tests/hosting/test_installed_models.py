@@ -1,5 +1,7 @@
 """Installed models: found without being imported, loaded only if their sources are those meant."""
 
+import importlib
+import py_compile
 import sys
 
 import pytest
@@ -81,6 +83,40 @@ def test_every_source_of_the_package_counts_and_nothing_else_does(site):
     (site / "tried_b/inner/other.py").rename(site / "tried_b/inner/renamed.py")
     (site / "tried_b/inner/renamed.py").write_text("x = 1\n")
     assert digest_of("b") != first
+
+
+def test_what_runs_are_the_sources_that_were_digested_and_no_compiled_code_beside_them(site):
+    files = {
+        "tried_q/__init__.py": "",
+        "tried_q/m.py": "def model(record):\n    from tried_q.later import said\n    return said\n",
+        "tried_q/later.py": "said = 'compiled'\n",
+    }
+    install(site, "tried_q", files, q="tried_q.m:model")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(site / "tried_q/later.py"), invalidation_mode=unchecked, doraise=True)
+    (site / "tried_q/later.py").write_text("said = 'source'\n")
+    model = installed_models._load("q", digest_of("q"))
+    (site / "tried_q/later.py").write_text("said = 'exchanged'\n")
+    assert model({}) == "source"
+
+
+def test_a_source_that_was_added_after_the_digest_does_not_run(site):
+    source = "def model(record):\n    import tried_r.added\n"
+    install(site, "tried_r", {"tried_r/__init__.py": source}, r="tried_r:model")
+    model = installed_models._load("r", digest_of("r"))
+    (site / "tried_r/added.py").write_text(EXPLODES)
+    importlib.invalidate_caches()
+    with pytest.raises(ImportError, match="not digested"):
+        model({})
+
+
+@pytest.mark.parametrize("value", [":model", "no module"])
+def test_an_entry_point_that_names_no_module_is_refused_and_the_others_are_still_listed(
+    site, value
+):
+    install(site, "tried_s", {"tried_s.py": SOURCE}, s=value, good="tried_s:model")
+    assert "damaged" in refusal(task("s", "0" * 64))
+    assert installed()["s"] == "" and len(installed()["good"]) == 64
 
 
 def test_a_single_module_is_a_model_too(site):

@@ -6,7 +6,7 @@ code. Nothing is imported before the digest is right; no code comes over a wire.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_hosting.digested_imports import import_from
 from shoal_protocol.encoding import domain
 from shoal_protocol.models import InstalledModel
 from shoal_protocol.models.numpyro_models import CompiledModel, compile_model
@@ -135,13 +136,17 @@ def _load(name: str, digest: str) -> Callable[..., Any]:
     with _lock:
         if name in _loaded and _loaded[name][0] == digest:
             return _loaded[name][1]
-        if _digest_of(point) != digest:
+        contents = _contents(point)
+        if _digest(contents) != digest:
             raise ModelNotUsable(
                 "the model that is installed under this name is another version: compare "
                 f"`shoal model digest {name}` on both sides"
             )
         if name in _loaded:
             raise ModelNotUsable("the model was exchanged since it was loaded: restart the process")
+        import_from(
+            _root(point), {path: content for _, path, content in contents}
+        )  # and from nothing that was not digested
         try:
             model: Callable[..., Any] = point.load()
         except Exception as error:  # a model is foreign code
@@ -165,16 +170,33 @@ def _entry_point(name: str) -> EntryPoint:
 
 
 def _digest_of(point: EntryPoint) -> str:
-    root = point.module.partition(".")[0]
-    spec = find_spec(root)
-    if spec is None:
-        raise ModelNotUsable("the model's distribution is damaged: install it again")
-    files = dict(sorted(_sources(spec).items()))
+    return _digest(_contents(point))
+
+
+def _digest(contents: Sequence[tuple[str, Path, bytes]]) -> str:
     hashed = hashlib.sha256(domain("model-sources"))
-    for name, path in files.items():
-        content = path.read_bytes()
+    for name, _, content in contents:
         hashed.update(f"{name}\n{len(content)}\n".encode() + content)
     return hashed.hexdigest()
+
+
+def _root(point: EntryPoint) -> str:
+    return point.module.partition(".")[0]
+
+
+def _contents(point: EntryPoint) -> list[tuple[str, Path, bytes]]:
+    """Return (relative path, file, content) of all sources of a model's package, in order."""
+    try:
+        spec = find_spec(_root(point))
+        files = {} if spec is None else _sources(spec)
+        contents = [(name, path, path.read_bytes()) for name, path in sorted(files.items())]
+    except ModelNotUsable:
+        raise
+    except (AttributeError, ValueError, OSError):  # of metadata that name nothing, and of files
+        contents = []
+    if not contents:
+        raise ModelNotUsable("the model's distribution is damaged: install it again")
+    return contents
 
 
 def _sources(spec: ModuleSpec) -> dict[str, Path]:
