@@ -4,13 +4,14 @@ import asyncio
 import math
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
+from shoal_hosting.installed_models import ModelNotUsable
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
 from shoal_learning.learners import learner_for
@@ -571,3 +572,17 @@ def test_a_signed_request_survives_the_wire() -> None:
     value = parse_canonical_json(signed_job(JOB))
     assert from_json(value, JobRequest).body == JOB
     assert JOB.join_deadline > examples.OPENED_AT
+
+
+async def test_a_job_whose_model_is_gone_waits_for_it_and_says_so_to_the_operator(
+    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(task: LinearRegressionTask, **_: Any) -> NoReturn:
+        raise ModelNotUsable("the model is not installed here")
+
+    with monkeypatch.context() as patched, capture_logs() as lines:
+        patched.setattr("shoal_trainer.progress.learner_for", gone)
+        await running(trainer, clock)
+    waits = [each for each in lines if each["event"] == "the job waits for its model"]
+    assert waits[0]["reason"] == "the model is not installed here"
+    assert (await state(trainer))["phase"] == "running"

@@ -12,6 +12,7 @@ import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 
+from shoal_hosting.installed_models import ModelNotUsable
 from shoal_hosting.logs import describe_exception
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.refusals import NoReliablePosterior
@@ -102,6 +103,8 @@ class Runner:
                 self._jobs[record.job] = job
         except StorageUnavailable:
             log.warning("storage unavailable: the job waits", job=record.job)
+        except ModelNotUsable as error:  # it was when the job was taken, and may be again
+            log.error("the job waits for its model", job=record.job, reason=str(error))
         except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step
             log.error("a job could not go on", job=record.job, **describe_exception(error))
 
