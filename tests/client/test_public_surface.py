@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from typing import get_args
 
 import shoal_client
+from shoal_protocol import tasks
 
 NOT_NEEDED = (
     "fastapi httptools prometheus_client pyarrow sqlalchemy starlette structlog uvicorn uvloop"
@@ -39,6 +41,13 @@ def test_estimators_load_neither_pictures_nor_what_they_are_like() -> None:
         "for name in ('sklearn', 'matplotlib', 'scipy', 'pandas', 'jax', 'arviz'):\n"
         "    assert name not in sys.modules, name"
     )
+
+
+def test_every_task_that_an_analyst_may_name_is_offered() -> None:
+    [union, _] = get_args(tasks.Task)
+    families = get_args(union)
+    assert {each.__name__ for each in families} <= set(shoal_client.__all__)
+    assert len(families) == len(get_args(tasks.TaskName))
 
 
 def test_a_name_that_is_not_offered_is_an_attribute_error() -> None:

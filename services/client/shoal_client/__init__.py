@@ -22,16 +22,24 @@ if TYPE_CHECKING:
     from shoal_client.policy import Policy as Policy
     from shoal_client.records import Records as Records
     from shoal_hosting.manifest_book import ManifestBook as ManifestBook
+    from shoal_protocol.tasks import BernoulliTask as BernoulliTask
+    from shoal_protocol.tasks import CategoricalTask as CategoricalTask
     from shoal_protocol.tasks import ColumnBounds as ColumnBounds
     from shoal_protocol.tasks import LinearRegressionTask as LinearRegressionTask
     from shoal_protocol.tasks import LogisticRegressionTask as LogisticRegressionTask
+    from shoal_protocol.tasks import MultivariateNormalTask as MultivariateNormalTask
+    from shoal_protocol.tasks import NormalMeanTask as NormalMeanTask
+    from shoal_protocol.tasks import NormalTask as NormalTask
     from shoal_protocol.tasks import NumpyroTask as NumpyroTask
     from shoal_protocol.tasks import PoissonRegressionTask as PoissonRegressionTask
+    from shoal_protocol.tasks import PoissonTask as PoissonTask
     from shoal_protocol.threshold import ThresholdSharing as ThresholdSharing
 
 _WHERE = {
     "Analyst": "shoal_client.analyst",
     "AsyncAnalyst": "shoal_client.async_analyst",
+    "BernoulliTask": "shoal_protocol.tasks",
+    "CategoricalTask": "shoal_protocol.tasks",
     "ColumnBounds": "shoal_protocol.tasks",
     "DataHolder": "shoal_client.holder",
     "Federation": "shoal_client.federation",
@@ -42,9 +50,13 @@ _WHERE = {
     "LinearRegressionTask": "shoal_protocol.tasks",
     "LogisticRegressionTask": "shoal_protocol.tasks",
     "ManifestBook": "shoal_hosting.manifest_book",
+    "MultivariateNormalTask": "shoal_protocol.tasks",
+    "NormalMeanTask": "shoal_protocol.tasks",
+    "NormalTask": "shoal_protocol.tasks",
     "NumpyroTask": "shoal_protocol.tasks",
     "OutOfBudget": "shoal_client.async_analyst",
     "PoissonRegressionTask": "shoal_protocol.tasks",
+    "PoissonTask": "shoal_protocol.tasks",
     "Policy": "shoal_client.policy",
     "Records": "shoal_client.records",
     "ThresholdSharing": "shoal_protocol.threshold",
