@@ -22,6 +22,7 @@ Kernel = Callable[[Floats, np.random.Generator], Floats]
 """Positions to positions, leaving the density invariant."""
 
 LARGEST_R_HAT: Final = 1.05
+_LARGEST_ERROR: Final = 1000.0  # of a trajectory's energy; beyond it diverges (Stan's bound)
 _ATTEMPTS: Final = 4  # each with twice the draws of the one before
 _TARGET: Final = 0.8  # of proposals accepted
 _PATH: Final = 1.6  # length of a trajectory in standard deviations, on average
@@ -44,11 +45,24 @@ class Schedule:
     longest: int
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Draws, shape (kept, groups, chains, d); `divergences` of the trajectories after the warm-up.
+
+    One diverges if its energy is wrong by more than 1000, or no number (Betancourt 2017,
+    arXiv:1701.02434): where many do, the density bends more sharply than the steps can follow.
+    """
+
+    values: Floats
+    divergences: int
+
+
 @dataclass
 class _State:
     position: Floats
     log_density: Floats
     gradient: Floats
+    divergences: int = 0
 
 
 def sample(
@@ -57,8 +71,8 @@ def sample(
     schedule: Schedule,
     generator: np.random.Generator,
     kernel: Kernel | None = None,
-) -> Floats:
-    """Return draws, shape (kept, groups, chains, d), of each group's density.
+) -> Draws:
+    """Return draws of each group's density.
 
     `start`, shape (groups, chains, d), should be spread at least as wide as the density. `kernel`,
     if there is one, moves the chains between trajectories.
@@ -87,6 +101,7 @@ def sample(
         if round_ < schedule.adaptations - 1:
             roots = _roots(late)
     worst = math.inf
+    state.divergences = 0
     for attempt in range(_ATTEMPTS):
         draws = np.empty((schedule.kept << attempt, *start.shape))
         for index in range(len(draws)):
@@ -94,7 +109,7 @@ def sample(
             draws[index] = state.position
         worst = float(r_hat(draws).max())
         if worst <= LARGEST_R_HAT:
-            return draws
+            return Draws(draws, state.divergences)
     raise NoConvergence(
         f"the sampler's chains disagree (R-hat {worst:.2f}): no posterior is reported; ask for "
         "fewer columns or allow a larger epsilon"
@@ -150,7 +165,9 @@ def _step(
             log_value, gradient = log_density(position)
             momentum = momentum + 0.5 * step * _whitened(gradient, roots)
         change = log_value - 0.5 * np.sum(momentum**2, axis=2) - energy
-        accepted = np.exp(np.minimum(np.where(np.isfinite(change), change, -np.inf), 0.0))
+        change = np.where(np.isfinite(change), change, -np.inf)
+        accepted = np.exp(np.minimum(change, 0.0))
+    state.divergences += int(np.sum(change < -_LARGEST_ERROR))
     taken = generator.random((groups, chains)) < accepted
     state.position = np.where(taken[..., None], position, state.position)
     state.gradient = np.where(taken[..., None], gradient, state.gradient)

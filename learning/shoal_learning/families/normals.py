@@ -49,8 +49,12 @@ class Normal:
         if isinstance(released, RequestedRound):
             return released
         task = self.task
-        draws = _draws(task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom)
-        return NormalPosterior.of(task.column.name, draws, records=released.cohort_size)
+        draws, divergences = _draws(
+            task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom
+        )
+        return NormalPosterior.of(
+            task.column.name, draws, divergences=divergences, records=released.cohort_size
+        )
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,13 @@ class MultivariateNormal:
         task = self.task
         none = [None] * len(task.variables)
         freedom = len(none) + 2.0 if task.prior_freedom is None else task.prior_freedom
-        draws = _draws(task, released, task.prior_means or none, task.prior_sds or none, freedom)
+        draws, divergences = _draws(
+            task, released, task.prior_means or none, task.prior_sds or none, freedom
+        )
         names = tuple(column.name for column in task.variables)
-        return MultivariateNormalPosterior.of(names, draws, records=released.cohort_size)
+        return MultivariateNormalPosterior.of(
+            names, draws, divergences=divergences, records=released.cohort_size
+        )
 
 
 def refuse_few(task: NormalTask | MultivariateNormalTask, population: int) -> None:
@@ -151,8 +159,8 @@ def _draws(
     means: Sequence[float | None],
     sds: Sequence[float | None],
     freedom: float,
-) -> Floats:
-    """Return draws of the parameters, shape (chains, draws, k).
+) -> tuple[Floats, int]:
+    """Return draws of the parameters, shape (chains, draws, k), and the sampler's divergences.
 
     The sampler's many chains are strung together to eight.
     """
@@ -162,7 +170,7 @@ def _draws(
     )
     parameters = _in_data_units(task, drawn)
     chains = np.moveaxis(parameters, 1, 0)
-    return chains.reshape(_REPORTED_CHAINS, -1, parameters.shape[-1])
+    return chains.reshape(_REPORTED_CHAINS, -1, parameters.shape[-1]), drawn.divergences
 
 
 def _in_data_units(task: NormalTask | MultivariateNormalTask, drawn: NormalDraws) -> Floats:

@@ -65,10 +65,14 @@ class NoisyScatter:
 
 @dataclass(frozen=True)
 class NormalDraws:
-    """Draws of the mean, shape (..., d), and of the covariance, shape (..., d, d)."""
+    """Draws of the mean, shape (..., d), and of the covariance, shape (..., d, d).
+
+    `divergences` of all the sampler's trajectories behind them.
+    """
 
     means: Floats
     covariances: Floats
+    divergences: int
 
 
 def draw_normals(
@@ -91,8 +95,9 @@ def draw_normals(
         draws = sample(target, start, schedule or SCHEDULE, generator)
     else:
         draws = sample(target, start, schedule or ROUGH_SCHEDULE, generator, target.refresh)
-    means, factors = target.moments(draws)
-    return _conjugate(means, factors, noisy.records, prior, generator)
+    true_means, factors = target.moments(draws.values)
+    means, covariances = _conjugate(true_means, factors, noisy.records, prior, generator)
+    return NormalDraws(means, covariances, draws.divergences)
 
 
 class _Target:
@@ -269,7 +274,7 @@ def _conjugate(
     records: Floats,
     prior: NormalInverseWishart,
     generator: np.random.Generator,
-) -> NormalDraws:
+) -> tuple[Floats, Floats]:
     """Draw mean and covariance given true moments: one draw of each posterior.
 
     The covariance is R W^-1 R' with Psi_n = R R' and W Wishart by Bartlett's decomposition.
@@ -289,4 +294,4 @@ def _conjugate(
     centre = prior.location + (records / weight)[..., None] * away
     standard = generator.standard_normal(means.shape)
     scattered = np.einsum("...ji,...j->...i", root, standard)
-    return NormalDraws(centre + scattered / np.sqrt(weight)[..., None], covariances)
+    return centre + scattered / np.sqrt(weight)[..., None], covariances

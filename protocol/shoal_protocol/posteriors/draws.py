@@ -28,7 +28,7 @@ class DrawsPosterior(BasePosterior):
 
     A model's posterior adds its own `name`, `columns` and `predict`. `values` are the doubles of an
     array of shape (chains, draws, k). `divergences` is how many transitions of the sampler went
-    wrong, of all that it made.
+    wrong, of all after its warm-up.
     """
 
     chains: Annotated[int, Field(ge=2, le=MOST_CHAINS)]

@@ -42,7 +42,7 @@ class NormalPosterior(_NormalDraws):
         return self
 
     @classmethod
-    def of(cls, column: str, draws: FloatMatrix, *, records: int) -> Self:
+    def of(cls, column: str, draws: FloatMatrix, *, divergences: int, records: int) -> Self:
         """Return the posterior of `draws`, shape (chains, draws, 2), thinned as need be."""
         kept = thinned(draws)
         return cls(
@@ -50,7 +50,7 @@ class NormalPosterior(_NormalDraws):
             column=column,
             chains=len(kept),
             values=encoded(kept),
-            divergences=0,
+            divergences=divergences,
             records=records,
         )
 
@@ -73,7 +73,9 @@ class MultivariateNormalPosterior(_NormalDraws):
         return self
 
     @classmethod
-    def of(cls, variables: tuple[str, ...], draws: FloatMatrix, *, records: int) -> Self:
+    def of(
+        cls, variables: tuple[str, ...], draws: FloatMatrix, *, divergences: int, records: int
+    ) -> Self:
         """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
         kept = thinned(draws)
         return cls(
@@ -81,7 +83,7 @@ class MultivariateNormalPosterior(_NormalDraws):
             variables=variables,
             chains=len(kept),
             values=encoded(kept),
-            divergences=0,
+            divergences=divergences,
             records=records,
         )
 
