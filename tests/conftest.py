@@ -12,7 +12,17 @@ settings.load_profile("the same every time")
 
 
 # Where two workers share the tests, each of these groups is for one of them.
-GROUPS = {"tests/containers/": "containers", "tests/end_to_end/": "real processes"}
+GROUPS = {
+    "tests/containers/": "containers",
+    "tests/end_to_end/": "real processes",
+    # One worker compiles models, and holds the half gibibyte that this takes.
+    "tests/learning/test_conditional_design.py": "compiled models",
+    "tests/learning/test_coverage.py": "compiled models",
+    "tests/learning/test_numpyro_learning.py": "compiled models",
+    "tests/protocol/test_numpyro_models.py": "compiled models",
+    "tests/federation/test_numpyro_job.py": "compiled models",
+    "tests/hosting/test_installed_models.py": "compiled models",
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests

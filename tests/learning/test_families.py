@@ -95,12 +95,12 @@ def released(task, records, mechanism=GAUSSIAN, *, noise_sd=1e-3, surplus=1.0):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("task", TASKS[:4], ids=lambda task: task.name)
 def test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not(task, mechanism):
-    # 100 truths from the prior: coverage of 90 % intervals has standard error .03 (less for four
-    # probabilities), so .79 to .99 is missed by chance in one of 500 runs, which this seed is not.
+    # 60 truths from the prior: coverage of 90 % intervals has standard error .039 (less for four
+    # probabilities), so .78 to .99 is missed by chance in one of 250 runs, which this seed is not.
     generator = np.random.default_rng(5)
     learner, setting = learner_for(task), federation(40, EPSILONS[mechanism], mechanism)
     held, naive = [], []
-    for _ in range(100):
+    for _ in range(60):
         truth = truth_of(task, generator)
         records = records_of(task, truth, setting.population, generator)
         outcome = run(learner, records, setting, generator)
@@ -109,7 +109,7 @@ def test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not(task, m
         for posterior, holds in ((outcome.posterior, held), (blind, naive)):
             low, high = posterior.interval(0.9).T
             holds.append(np.mean((low <= truth) & (truth <= high)))
-    assert 0.79 <= np.mean(held) <= 0.99
+    assert 0.78 <= np.mean(held) <= 0.99
     assert np.mean(naive) < 0.75
 
 
