@@ -212,23 +212,23 @@ def run_chains(
             find_heuristic_step_size=True,
             rng_key=key,
         )
-        state = jax.lax.fori_loop(0, warmup, lambda _, state: advance(state), state)
 
         def one(_: Array, carried: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
             state, diverging, steps = carried
             state = advance(state)
             return state, diverging + state.diverging, steps + state.num_steps
 
-        def kept(carried: tuple[Any, Array, Array], _: None) -> tuple[Any, Array]:
-            carried = jax.lax.fori_loop(0, thinning, one, carried)
-            return carried, carried[0].z
+        def kept(state: Any, transitions: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+            zero = jnp.zeros((), dtype=int)
+            state, diverging, steps = jax.lax.fori_loop(0, transitions, one, (state, zero, zero))
+            return state, (state.z, diverging, steps)
 
-        zero = jnp.zeros((), dtype=int)
-        (_, diverging, steps), positions = jax.lax.scan(
-            kept, (state, zero, zero), None, length=count
-        )
-        coefficients, residual_sd = jax.vmap(wanted)(positions)
-        return coefficients, residual_sd, diverging, steps / (count * thinning)
+        # The warm-up is the first turn of the same loop, so that a transition is compiled once.
+        turns = jnp.full(count + 1, thinning).at[0].set(warmup)
+        _, (positions, diverging, steps) = jax.lax.scan(kept, state, turns)
+        coefficients, residual_sd = jax.vmap(wanted)(positions[1:])
+        mean_steps = steps[1:].sum() / (count * thinning)
+        return coefficients, residual_sd, diverging[1:].sum(), mean_steps
 
     return Draws(*jax.vmap(chain)(evidence, coordinates, start, keys))
 
