@@ -127,7 +127,6 @@ class _Follower:
             raise RefusedSpec("it opened before the round before")
         task = self._request.task
         if task.batch is not None:
-            earlier = self._request.manifest if before is None else before.manifest
             self._gone = check_batch(
                 asked,
                 self._participation,
@@ -135,7 +134,8 @@ class _Follower:
                 job=spec.job,
                 size=task.batch,
                 most=task.participations(len(everybody)),
-                may_leave=spec.manifest != earlier,
+                # who left with an earlier version shows only when its turn comes
+                may_leave=spec.manifest != self._request.manifest,
             )
         elif before is None and not asked.issubset(everybody):
             raise RefusedSpec("its population holds clients who did not join")
