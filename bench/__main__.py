@@ -8,6 +8,7 @@ from bench import (
     replicas,
     sharing,
     summing,
+    thresholds,
     traffic,
     uploads,
 )
@@ -22,6 +23,7 @@ for part in (
     sharing,
     gossip,
     certificates,
+    thresholds,
 ):
     print(f"\n{part.__name__}: {(part.__doc__ or '').splitlines()[0]}")
     part.main()

@@ -43,12 +43,17 @@ def choose_thresholds(
     noise_sds = np.array([_noise_sds(task, each.radius, mechanism, ratio) for each in candidates])
     generator = Generator(PCG64(_SEED))
     errors = np.zeros(len(candidates))
-    for _ in range(6 if features <= 60 else 1):
+    for _ in range(data_sets(features)):
         x, y, b = _records(generator, sample, features)
         noise = _noise(generator, features + 2)
         moments = _moments(candidates, x, y, task.intercept)
         errors += _errors(candidates, moments, noise, noise_sds, b, task.intercept, sample)
     return candidates[int(np.argmin(errors))]
+
+
+def data_sets(features: int) -> int:
+    """Return on how many auxiliary data sets candidates are compared."""
+    return 6 if features <= 60 else 1
 
 
 def _noise_sds(

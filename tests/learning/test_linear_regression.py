@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bench import thresholds as bench_thresholds
 from bench.calibration import covered, from_prior, naive, typical, unit_task
 from demo import diabetes
 from shoal_learning.contract import RequestedRound
@@ -494,3 +495,11 @@ def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
 def test_a_task_that_contradicts_itself_is_refused(change):
     with pytest.raises(ValidationError):
         LinearRegressionTask.model_validate(PEOPLE.model_dump() | change)
+
+
+@pytest.mark.parametrize("features", [1, 4])
+def test_searching_thresholds_at_once_chooses_what_a_search_one_by_one_does(features):
+    task = bench_thresholds.task_of(features)
+    for ratio in (0.5, 5.0, 50.0):
+        chosen = bench_thresholds.batched(task, 300, ratio)
+        assert chosen == bench_thresholds.one_by_one(task, 300, ratio)
