@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 
 TRAIN: Final = 3341
 BATCH: Final = 167
+CLIP: Final = 0.25
 DELTA: Final = 1e-5
 MULTIPLES: Final = (0.01, 1.22, 2.08, 6.05, 17.6, 51.0, 148.0)
 """Noise of a sum, in units of its sensitivity 2 C; the first is next to none."""
@@ -91,7 +92,7 @@ def task_of(setting: Setting, rounds: int) -> LogisticRegressionTask:
     """Return the task with this version's defaults."""
     outcome = ColumnBounds(name="old", lower=0.0, upper=1.0)
     return LogisticRegressionTask(
-        features=setting.features, target=outcome, rounds=rounds, batch=BATCH
+        features=setting.features, target=outcome, rounds=rounds, batch=BATCH, clip=CLIP
     )
 
 

@@ -24,7 +24,8 @@ DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without 
 #
 # Bounds are public, from knowledge of what the measurements are, never from the records. The
 # posterior is found by variational inference: in each of 100 rounds every client answers with one
-# clipped gradient. With `batch=64` a round would ask 64 clients only, and each client fewer times.
+# clipped gradient (`clip` is its largest norm: a smaller one biases, a larger one needs more
+# noise). With `batch=64` a round would ask 64 clients only, and each client fewer times.
 
 # %%
 FEATURES = {

@@ -57,12 +57,19 @@ class Shown:
             ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
             ImportError: matplotlib is not installed.
         """
+        below = _below(self, caption)
         if len(self.names) == 1:
-            return plots.density(self, axes, level=level, caption=caption)
-        return plots.forest(self, axes, level=level, names=names, caption=caption)
+            return plots.density(self, axes, level=level, caption=below)
+        return plots.forest(self, axes, level=level, names=names, caption=below)
 
     def _repr_html_(self: Described) -> str:
         return summarised(self, LEVEL)._repr_html_()
+
+
+def _below(posterior: object, caption: str | None) -> str | None:
+    """Return what stands below a picture, which travels without the posterior's summary."""
+    caution = "intervals are too narrow: see the summary" if hasattr(posterior, "caution") else None
+    return "; ".join(each for each in (caption, caution) if each is not None) or None
 
 
 class ShownPredictions:
@@ -89,8 +96,9 @@ class ShownPredictions:
         if targets is not None and np.shape(targets) != mean.shape:
             raise ValueError("targets must have one number for each row")
         observed = None if targets is None else np.asarray(targets, dtype=np.float64)
+        below = _below(self, caption)
         return plots.predictions(
-            mean, sd, observed, axes, level=level, target=self.target, caption=caption
+            mean, sd, observed, axes, level=level, target=self.target, caption=below
         )
 
 

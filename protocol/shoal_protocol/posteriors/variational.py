@@ -17,8 +17,8 @@ from shoal_protocol.queries import Column
 _Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 CAUTION = (
-    "a mean-field approximation, fitted to noisy gradients: standard deviations and intervals are "
-    "too narrow"
+    "a mean-field approximation, fitted to clipped and noisy gradients: intervals are too narrow, "
+    "and clipping or too few rounds pull the values themselves: simulate the job to see how far"
 )
 
 

@@ -98,7 +98,7 @@ class LogisticRegressionTask(_RegressionTask):
     """Bayesian logistic regression: the target is at its upper bound (1) or its lower one (0)."""
 
     name: Literal["logistic_regression"] = "logistic_regression"
-    clip: Positive = 0.25
+    clip: Positive = 1.0
     learning_rate: LearningRate = 0.2
     prior_sd: Positive = 3.0
 

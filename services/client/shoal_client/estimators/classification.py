@@ -26,7 +26,7 @@ class LogisticRegression(Regression[LogisticRegressionPosterior]):
     target: Bounds
     rounds: int
     batch: int | None
-    clip: float = 0.25
+    clip: float = 1.0
     learning_rate: float = 0.2
     intercept: float = 0.3
     prior_sd: float = 3.0
