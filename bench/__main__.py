@@ -1,4 +1,4 @@
-"""`make bench`: every measurement whose figures the README gives, one after another."""
+"""`make bench`: the shorter of the measurements whose figures the README gives, in turn."""
 
 from bench import (
     certificates,

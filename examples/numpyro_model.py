@@ -2,7 +2,7 @@
 # # A model of your own, in NumPyro
 #
 # Days in hospital spread more than a Poisson distribution lets them. A model of one stay is a
-# function of one record; its latents are those of all stays. Needs `pip install 'shoal[numpyro]'`.
+# function of one record; its latents are those of all stays. Needs `pip install '.[numpyro]'`.
 
 # %%
 import os
