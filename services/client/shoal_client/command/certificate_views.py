@@ -13,13 +13,15 @@ from shoal_protocol.certificate_checks import Verified
 from shoal_protocol.certificates import CertifiedRound, LostRound, stated
 from shoal_protocol.documents import Signed
 from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.tasks import NumpyroTask, Task
 
 COMPARE: Final = "Compare it with the digest that you pinned over another channel."
 NOT_SHOWN: Final = (
     "that the clients exist, each of them once, and that their records are true",
     "that clients drew their noise honestly, beyond the colluders that are allowed for",
     "that the operators are independent of one another, and that each kept its keys",
-    "that the thresholds of a second round are the best: each is one of a short public list",
+    "that later rounds ask what serves best: thresholds are of a short public list, and where "
+    "gradients are taken is the trainer's choice, each record's being clipped anywhere",
     "that the posterior was computed well from the sums: either way it costs no more privacy",
     "that there are no other releases: each Compute node's ledger lists what it took part in",
 )
@@ -41,6 +43,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "task": {
             "name": request.task.name,
             "columns": [each.name for each in request.task.columns],
+            "model": _installed_model(request.task),
         },
         "population_size": report.population_size,
         "participations": report.participations.model_dump(),
@@ -70,6 +73,13 @@ def as_json(verified: Verified) -> dict[str, Any]:
 def _signer(verified: Verified, signed: Signed[Any]) -> dict[str, str]:
     party = verified.signer(signed)
     return {"name": party.name, "operator": party.operator}
+
+
+def _installed_model(task: Task) -> str | None:
+    """Return what data holders allowed by name and digest, where the task is one of those."""
+    if not isinstance(task, NumpyroTask):
+        return None
+    return f"the installed model {task.entry_point}@{task.digest}"
 
 
 def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
@@ -133,7 +143,7 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield (
         "What was released, and to whom",
         [
-            f"A posterior of {task['name'].replace('_', ' ')} on the "
+            f"A posterior of {task['model'] or task['name'].replace('_', ' ')} on the "
             f"columns {', '.join(task['columns'])}, made of the {sums} below, for "
             f"{_party(said['analyst'])}, as job {said['job']}. "
             "Take all of it to be known to everybody.",
