@@ -1,7 +1,7 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -886,6 +886,15 @@ def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
     world.holder().__exit__()  # the state was closed, so it can be opened again
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let an interrupt be one even where the tests were started with it ignored (`pytest &`)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_run_quietly_and_tells_what_was_done(world: World) -> None:
     request = world.submit()
 
