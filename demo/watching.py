@@ -1,5 +1,6 @@
 """How the demo sees what happens: free ports, waiting with a limit, a node's own account."""
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -19,12 +20,15 @@ T = TypeVar("T")
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` consecutive ports on the loopback that nobody listens on.
+    """Return the first of `count` consecutive ports on the loopback that nobody has taken.
 
     Raises:
         RuntimeError: there are none.
     """
-    for first in range(_FIRST_PORT, _LAST_PORT, count):
+    # Two that look at once, each with keys to make before it listens, must not find the same ones.
+    starts = range(_FIRST_PORT, _LAST_PORT - count, count)
+    for place in range(len(starts)):
+        first = starts[(os.getpid() + place) % len(starts)]
         if all(_is_free(port) for port in range(first, first + count)):
             return first
     raise RuntimeError("no free ports on the loopback")
@@ -32,7 +36,12 @@ def free_ports(count: int) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def wait_until(condition: Callable[[], T], what: str) -> T:
