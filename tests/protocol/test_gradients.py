@@ -192,7 +192,7 @@ def test_a_round_may_take_gradients_at_any_point(task):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"clip": 1.0}, "clip"),
+        ({"clip": 2.0}, "clip"),
         ({"grid_bits": 12}, "grid"),
         ({"records_per_client": 2}, "records_per_client"),
         ({"model": LogisticRegressionModel(intercept=1.0)}, "model"),
