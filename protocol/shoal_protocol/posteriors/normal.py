@@ -1,6 +1,7 @@
 """Posteriors of normal means and covariances, by draws; they know neither sums nor noise."""
 
 import itertools
+from abc import abstractmethod
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -24,9 +25,9 @@ class _NormalDraws(DrawsPosterior):
         return means.mean(axis=0), np.sqrt(np.mean(sds**2, axis=0) + means.var(axis=0))
 
     @property
+    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a record."""
-        raise NotImplementedError
 
 
 class NormalPosterior(_NormalDraws):

@@ -9,7 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol import quantisation
 from shoal_protocol.queries.columns import Column, FiniteFloat
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.design import (
+    Mechanism,
+    NoiseBlock,
+    NoiseDesign,
+    require_length,
+    rounded_up,
+)
 
 
 class Counts(BaseModel):
@@ -85,6 +91,5 @@ class Counts(BaseModel):
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
-        if values.shape != (self.dimension,):
-            raise ValueError(f"expected a vector of {self.dimension} coordinates")
+        require_length(values, self.dimension)
         return values / float(self.grid)

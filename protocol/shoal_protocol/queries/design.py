@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
 
@@ -35,3 +38,9 @@ class NoiseDesign:
 def rounded_up(value: float) -> float:
     """Return `value`, or a little more where the floating-point operations before rounded down."""
     return value * (1.0 + 4e-16)
+
+
+def require_length(values: NDArray[np.int64], dimension: int) -> None:
+    """Refuse, by a ValueError, a sum that is not of `dimension` coordinates."""
+    if values.shape != (dimension,):
+        raise ValueError(f"expected a vector of {dimension} coordinates")

@@ -15,7 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from shoal_protocol import quantisation
 from shoal_protocol.models import GradientModel, InstalledModel
 from shoal_protocol.queries.columns import Column
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.design import (
+    Mechanism,
+    NoiseBlock,
+    NoiseDesign,
+    require_length,
+    rounded_up,
+)
 
 LARGEST_COORDINATE: Final = 1e6
 """Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""
@@ -128,8 +134,7 @@ class GradientSum(BaseModel):
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
-        if values.shape != (self.dimension,):
-            raise ValueError(f"expected a vector of {self.dimension} coordinates")
+        require_length(values, self.dimension)
         return values / float(self.grid)
 
     def _gradients(

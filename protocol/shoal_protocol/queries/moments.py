@@ -9,7 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol import quantisation
 from shoal_protocol.queries.columns import Column
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
+from shoal_protocol.queries.design import (
+    Mechanism,
+    NoiseBlock,
+    NoiseDesign,
+    require_length,
+    rounded_up,
+)
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
 """Noise off the diagonal relative to the diagonal's: makes the noise isotropic in the Frobenius
@@ -251,8 +257,3 @@ class UnitRowMatrix(MomentMatrix):
     def _arranged(self, boxed: NDArray[np.float64]) -> NDArray[np.float64]:
         features = quantisation.to_unit_length(boxed[:, :-1])
         return np.column_stack([features, boxed[:, -1]])
-
-
-def require_length(values: NDArray[np.int64], dimension: int) -> None:
-    if values.shape != (dimension,):
-        raise ValueError(f"expected a vector of {dimension} coordinates")

@@ -6,8 +6,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign, rounded_up
-from shoal_protocol.queries.moments import Moments, require_length
+from shoal_protocol.queries.design import (
+    Mechanism,
+    NoiseBlock,
+    NoiseDesign,
+    require_length,
+    rounded_up,
+)
+from shoal_protocol.queries.moments import Moments
 
 NORM_BINS: Final = 27
 NORM_RATIO: Final = 1.15
