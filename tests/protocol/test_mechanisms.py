@@ -58,7 +58,7 @@ def lattice_delta(scale: float, shift: int, epsilon: float) -> float:
 @pytest.mark.parametrize("mu", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0])
 def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsilon):
-    scale, clients = 50_000.0, 25
+    scale, clients = 100_000.0, 25
     assert DiscreteGaussianNoise(scale=scale).is_fine_enough(design((1, 1.0)), parties=clients)
     total = scale * math.sqrt(clients)
     shift = round(mu * total)

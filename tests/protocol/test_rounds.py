@@ -361,7 +361,7 @@ def test_whatever_the_scale_a_spec_that_prices_it_right_is_accepted_or_refused(s
         ({"colluders": 9}, "leave nobody"),
         ({"dropouts": 6}, "at least 8"),
         ({"mu": 3.0}, "too little for the policy"),
-        ({"mu": 1e-11}, "scale"),
+        ({"mu": 1e-11}, "too large to draw"),
         ({"population": BitMap([*range(11), REVOKED])}, "not enrolled"),
         ({"deadline": OPENED_AT}, "deadline"),
     ],
