@@ -7,13 +7,13 @@ from concurrent.futures import Executor
 from datetime import datetime
 from typing import Final
 
-from shoal_compute.group_commit import Batches
 from shoal_compute.intake import Upload, judge_all
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
 from shoal_compute.tally import Tallies
+from shoal_hosting.group_commit import Batches
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.envelope import parse, unframe
