@@ -30,11 +30,11 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import VERSION, metadata
-from shoal_compute.shared_manifests import SharedManifests
+from shoal_compute.schema import VERSION, manifests, metadata
 from shoal_compute.store import Kept
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, load_party
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
 from shoal_protocol.attestations import Held
 from shoal_protocol.documents import Signed, sign
@@ -135,7 +135,7 @@ def _node(
     storage, book = StorageThread(engine), ManifestBook(drive.consortium, data)
     storage.run_here(store.add_round, spec)
     metrics = Metrics(CollectorRegistry())
-    rounds = RoundBook(storage, book, SharedManifests(book), party, metrics)
+    rounds = RoundBook(storage, book, SharedManifests(book, manifests), party, metrics)
     [known] = rounds.live.values()
     _, signed = storage.run_here(
         store.freeze,

@@ -13,8 +13,8 @@ from shoal_compute.ledger import Ledger
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger as tables
-from shoal_compute.shared_manifests import SharedManifests
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.accounting import Cap
 from shoal_protocol.documents import Signed, decode

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, select
 from starlette.types import ASGIApp
 
+from shoal_compute import schema
 from shoal_compute.announcing import Announcements
 from shoal_compute.app import create_app
 from shoal_compute.erasing import truncate_log
@@ -24,8 +25,6 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
 from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
-from shoal_compute.schema import VERSION, metadata
-from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
@@ -33,6 +32,7 @@ from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
 from shoal_protocol.errors import LedgerBroken
 
@@ -88,7 +88,7 @@ def assemble(
         UnknownManifest: a round on file is bound to a manifest that is not.
     """
     engine = open_engine(database_url or sqlite_url(data_directory / "compute.sqlite"))
-    check_schema(engine, metadata, VERSION)
+    check_schema(engine, schema.metadata, schema.VERSION)
     truncate_log(engine)  # a crash may have come between an erasure and this
     storage = StorageThread(engine)
     judging = ThreadPoolExecutor(JUDGING_THREADS, thread_name_prefix="judging")
@@ -100,7 +100,7 @@ def assemble(
     metrics = Metrics(registry)
     wake = asyncio.Event()
     peers = Peers(transport)
-    manifests = SharedManifests(book)
+    manifests = SharedManifests(book, schema.manifests)
     storage.run_here(manifests.exchange)
     rounds = RoundBook(storage, book, manifests, party, metrics)
     ledger = Ledger(party.name)

@@ -11,8 +11,7 @@ import structlog
 from sqlalchemy import ColumnElement, Connection, Double, cast, func, literal, select, update
 
 from shoal_compute.schema import lease
-from shoal_compute.shares import insert_ignoring
-from shoal_hosting.storage import StorageThread
+from shoal_hosting.storage import StorageThread, insert_ignoring
 
 TERM_SECONDS: Final = 3.0
 

@@ -22,13 +22,13 @@ from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger
-from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
 from shoal_compute.work import Work
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.attestations import AbandonmentReason, Held
 from shoal_protocol.errors import StorageUnavailable

@@ -11,11 +11,11 @@ from shoal_compute import store
 from shoal_compute.counting import Counts
 from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
-from shoal_compute.shared_manifests import SharedManifests
 from shoal_compute.shares import held_clients
 from shoal_compute.store import StoredRound
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.errors import UnknownManifest, UnknownRound
 from shoal_protocol.manifest import Consortium

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.ledger import LedgerTables
+from shoal_hosting.shared_manifests import manifest_table
 
 VERSION: Final = 2
 
@@ -78,11 +79,4 @@ lease = Table(
     Column("until", Double, nullable=False),  # seconds since 1970
 )
 
-# The manifest versions that any replica has accepted, each with its roster.
-manifests = Table(
-    "manifests",
-    metadata,
-    Column("sequence", Integer, primary_key=True, autoincrement=False),
-    Column("manifest", LargeBinary, nullable=False),  # signed
-    Column("roster", LargeBinary, nullable=False),
-)
+manifests = manifest_table(metadata)

@@ -12,9 +12,9 @@ from typing import Final
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_compute.schema import rounds, shares
+from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.attestations import Held
 from shoal_protocol.phases import ROUND, Event, Phase, after
 from shoal_protocol.sharing import Share, ShareKind
@@ -44,11 +44,6 @@ class Outcome(Enum):
     CLOSED = auto()  # the round is frozen, or further
     ABANDONED = auto()
     UNKNOWN_ROUND = auto()
-
-
-def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
-    """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
-    return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
 
 
 def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:

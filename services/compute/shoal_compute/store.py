@@ -14,7 +14,8 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, Row, func, select, update
 
 from shoal_compute.schema import documents, ledger, rounds
-from shoal_compute.shares import MOST_VALUES, held_answers, insert_ignoring
+from shoal_compute.shares import MOST_VALUES, held_answers
+from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.attestations import Abandonment, Held, Holdings, PartialSum, Vote
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.phases import FINISHED, ROUND, Event, Phase, after

@@ -24,6 +24,7 @@ from sqlalchemy import (
     make_url,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.errors import StorageUnavailable
@@ -81,12 +82,12 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
     for every transaction runs on a connection that holds the lock.
     """
     # an error of the database would otherwise quote the values of its statement
-    postgresql = make_url(url).get_backend_name() == "postgresql"
-    options: dict[str, Any] = {"isolation_level": "READ COMMITTED"} if postgresql else {}
-    if postgresql and alone:
+    is_postgresql = make_url(url).get_backend_name() == "postgresql"
+    options: dict[str, Any] = {"isolation_level": "READ COMMITTED"} if is_postgresql else {}
+    if is_postgresql and alone:
         options |= {"pool_size": 1, "max_overflow": 0}
     engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
-    if postgresql:
+    if is_postgresql:
         event.listen(engine, "connect", _prepare_postgresql)
         if alone:
             event.listen(engine, "connect", _hold_postgresql)
@@ -183,6 +184,11 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
         missing = set(metadata.tables) - names
         if missing:
             raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
+
+
+def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
+    """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
+    return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
 
 
 def _others_were_in_the_way(error: StorageUnavailable) -> bool:

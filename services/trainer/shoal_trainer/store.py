@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
+from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.errors import UnknownJob
@@ -59,8 +59,7 @@ def answers(db: Connection) -> None:
 
 def add_job(db: Connection, signed: Signed[JobRequest]) -> bool:
     """Store a job request that was checked; False if it is known."""
-    insert = postgresql.insert if db.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(schema.jobs).values(
+    statement = insert_ignoring(db)(schema.jobs).values(
         id=signed.digest,
         request=signed.encode(),
         phase=JobPhase.ENROLLING.value,

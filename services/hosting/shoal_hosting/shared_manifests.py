@@ -4,22 +4,33 @@ A version on file is judged like one from anywhere else: by the authority's sign
 """
 
 import structlog
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table, func, select
 
-from shoal_compute.schema import manifests
-from shoal_compute.shares import insert_ignoring
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
 
 log = structlog.get_logger()
 
 
-class SharedManifests:
-    """The versions that this node's replicas have accepted between them."""
+def manifest_table(metadata: MetaData) -> Table:
+    """Add the table of the versions that any replica has accepted, each with its roster."""
+    return Table(
+        "manifests",
+        metadata,
+        Column("sequence", Integer, primary_key=True, autoincrement=False),
+        Column("manifest", LargeBinary, nullable=False),  # signed
+        Column("roster", LargeBinary, nullable=False),
+    )
 
-    def __init__(self, book: ManifestBook) -> None:
-        """Share what is in `book`, and add to it what others shared."""
+
+class SharedManifests:
+    """The versions that a service's replicas have accepted between them."""
+
+    def __init__(self, book: ManifestBook, table: Table) -> None:
+        """Share what is in `book`, and add to it what others shared in `table`."""
         self._book = book
+        self._table = table
         self._refused = 0  # the number of a version on file that does not follow ours
 
     def exchange(self, db: Connection) -> None:
@@ -28,7 +39,7 @@ class SharedManifests:
         Raises:
             StorageUnavailable: a version could not be stored in this replica's directory.
         """
-        query = select(func.coalesce(func.max(manifests.c.sequence), 0))
+        query = select(func.coalesce(func.max(self._table.c.sequence), 0))
         on_file: int = db.execute(query).scalar_one()
         own = self._book.current.manifest.sequence
         if on_file > own:
@@ -39,8 +50,9 @@ class SharedManifests:
     def _adopt(self, db: Connection) -> None:
         while True:
             sequence = self._book.current.manifest.sequence + 1
-            query = select(manifests.c.manifest, manifests.c.roster)
-            following = db.execute(query.where(manifests.c.sequence == sequence)).one_or_none()
+            columns = self._table.c
+            query = select(columns.manifest, columns.roster).where(columns.sequence == sequence)
+            following = db.execute(query).one_or_none()
             if following is None:
                 return
             try:
@@ -64,4 +76,4 @@ class SharedManifests:
             "manifest": version.signed_manifest.encode(),
             "roster": version.roster.encode(),
         }
-        db.execute(insert_ignoring(db)(manifests).values(row).on_conflict_do_nothing())
+        db.execute(insert_ignoring(db)(self._table).values(row).on_conflict_do_nothing())
