@@ -6,23 +6,15 @@ Whoever has it and the consortium's manifest can check it offline: `certificate_
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost
 from shoal_protocol.adversaries import Statement, statements
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.documents import (
-    BoundDocument,
-    Document,
-    DocumentT,
-    Model,
-    Role,
-    Signed,
-    from_json,
-)
+from shoal_protocol.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
 from shoal_protocol.encoding import Base64, Digest, encode_clients
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import LedgerEntry
@@ -39,28 +31,13 @@ Adversary = Literal[
 ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
 
 
-def _reader(kind: type[DocumentT]) -> PlainValidator:
-    def read(value: object) -> Signed[DocumentT]:
-        if isinstance(value, Signed) and isinstance(value.body, kind):
-            return value
-        return from_json(value, kind)
-
-    return PlainValidator(read)
-
-
-def _to_json(signed: Signed[Document]) -> dict[str, Any]:
-    return signed.to_json()
-
-
-_WRITER = PlainSerializer(_to_json)
-
-SignedManifest = Annotated[Signed[Manifest], _reader(Manifest), _WRITER]
-SignedRequest = Annotated[Signed[JobRequest], _reader(JobRequest), _WRITER]
-SignedSpec = Annotated[Signed[RoundSpec], _reader(RoundSpec), _WRITER]
-SignedResult = Annotated[Signed[Result], _reader(Result), _WRITER]
-SignedSum = Annotated[Signed[PartialSum], _reader(PartialSum), _WRITER]
-SignedAbandonment = Annotated[Signed[Abandonment], _reader(Abandonment), _WRITER]
-SignedReport = Annotated[Signed[PosteriorReport], _reader(PosteriorReport), _WRITER]
+SignedManifest = Annotated[Signed[Manifest], embedded(Manifest), WRITTEN]
+SignedRequest = Annotated[Signed[JobRequest], embedded(JobRequest), WRITTEN]
+SignedSpec = Annotated[Signed[RoundSpec], embedded(RoundSpec), WRITTEN]
+SignedResult = Annotated[Signed[Result], embedded(Result), WRITTEN]
+SignedSum = Annotated[Signed[PartialSum], embedded(PartialSum), WRITTEN]
+SignedAbandonment = Annotated[Signed[Abandonment], embedded(Abandonment), WRITTEN]
+SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRITTEN]
 
 
 class CertifiedRound(Model):

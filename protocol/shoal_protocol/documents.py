@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
+from pydantic import PlainSerializer, PlainValidator
 
 from shoal_protocol.encoding import (
     NAME_PATTERN,
@@ -179,6 +180,24 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         if body.get("kind") == _kind_of(kind):
             return Signed(_validated(kind, body), signer, signature)
     raise MalformedDocument("a document of another kind is due here")
+
+
+def embedded(kind: type[DocumentT]) -> PlainValidator:
+    """Return what reads a field that is itself a signed document; `WRITTEN` writes it."""
+
+    def read(value: object) -> Signed[DocumentT]:
+        if isinstance(value, Signed) and isinstance(value.body, kind):
+            return value
+        return from_json(value, kind)
+
+    return PlainValidator(read)
+
+
+def _to_json(signed: Signed[Document]) -> dict[str, Any]:
+    return signed.to_json()
+
+
+WRITTEN: Final = PlainSerializer(_to_json)
 
 
 def _kind_of(document: type[Document]) -> str:
