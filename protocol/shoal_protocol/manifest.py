@@ -77,6 +77,8 @@ class Policy(Model):
     the discrete Laplace only. `minimum_colluders` is how many clients of a cohort must be able to
     collude, at least, without the price rising. `minimum_threshold` is how many Compute nodes must
     at least be needed to open a sum; None demands all of them: additive sharing only.
+    `maximum_local_epsilon` is what one crowd job may cost one client, in pure epsilon under local
+    privacy; None allows no crowd jobs.
     """
 
     minimum_cohort: int = Field(ge=2)
@@ -87,6 +89,7 @@ class Policy(Model):
     queries: tuple[QueryName, ...] = Field(min_length=1)
     maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
+    maximum_local_epsilon: float | None = Field(default=None, gt=0, le=1000)
 
     @pydantic.model_validator(mode="after")
     def _pure_cap_has_pure_noise(self) -> Self:

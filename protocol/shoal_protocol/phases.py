@@ -91,6 +91,14 @@ JOB: Final = {
     (JobPhase.RUNNING, JobEvent.POSTERIOR_READY): JobPhase.FINISHED,
 }
 
+
+class CrowdPhase(StrEnum):
+    """Where a crowd job stands at the trainer."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
 PhaseT = TypeVar("PhaseT", bound=StrEnum)
 EventT = TypeVar("EventT", bound=StrEnum)
 

@@ -1,0 +1,48 @@
+"""How far an honest submission can be from its draw: what the trainer refuses to take in.
+
+A bound against mistakes and spam, no proof of honesty: whoever keeps to it can still lie within
+it, and each enrolled client can do so as often as the job lets it contribute.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from shoal_protocol.draw_and_discard.documents import Draw, Submission
+from shoal_protocol.draw_and_discard.errors import RefusedSubmission
+from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.draw_and_discard.updates import decayed
+
+HONEST_REFUSED: Final = 1e-6
+"""Probability with which an honest submission is refused, at most."""
+
+
+def largest_change(task: CrowdTask) -> int:
+    """Return how far a touched coordinate moves, in lattice units, but with `HONEST_REFUSED`.
+
+    The clip, and t = scale ln(touched / probability) of noise: P(|X| > t) is at most exp(-t/scale)
+    for a discrete Laplace X. Nobody may draw anew what this would refuse: the noise would not be
+    Laplace any more.
+    """
+    tail = task.noise_scale * math.log(task.touched / HONEST_REFUSED)
+    return task.lattice_clip + math.ceil(tail)
+
+
+def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> None:
+    """Refuse weights that are no step from the drawn ones; signatures and time are the caller's.
+
+    Raises:
+        RefusedSubmission: the detail says why, without a number of the client's.
+    """
+    if len(submission.weights) != task.dimension or len(draw.weights) != task.dimension:
+        raise RefusedSubmission(f"the job's model has {task.dimension} weights")
+    drawn = np.array(draw.weights, np.int64)
+    sent = np.array(submission.weights, np.int64)
+    if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
+        raise RefusedSubmission("one contribution changes one weight")
+    change = np.abs(sent - decayed(task, drawn))
+    # what is at the end of the weights was cut there, and what is as drawn was not touched
+    free = (np.abs(sent) == LARGEST_WEIGHT) | (sent == drawn)
+    if np.any((change > largest_change(task)) & ~free):
+        raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")
