@@ -1,0 +1,130 @@
+"""Whether k instances' spread has settled where the formulas put it; knows snapshots, not records.
+
+The spread scatters widely about its expectation, with a standard deviation above that itself, and
+it forgets by (1 - 2/k^2) for each update, so one snapshot says little. Coordinates share which
+instance replaced which and scatter together; averaging them gains no more than the covariance
+leaves. All of that without a pull, in docs/mathematics.md; with one the spread forgets faster, and
+the errors here are somewhat too large.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+
+LAPLACE_KURTOSIS: Final = 6.0
+SHORTEST_WINDOW: Final = 5
+"""In units of k^2 updates: what an average must cover at least."""
+
+USUAL_WINDOW: Final = 20
+STANDARD_ERRORS: Final = 4.0
+_MOST_SNAPSHOTS: Final = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stationarity:
+    """The average spread of the last `window` updates, relative to its formula for noise alone.
+
+    Noise alone gives 1; the records' own scores add to it, up to `at_most`. `long_enough`: it
+    covers 5 k^2 updates or more.
+    """
+
+    ratio: float
+    at_most: float
+    standard_error: float
+    window: int
+    snapshots: int
+    long_enough: bool
+
+    @property
+    def settled(self) -> bool:
+        """Whether the window is long enough, and the ratio in reach by 4 standard errors."""
+        reach = STANDARD_ERRORS * self.standard_error
+        return self.long_enough and 1.0 - reach <= self.ratio <= self.at_most * (1.0 + reach)
+
+    def __str__(self) -> str:
+        found = (
+            f"spread over {self.window:,} updates {self.ratio:.2f} times the formula's"
+            f" (1 to {self.at_most:.2f}, standard error {self.standard_error:.2f})"
+        )
+        if not self.long_enough:
+            return f"too early to tell: {found}"
+        return f"settled: {found}" if self.settled else f"not settled: {found}"
+
+
+def relative_variance(instances: int, kurtosis: float) -> float:
+    """Return the variance of one coordinate's stationary spread, relative to its squared mean.
+
+    `kurtosis` is E u^4 / (E u^2)^2 of one update: 6 for Laplace, 6p if it touches 1 of p.
+    """
+    k = instances
+    return (4 * k * k + k + 3 + (kurtosis - 3.0) * (k + 1)) / (3 * k * (k - 1))
+
+
+def relative_covariance(instances: int, together: float) -> float:
+    """Return the covariance of two coordinates' stationary spreads, relative to their means.
+
+    `together` is E u_x^2 u_y^2 / (E u_x^2 E u_y^2): 1 for independent noise, 0 if one update
+    touches a single coordinate. For many instances it is 2/9, as of gene trees [Tajima 1983].
+    """
+    k = instances
+    return (2 * k * k - k + 3 + (together - 1.0) * 3 * (k + 1)) / (9 * k * (k - 1))
+
+
+def averaging_left(updates: NDArray[np.int64], instances: int) -> float:
+    """Return which part of the variance an average over snapshots, after `updates` (n,), leaves."""
+    apart = np.abs(updates[:, None] - updates[None, :])
+    return float(np.mean((1.0 - 2.0 / instances**2) ** apart))
+
+
+def judge(
+    updates: NDArray[np.int64],
+    spreads: FloatMatrix,
+    *,
+    instances: int,
+    formula: FloatVector,
+    at_most: float,
+    touched: float,
+    window: int | None = None,
+) -> Stationarity:
+    """Compare spreads, shape (n, p), of snapshots taken after `updates`, shape (n,), ascending.
+
+    `formula`, shape (p,), is the expected spread for noise alone, `at_most` the largest factor on
+    it; `touched` is the part of updates that touch a coordinate: 1, or 1/p. Looks at the last
+    `window` updates, 20 k^2 if it is None or as many as there are.
+
+    Raises:
+        ValueError: shapes or order do not fit, there are fewer than 2 snapshots to average, or
+            fewer than 2 instances.
+    """
+    if instances < 2:
+        raise ValueError("a spread needs at least 2 instances")
+    if spreads.shape != (len(updates), len(formula)) or (np.diff(updates) <= 0).any():
+        raise ValueError(
+            "one spread for each snapshot and coordinate, snapshots in ascending order"
+        )
+    span = USUAL_WINDOW * instances**2 if window is None else window
+    if len(updates):
+        chosen = np.flatnonzero(updates >= updates[-1] - span)
+        updates, spreads = updates[chosen], spreads[chosen]
+    if len(updates) < 2:
+        raise ValueError("an average needs 2 snapshots or more in its window")
+    if len(updates) > _MOST_SNAPSHOTS:
+        raise ValueError(f"at most {_MOST_SNAPSHOTS} snapshots in a window: take fewer of them")
+    single = relative_variance(instances, LAPLACE_KURTOSIS / touched)
+    shared = relative_covariance(instances, 1.0 if touched == 1.0 else 0.0)
+    coordinates = len(formula)
+    variance = single / coordinates + shared * (1.0 - 1.0 / coordinates)
+    covered = int(updates[-1] - updates[0])
+    return Stationarity(
+        ratio=float(np.mean(spreads / formula)),
+        at_most=at_most,
+        standard_error=float(np.sqrt(variance * averaging_left(updates, instances))),
+        window=covered,
+        snapshots=len(updates),
+        long_enough=covered >= SHORTEST_WINDOW * instances**2,
+    )

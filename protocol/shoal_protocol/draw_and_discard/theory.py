@@ -1,0 +1,256 @@
+"""What k instances do to a model: spread, drift, discards and error; knows no record and no party.
+
+All of it is per coordinate, and exact unless it says otherwise. In one update an instance is drawn,
+its copy b becomes b + u, and this replaces an instance drawn independently of the first. u has
+mean 0 and variance `update_variance` (Pihur et al., Theorem 1), or pulls towards the optimum
+besides: `Contraction`. Spreads are variances over instances with divisor k - 1. The proofs are in
+docs/mathematics.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+ENOUGH_STEPS: Final = 4.0
+"""Times that a model must have been pulled by its own distance: e^-4 of the start's error stays."""
+
+
+def stationary_spread(*, instances: int, update_variance: float) -> float:
+    """Return the spread that updates without a pull keep up: k update_variance / 2 (Theorem 1).
+
+    Raises:
+        ValueError: fewer than 2 instances, which have no spread.
+    """
+    _require_several(instances)
+    return instances * update_variance / 2.0
+
+
+def spread_after(
+    updates: float, *, instances: int, update_variance: float, start: float = 0.0
+) -> float:
+    """Return the expected spread after so many updates without a pull, from the spread `start`.
+
+    It is (1 - 2/k^2) times itself plus update_variance / k after each; half of what it differs
+    from the stationary one is gone after 0.35 k^2 updates.
+
+    Raises:
+        ValueError: fewer than 2 instances, or fewer than 0 updates.
+    """
+    end = stationary_spread(instances=instances, update_variance=update_variance)
+    return end + (start - end) * _left(updates, instances)
+
+
+def drift_of_mean(
+    updates: float, *, instances: int, update_variance: float, start: float = 0.0
+) -> float:
+    """Return the variance that the instances' mean has gained after so many updates without a pull.
+
+    It is a random walk, of which Theorem 1 says nothing: update_variance / k for each update once
+    the spread is stationary. `start` is the spread at the beginning.
+
+    Raises:
+        ValueError: fewer than 2 instances, or fewer than 0 updates.
+    """
+    end = stationary_spread(instances=instances, update_variance=update_variance)
+    gone = 1.0 - _left(updates, instances)
+    walk = updates * update_variance / instances
+    return walk + (1.0 - 1.0 / instances) * (start - end) * gone
+
+
+def discarded(instances: int) -> float:
+    """Return which part of all updates no instance holds in the end: 1 - 1/k (Lemma 1)."""
+    _require_some(instances)
+    return 1.0 - 1.0 / instances
+
+
+def expected_lifetime(instances: int) -> float:
+    """Return after how many further updates one is held by all or by none, on average: k H_{k-1}.
+
+    The instances that hold it go up or down by one with probability i(k - i)/k^2 each; from 1 the
+    chain spends k/i updates at i.
+    """
+    _require_some(instances)
+    return instances * math.fsum(1.0 / held for held in range(1, instances))
+
+
+def expected_fixation_time(instances: int) -> float:
+    """Return after how many updates one that all come to hold is held by all: k(k - 1) on average.
+
+    Given that, the chain spends k updates at each of 1 .. k - 1 (Doob's transform by h(i) = i).
+    """
+    _require_some(instances)
+    return float(instances * (instances - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contraction:
+    """Updates that pull: a drawn b, if it is touched, becomes b - (pull / touched) b + noise.
+
+    b is measured from the optimum, and `touched` is the probability of a touch. `pull`
+    and `update_variance` are means over all updates: for the variant "one" of p coordinates
+    `touched` is 1/p, `pull` is learning_rate times curvature over p, and `update_variance` the
+    noise's variance over p.
+
+    Near the optimum a GLM's clipped score step is this where clipping is rare and coordinates are
+    uncorrelated, with curvature the mean of mu'(t) x_j^2 over records; the scatter of the records'
+    own scores adds to `update_variance`.
+    """
+
+    instances: int
+    update_variance: float
+    pull: float
+    touched: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_some(self.instances)
+        if not 0.0 < self.touched <= 1.0:
+            raise ValueError("touched is a probability above 0")
+        if not 0.0 < self.pull < 2.0 * self.touched:
+            raise ValueError("a pull must lie above 0, and below twice the probability of a touch")
+        if self.update_variance < 0.0:
+            raise ValueError("a variance is not below 0")
+
+    @property
+    def instance_variance(self) -> float:
+        """Stationary mean square of one instance, update_variance / (pull (2 - pull / touched))."""
+        return self.update_variance / self._squares_lost
+
+    @property
+    def averaged_variance(self) -> float:
+        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1), not k."""
+        return self.instance_variance / (1.0 + self.pull * (self.instances - 1))
+
+    @property
+    def spread(self) -> float:
+        """Stationary spread: k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
+
+        Raises:
+            ValueError: there is only 1 instance.
+        """
+        _require_several(self.instances)
+        gain = 1.0 + self.pull * (self.instances - 1)
+        return self.instances * self.pull * self.instance_variance / gain
+
+    def pulled(self, updates: float, *, open_sessions: float = 0.0) -> float:
+        """Return which part of the start's error the mean still has after so many updates.
+
+        Exact without open sessions: (1 - pull/k)^updates. While a drawn instance comes back only
+        after m others have, learning goes by pull / (k + m) for each update, to first order in it.
+        """
+        return math.exp(updates * math.log1p(-self.pull / (self.instances + open_sessions)))
+
+    def squared_error_after(self, updates: int, *, start_error: float) -> float:
+        """Return the mean square of the averaged model, all instances `start_error` off at first.
+
+        Expected squares of one instance and of the mean follow two linear equations.
+        """
+        k = self.instances
+        kept_mean = 1.0 - self.pull
+        kept_square = 1.0 - self._squares_lost
+        square_left = math.exp(updates * math.log1p(-self._squares_lost / k))
+        slope = 1.0 - 2.0 * self.pull / k - 2.0 * kept_mean / k**2
+        # mean' = slope mean + feed square + update_variance / k^2, square' likewise on its own
+        feed = (1.0 + kept_square) / k**2
+        square_off = start_error**2 - self.instance_variance
+        mean_off = start_error**2 - self.averaged_variance
+        mean_left = _power(slope, updates)
+        between = 1.0 - self._squares_lost / k - slope
+        if abs(between) < 1e-12:
+            carried = updates * _power(slope, updates - 1)
+        else:
+            carried = (square_left - mean_left) / between
+        return self.averaged_variance + mean_off * mean_left + feed * square_off * carried
+
+    @property
+    def _squares_lost(self) -> float:
+        """Which part of its square a drawn instance loses to the pull, on average."""
+        return self.pull * (2.0 - self.pull / self.touched)
+
+
+def price_of_instances(instances: int, *, contributions: int, steps: float = ENOUGH_STEPS) -> float:
+    """Return how many times the averaged model's variance is that of a single instance.
+
+    For the same contributions and privacy, both with the smallest learning rate at which the start
+    is forgotten: pull = steps k / contributions, with noise in proportion to the rate. It is about
+    k up to sqrt(contributions / steps), where it is largest. k is chosen for the load, never for
+    accuracy.
+
+    Raises:
+        ValueError: so many instances cannot be learned from so few contributions.
+    """
+    _require_some(instances)
+    pull = steps * instances / contributions
+    if pull >= 1.0:
+        raise ValueError("more instances than the contributions can teach: take fewer of them")
+    alone = steps / contributions
+    ratio = pull * (2.0 - alone) / (alone * (2.0 - pull))
+    return ratio / (1.0 + pull * (instances - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadChoice:
+    """How many instances fit a load of so many `open_sessions`, drawn and not yet returned.
+
+    A submission throws away what its instance took in meanwhile. One instance with m open sessions
+    learns from 1 in m + 1 updates; k instances from 1 in k + m. So up to k = m instances cost at
+    most half of the steps, `steps_kept`, while each of them is written k times less often, and one
+    stale or bad submission moves the average by 1/k of its change. Beyond that k alone slows
+    learning.
+    """
+
+    instances: int
+    open_sessions: float
+
+    @property
+    def steps_kept(self) -> float:
+        """Steps that this many instances take, relative to a single one under the same load."""
+        return (1.0 + self.open_sessions) / (self.instances + self.open_sessions)
+
+
+def instances_for(
+    *, contributions: int, contributions_per_second: float, session_seconds: float, pull: float
+) -> LoadChoice:
+    """Return as many instances as there are open sessions, or as few as the model can still learn.
+
+    `session_seconds` is the mean time from a draw to its submission. `pull` is the smallest one of
+    any coordinate, as in `Contraction`: with k instances and m open sessions the start is forgotten
+    if contributions * pull / (k + m) is at least `ENOUGH_STEPS`.
+
+    Raises:
+        ValueError: not even one instance would learn; or an argument is not above 0.
+    """
+    if not min(contributions, contributions_per_second, session_seconds, pull) > 0.0:
+        raise ValueError("contributions, their rate, the session's time and the pull are above 0")
+    waiting = contributions_per_second * session_seconds
+    most = contributions * pull / ENOUGH_STEPS - waiting
+    if most < 1.0:
+        raise ValueError(
+            "so few contributions at this pull and load forget no start: "
+            "spread them over a longer time, collect more, or raise the learning rate"
+        )
+    return LoadChoice(instances=int(max(1.0, min(math.ceil(waiting), most))), open_sessions=waiting)
+
+
+def _left(updates: float, instances: int) -> float:
+    """Return (1 - 2/k^2)^updates."""
+    if updates < 0.0:
+        raise ValueError("updates are counted from 0")
+    return _power(1.0 - 2.0 / instances**2, updates)
+
+
+def _power(base: float, exponent: float) -> float:
+    """Return base^exponent; a base below 0, as of few instances that pull hard, has whole ones."""
+    if base == 0.0:
+        return float(exponent == 0)
+    size = math.exp(exponent * math.log(abs(base)))
+    return -size if base < 0.0 and int(exponent) % 2 else size
+
+
+def _require_some(instances: int) -> None:
+    if instances < 1:
+        raise ValueError("there is at least 1 instance")
+
+
+def _require_several(instances: int) -> None:
+    if instances < 2:
+        raise ValueError("a spread needs at least 2 instances")

@@ -1,0 +1,245 @@
+"""Theorem 1, Lemma 1 and what a pull does, against chains that know none of the formulas.
+
+Seeds are fixed. Each comparison is with a mean of R independent replicates, whose standard error is
+known or estimated; a limit of 4.5 of them is passed by chance in fewer than 1 of 10,000 seeds, with
+room for tails heavier than the normal's. About 45 comparisons: all hold for 995 of 1000 seeds.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal_learning.draw_and_discard.chains import Moments, lifetimes, noisy_instances
+from shoal_protocol.draw_and_discard.stationarity import relative_covariance, relative_variance
+from shoal_protocol.draw_and_discard.theory import (
+    Contraction,
+    discarded,
+    drift_of_mean,
+    expected_fixation_time,
+    expected_lifetime,
+    instances_for,
+    price_of_instances,
+    spread_after,
+    stationary_spread,
+)
+
+LIMIT = 4.5
+KURTOSIS = 6.0
+
+
+def laplace(generator: np.random.Generator, variance: float = 1.0):
+    return lambda count: generator.laplace(0.0, math.sqrt(variance / 2.0), count)
+
+
+def chain(seed: int, *, variance: float = 1.0, **arguments) -> Moments:
+    generator = np.random.default_rng(seed)
+    return noisy_instances(noise=laplace(generator, variance), generator=generator, **arguments)
+
+
+def assert_mean(values: np.ndarray, expected: float, error: float | None = None) -> None:
+    """Check that replicates' mean is within 4.5 standard errors, given or estimated, of it."""
+    if error is None:
+        error = float(np.std(values)) / math.sqrt(len(values))
+    assert abs(float(np.mean(values)) - expected) < LIMIT * error
+
+
+@pytest.mark.parametrize("k", [2, 5, 10, 20])
+def test_the_spread_settles_at_k_times_half_an_updates_variance(k: int):
+    found = chain(k, instances=k, replicates=4000, updates=[6 * k * k])
+    # From zero spread; after 6 k^2 updates 6e-6 of the way are left.
+    expected = stationary_spread(instances=k, update_variance=1.0)
+    assert expected == k / 2
+    error = expected * math.sqrt(relative_variance(k, KURTOSIS) / 4000)
+    assert_mean(found.spread[0], expected, error)
+
+
+def test_a_spread_that_is_stationary_at_the_start_stays():
+    # Theorem 1 as it is stated, for independent instances of that variance.
+    k = 10
+    found = chain(1, instances=k, replicates=8000, updates=[1, 20, 100], start_sd=math.sqrt(k / 2))
+    for spread in found.spread:
+        assert_mean(spread, stationary_spread(instances=k, update_variance=1.0))
+
+
+def test_the_spread_grows_from_zero_as_fast_as_the_formula_says():
+    found = chain(2, instances=10, replicates=8000, updates=[1, 10, 50, 100, 200])
+    for updates, spread in zip(found.updates, found.spread, strict=True):
+        assert_mean(spread, spread_after(updates, instances=10, update_variance=1.0))
+    assert spread_after(0.347 * 100, instances=10, update_variance=1.0) == pytest.approx(2.5, 0.01)
+
+
+@pytest.mark.parametrize("start", [0.0, 10.0], ids=["alike", "stationary"])
+def test_the_mean_walks_at_random_and_theorem_one_does_not_say_so(start: float):
+    k, replicates = 20, 4000
+    found = chain(
+        3, instances=k, replicates=replicates, updates=[400, 2000], start_sd=math.sqrt(start)
+    )
+    for updates, mean in zip(found.updates, found.mean, strict=True):
+        walked = drift_of_mean(updates, instances=k, update_variance=1.0, start=start)
+        # The start's own mean has variance start / k.
+        assert_mean(mean**2, walked + start / k)
+    assert drift_of_mean(8000, instances=20, update_variance=1.0, start=10.0) == 400.0
+
+
+def test_how_far_one_snapshots_spread_scatters_is_known():
+    # Published nowhere: found from the chain's fourth moments; here for Laplace, k = 2 by hand.
+    assert relative_variance(2, 6.0) == pytest.approx(5.0)
+    assert relative_covariance(10**6, 1.0) == pytest.approx(2 / 9, rel=1e-5)
+    k, generator = 5, np.random.default_rng(4)
+    one = chain(4, instances=k, replicates=60_000, updates=[5 * k * k])
+    relative = (one.spread[0] / (k / 2) - 1.0) ** 2
+    assert_mean(relative, relative_variance(k, KURTOSIS))
+    # An update that touches this coordinate 1 time in 3: kurtosis 18.
+    rare = noisy_instances(
+        instances=k,
+        replicates=60_000,
+        updates=[5 * k * k],
+        noise=laplace(generator, 3.0),
+        generator=generator,
+        pull=1e-12,
+        touched=1 / 3,
+    )
+    assert_mean((rare.spread[0] / (k / 2) - 1.0) ** 2, relative_variance(k, 18.0))
+
+
+@pytest.mark.parametrize("k", [2, 5, 20, 50])
+def test_all_but_one_in_k_updates_are_discarded_in_the_end(k: int):
+    count = 200_000
+    found = lifetimes(instances=k, updates=count, generator=np.random.default_rng(k))
+    kept = 1.0 - discarded(k)
+    error = math.sqrt(kept * (1.0 - kept) / count)
+    assert_mean(found.lost, discarded(k), error)
+    assert_mean(found.decided, expected_lifetime(k))
+    assert_mean(found.decided[~found.lost], expected_fixation_time(k))
+
+
+def test_a_single_instance_discards_nothing():
+    assert discarded(1) == 0.0
+    assert expected_lifetime(1) == expected_fixation_time(1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("k", "pull", "touched"),
+    [(1, 0.2, 1.0), (5, 0.5, 1.0), (10, 0.05, 1.0), (20, 0.2, 1.0), (5, 0.1, 0.2), (1, 0.1, 0.25)],
+)
+def test_a_pull_holds_instances_their_mean_and_their_spread_where_the_formulas_say(
+    k, pull, touched
+):
+    learning = Contraction(instances=k, update_variance=1.0, pull=pull, touched=touched)
+    updates = math.ceil(6 * max(k * k / 2, k / pull))
+    found = chain(
+        10 * k,
+        variance=1.0 / touched,
+        instances=k,
+        replicates=6000,
+        updates=[updates],
+        pull=pull,
+        touched=touched,
+    )
+    assert_mean(found.square[0], learning.instance_variance)
+    assert_mean(found.mean[0] ** 2, learning.averaged_variance)
+    if k > 1:
+        assert_mean(found.spread[0], learning.spread)
+
+
+def test_without_a_pull_the_spread_is_theorem_ones():
+    weak = Contraction(instances=20, update_variance=1.0, pull=1e-9)
+    assert weak.spread == pytest.approx(stationary_spread(instances=20, update_variance=1.0))
+
+
+@pytest.mark.parametrize(("k", "touched"), [(1, 1.0), (10, 1.0), (10, 0.25)])
+def test_the_averaged_models_error_is_known_after_any_number_of_updates(k: int, touched: float):
+    learning = Contraction(instances=k, update_variance=0.1, pull=0.1, touched=touched)
+    found = chain(
+        k,
+        variance=0.1 / touched,
+        instances=k,
+        replicates=6000,
+        updates=[1, 30, 150],
+        pull=0.1,
+        touched=touched,
+        start=3.0,
+    )
+    for updates, mean in zip(found.updates, found.mean, strict=True):
+        assert_mean(mean**2, learning.squared_error_after(updates, start_error=3.0))
+        assert_mean(mean, 3.0 * learning.pulled(updates))
+
+
+def test_learning_waits_for_open_sessions_as_if_they_were_instances():
+    k, waiting, pull = 10, 15, 0.01
+    found = chain(
+        6,
+        variance=1e-6,
+        instances=k,
+        replicates=2000,
+        updates=[3000],
+        pull=pull,
+        start=1.0,
+        open_sessions=waiting,
+    )
+    learning = Contraction(instances=k, update_variance=1e-6, pull=pull)
+    expected = learning.pulled(3000, open_sessions=waiting)
+    # The formula is of first order: a hundredth of the exponent, 1.2, may be missing.
+    allowed = LIMIT * float(found.mean[0].std()) / math.sqrt(2000) + 0.012 * expected
+    assert abs(float(found.mean[0].mean()) - expected) < allowed
+    assert expected > 4 * learning.pulled(3000)
+
+
+def test_more_instances_cost_accuracy_until_the_model_no_longer_learns():
+    # 20,000 contributions; simulated elsewhere within a tenth: 5.0, 18.6, 33.9, 5.5 at 4 steps.
+    prices = {k: price_of_instances(k, contributions=20_000) for k in (1, 5, 20, 100, 1000)}
+    assert list(prices.values()) == pytest.approx([1.0, 4.98, 18.6, 33.9, 5.53], rel=0.005)
+    worst = max(range(1, 300), key=lambda k: price_of_instances(k, contributions=20_000))
+    assert worst == pytest.approx(math.sqrt(20_000 / 4), rel=0.03)
+    with pytest.raises(ValueError, match="fewer"):
+        price_of_instances(5000, contributions=20_000)
+
+
+def test_the_price_of_instances_is_that_of_the_contraction_at_rates_that_fit_each():
+    def variance(k: int) -> float:
+        pull = 4.0 * k / 20_000
+        return Contraction(instances=k, update_variance=pull**2, pull=pull).averaged_variance
+
+    for k in (2, 20, 400):
+        expected = variance(k) / variance(1)
+        assert price_of_instances(k, contributions=20_000) == pytest.approx(expected)
+
+
+def test_there_are_as_many_instances_as_open_sessions_but_no_more_than_the_model_can_learn():
+    load = {"contributions": 10**6, "session_seconds": 3.0, "pull": 1e-3}
+    busy = instances_for(contributions_per_second=30.0, **load)
+    assert (busy.instances, busy.open_sessions) == (90, 90.0)
+    assert busy.steps_kept > 0.5
+    quiet = instances_for(contributions_per_second=0.01, **load)
+    assert quiet.instances == 1 and quiet.steps_kept == 1.0
+    crowded = instances_for(contributions_per_second=70.0, **load)
+    assert crowded.instances == 250 - 210
+    left = Contraction(instances=crowded.instances, update_variance=1.0, pull=1e-3).pulled(
+        10**6, open_sessions=crowded.open_sessions
+    )
+    assert left == pytest.approx(math.exp(-4.0), rel=0.01)
+    with pytest.raises(ValueError, match="longer time"):
+        instances_for(contributions_per_second=84.0, **load)
+
+
+WRONG = {
+    "the spread of one instance": lambda: stationary_spread(instances=1, update_variance=1.0),
+    "updates below 0": lambda: spread_after(-1, instances=2, update_variance=1.0),
+    "no instance": lambda: discarded(0),
+    "no pull": lambda: Contraction(instances=2, update_variance=1.0, pull=0.0),
+    "a pull that overshoots": lambda: Contraction(
+        instances=2, update_variance=1.0, pull=0.5, touched=0.25
+    ),
+    "no touch": lambda: Contraction(instances=2, update_variance=1.0, pull=0.1, touched=0.0),
+    "a variance below 0": lambda: Contraction(instances=2, update_variance=-1.0, pull=0.1),
+    "the spread of one that pulls": lambda: (
+        Contraction(instances=1, update_variance=1.0, pull=0.1).spread
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_the_formulas_do_not_hold_for_is_refused(wrong):
+    with pytest.raises(ValueError):
+        wrong()
