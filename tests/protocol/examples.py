@@ -313,7 +313,8 @@ POSTERIOR = LinearRegressionPosterior(
 
 def named(name: str, body: Document) -> Signed[Any]:
     """Sign `body` as the party of that name (`client` signs as the client that it speaks of)."""
-    key = client_key(body.client) if isinstance(body, Join) else signing_key(name)
+    client = getattr(body, "client", None)
+    key = signing_key(name) if client is None else client_key(client)
     return sign(body, name, key)
 
 

@@ -27,6 +27,7 @@ from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import foreign_client as foreign
+from tests.protocol import foreign_crowd
 from tests.protocol.examples import (
     CONSORTIUM,
     DIMENSION,
@@ -71,9 +72,10 @@ def answer(spec: bytes, client: int = 4) -> list[bytes]:
 
 
 def test_it_shares_no_code_with_the_product() -> None:
-    source = Path(foreign.__file__).read_text()
+    sources = [Path(each.__file__ or "").read_text() for each in (foreign, foreign_crowd)]
     modules = {
         alias.name if isinstance(node, ast.Import) else node.module or ""
+        for source in sources
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
@@ -91,7 +93,7 @@ def test_it_shares_no_code_with_the_product() -> None:
             "typing",
             "collections",
         ),
-        *("decimal", "fractions", "nacl"),
+        *("decimal", "fractions", "hmac", "nacl", "tests"),
     }
 
 
@@ -222,7 +224,7 @@ def read_document(given: Inputs) -> dict[str, Any]:
     body, signer, signature = foreign.read_signed(bytes.fromhex(given["document"]), given["kind"])
     services = [*manifest["compute_nodes"], manifest["aggregator"], manifest["trainer"]]
     keys = {each["name"]: each["verify_key"] for each in services + manifest["analysts"]}
-    if given["kind"] == "join":
+    if given["kind"] in ("join", "submission"):
         roster = foreign.read_roster(bytes.fromhex(given["roster"]))
         foreign.require(body["client"] in range(len(roster)), "unknown")
         keys["client"] = roster[body["client"]].hex()
@@ -344,6 +346,7 @@ FOREIGN_OPERATIONS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     },
     "sign_document": signed_like_the_vector,
     "accept_document": read_document,
+    **foreign_crowd.OPERATIONS,
 }
 # What only a reader that knows each kind's fields, or who may sign what, can find.
 NEEDS_A_SCHEMA = {

@@ -16,6 +16,7 @@ from shoal_protocol.envelope import OVERHEAD_BYTES, SMALLEST_ENVELOPE
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import AGGREGATION, JOB, ROUND
 from shoal_protocol.rounds import LARGEST_POPULATION
+from tests.protocol.crowd_examples import CROWD_DOCUMENTS
 from tests.protocol.examples import DOCUMENTS
 from tests.vectors.operations import OPERATIONS
 
@@ -36,10 +37,10 @@ def names(value: Any) -> set[str]:
     return set().union(*map(names, value)) if isinstance(value, list) else set()
 
 
-@pytest.mark.parametrize("kind", sorted(DOCUMENTS))
+@pytest.mark.parametrize("kind", sorted(DOCUMENTS | CROWD_DOCUMENTS))
 def test_the_page_names_every_field_of_a_document(kind: str) -> None:
     assert f"`kind`: `{kind}`" in PAGE
-    assert names(DOCUMENTS[kind].to_json()) - {"body"} <= SPOKEN | {"signature"}
+    assert names((DOCUMENTS | CROWD_DOCUMENTS)[kind].to_json()) - {"body"} <= SPOKEN | {"signature"}
 
 
 def test_the_page_lists_every_problem_under_its_status() -> None:

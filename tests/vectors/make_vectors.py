@@ -28,7 +28,9 @@ from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import Share, ShareKind
 from shoal_protocol.threshold import ThresholdSharing
+from tests.protocol import crowd_examples as crowd
 from tests.protocol import examples
+from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.protocol.test_ledger import LEDGER
 from tests.strategies import replaced, without
@@ -399,13 +401,7 @@ def flipped(content: bytes, position: int) -> bytes:
 
 def document_cases() -> Iterator[Case]:
     for kind, signed in sorted(DOCUMENTS.items()):
-        key = examples.client_key(3) if kind == "join" else examples.signing_key(signed.signer)
-        inputs = {
-            "body": signed.body.model_dump(mode="json"),
-            "signer": signed.signer,
-            "signing_seed": bytes(key).hex(),
-        }
-        yield f"{kind} is signed", "sign_document", inputs
+        yield f"{kind} is signed", "sign_document", unsigned(signed)
         if kind != "manifest":
             yield f"{kind} arrives", "accept_document", read(kind, signed.encode())
     vote = DOCUMENTS["vote"]
@@ -452,6 +448,49 @@ def document_cases() -> Iterator[Case]:
     loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "client"), 3.5)
     yield "half a client joins", "accept_document", read("join", canonical_json(loose_join))
     yield from spec_cases()
+
+
+def unsigned(signed: Signed[Any]) -> dict[str, Any]:
+    client = getattr(signed.body, "client", None)
+    key = examples.signing_key(signed.signer) if client is None else examples.client_key(client)
+    return {
+        "body": signed.body.model_dump(mode="json"),
+        "signer": signed.signer,
+        "signing_seed": bytes(key).hex(),
+    }
+
+
+def crowd_cases() -> Iterator[Case]:
+    trust = TRUST | {"manifest": CROWD_CONSORTIUM.signed_manifest.encode().hex()}
+    for kind, signed in sorted(CROWD_DOCUMENTS.items()):
+        yield f"{kind} is signed", "sign_document", unsigned(signed)
+        yield f"{kind} arrives", "accept_document", read(kind, signed.encode()) | trust
+    for instances in (1, 4, 10_000):
+        inputs = {"seed": crowd.SEED.hex(), "nonce": crowd.NONCE, "instances": instances}
+        yield f"one of {instances} instances", "choose_instances", inputs
+    weights = [40_000, -1, 2**40]
+    yield "weights by their digest", "digest_weights", {"weights": weights}
+    for name, changes in {
+        "a logistic step": {},
+        "a residual is clipped": {"clipping": "residual", "clip": 0.03125},
+        "a linear step": {
+            "family": "linear",
+            "target": {"name": "smoker", "lower": 0.0, "upper": 2.0},
+            "clip": 1.0,
+        },
+    }.items():
+        task = CROWD_TASK.model_dump(mode="json") | changes
+        inputs = {"task": task, "weights": weights, "record": crowd.RECORD[0].tolist()}
+        yield name, "take_step", inputs
+    kept = {
+        "task": CROWD_TASK.model_dump(mode="json") | {"l2": 0.25},
+        "weights": weights,
+        "step": [0, 77, 0],
+        "noise": [-1000],
+    }
+    yield "one weight moves", "contribute_step", kept | {"coordinate": 1}
+    every = {"task": kept["task"] | {"variant": "all"}, "noise": [5, -1000, 2**52]}
+    yield "all weights move", "contribute_step", kept | every | {"coordinate": None}
 
 
 def as_party(party: str, body: Document, **changes: Any) -> Signed[Any]:
@@ -591,6 +630,7 @@ FILES = {
     "sharing": sharing_cases,
     "queries": query_cases,
     "envelopes": envelope_cases,
+    "crowds": crowd_cases,
     "documents": document_cases,
     "manifests": manifest_cases,
     "ledgers": ledger_cases,

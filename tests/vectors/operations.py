@@ -22,6 +22,9 @@ from shoal_protocol import (
     threshold,
 )
 from shoal_protocol.documents import Document, decode, sign
+from shoal_protocol.draw_and_discard import documents as crowd
+from shoal_protocol.draw_and_discard import draws, updates
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.encoding import (
     canonical_json,
     decode_clients,
@@ -51,6 +54,12 @@ KINDS: Mapping[str, type[Document]] = {
         attestations.PartialSum,
         attestations.Result,
         attestations.Abandonment,
+        crowd.CrowdJobRequest,
+        crowd.CrowdOpening,
+        crowd.Draw,
+        crowd.Submission,
+        crowd.SubmissionReceipt,
+        crowd.CrowdClosing,
     )
 }
 Inputs = Mapping[str, Any]
@@ -245,6 +254,39 @@ def population_digest(given: Inputs) -> Output:
     return {"digest": ledger.population_digest(encode_clients(given["clients"]))}
 
 
+def choose_instances(given: Inputs) -> Output:
+    secret, chosen = bytes.fromhex(given["seed"]), (given["nonce"], given["instances"])
+    return {
+        "digest": draws.commitment(secret),
+        "values": [
+            draws.drawn_instance(secret, *chosen),
+            draws.replaced_instance(secret, *chosen),
+        ],
+    }
+
+
+def digest_weights(given: Inputs) -> Output:
+    return {"digest": crowd.weights_digest(given["weights"])}
+
+
+def take_step(given: Inputs) -> Output:
+    task = CrowdTask.model_validate(given["task"])
+    rows, targets = updates.design_rows(task, np.array([given["record"]]))
+    weights = np.array(given["weights"], np.int64)
+    return {"values": updates.steps(task, weights, rows[0], targets[0]).tolist()}
+
+
+def contribute_step(given: Inputs) -> Output:
+    sent = updates.contribute(
+        CrowdTask.model_validate(given["task"]),
+        np.array(given["weights"], np.int64),
+        np.array(given["step"], np.int64),
+        coordinate=given["coordinate"],
+        noise=np.array(given["noise"], np.int64),
+    )
+    return {"values": sent.tolist()}
+
+
 OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
     operation.__name__: operation
     for operation in (
@@ -273,6 +315,10 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         follow_manifest,
         follow_ledger,
         population_digest,
+        choose_instances,
+        digest_weights,
+        take_step,
+        contribute_step,
     )
 }
 

@@ -1,0 +1,288 @@
+"""The documents and draws of a crowd job: what is refused, and how cheating shows."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.draw_and_discard import draws
+from shoal_protocol.draw_and_discard.admission import check_crowd_job
+from shoal_protocol.draw_and_discard.documents import Draw, LogEntry, Submission, weights_digest
+from shoal_protocol.draw_and_discard.errors import RefusedDraw, RefusedSubmission
+from shoal_protocol.draw_and_discard.sanity import check_submission, largest_change
+from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.errors import MalformedDocument, RefusedJob
+from tests.protocol.crowd_examples import (
+    CLOSING,
+    CROWD_CONSORTIUM,
+    CROWD_DOCUMENTS,
+    CROWD_JOB,
+    CROWD_TASK,
+    DRAW,
+    ENTRY,
+    NONCE,
+    OPENING,
+    RECEIPT,
+    REPLACED,
+    SEED,
+    SUBMISSION,
+    submission,
+)
+from tests.protocol.examples import CONSORTIUM, client_key, named, seed
+
+OTHER = (REPLACED + 1) % len(OPENING.instances)
+ELSEWHERE = next(
+    nonce
+    for nonce in (seed(f"elsewhere {number}").hex() for number in range(64))
+    if draws.replaced_instance(SEED, nonce, len(OPENING.instances)) == OTHER
+)
+"""A nonce whose answer replaces another instance than the example's."""
+
+
+@pytest.mark.parametrize("kind", sorted(CROWD_DOCUMENTS))
+def test_every_document_reads_back_and_verifies_under_the_manifest(kind: str) -> None:
+    signed = CROWD_DOCUMENTS[kind]
+    read = decode(signed.encode(), type(signed.body))
+    assert read == signed
+    CROWD_CONSORTIUM.verify(read)
+
+
+def task(**changes: Any) -> CrowdTask:
+    return CrowdTask.model_validate(CROWD_TASK.model_dump() | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"start": (0.0,)}, "start must have 3 weights"),
+        ({"clip": 1e-7}, "at least 16"),
+        ({"clip": 1e6, "grid_bits": 40, "epsilon": 1.0}, "noise would be too large"),
+        ({"learning_rate": 2.0, "l2": 0.6}, "may be at most 1"),
+        ({"family": "poisson", "target": {"name": "n", "lower": 1.0, "upper": 9.0}}, "Poisson"),
+        ({"target": {"name": "n", "lower": 0.0, "upper": 2.0}}, "logistic"),
+        ({"target": {"name": "age", "lower": 0.0, "upper": 1.0}}, "the same name"),
+        ({"instances": 0}, "greater than or equal to 1"),
+        (
+            {
+                "instances": 10_000,
+                "features": tuple(
+                    {"name": f"x{index}", "lower": 0.0, "upper": 1.0} for index in range(7)
+                ),
+            },
+            "at most 65536",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_task_that_makes_no_sense_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        task(**changes)
+
+
+def test_the_price_of_a_contribution_is_the_variants() -> None:
+    assert task().contribution_epsilon == 2.0
+    assert task(variant="all").contribution_epsilon == 2.0
+    assert task(variant="feature").contribution_epsilon == 6.0
+    assert task(variant="all").noise_scale == pytest.approx(3 * task().noise_scale)
+    # 8 clip^2 / epsilon^2, the variance in the proof of Theorem 2
+    assert task().noise_variance == pytest.approx(8 * 0.0625**2 / 4, rel=1e-6)
+    assert task().update_variance == pytest.approx(task().noise_variance / 3)
+
+
+def test_a_consortium_allows_only_the_crowd_jobs_that_its_policy_prices() -> None:
+    check_crowd_job(CROWD_JOB, CROWD_CONSORTIUM.manifest)
+    with pytest.raises(RefusedJob, match="allows no crowd jobs"):
+        check_crowd_job(CROWD_JOB, CONSORTIUM.manifest)
+    dearer = CROWD_JOB.model_copy(update={"contributions_per_client": 3})
+    with pytest.raises(RefusedJob, match="exceeds"):
+        check_crowd_job(dearer, CROWD_CONSORTIUM.manifest)
+
+
+def test_the_examples_are_a_job_in_which_nobody_cheats() -> None:
+    draws.check_opening(OPENING, CROWD_JOB)
+    draws.check_draw(DRAW, OPENING, nonce=NONCE)
+    check_submission(CROWD_TASK, DRAW, SUBMISSION)
+    draws.check_closing(CLOSING, OPENING)
+    assert list(draws.broken_draws([named("trainer", DRAW)], CLOSING)) == []
+    assert list(draws.broken_receipts([named("trainer", RECEIPT)], CLOSING)) == []
+    chain = draws.InstanceChain(CLOSING, OPENING, REPLACED)
+    chain.follow([ENTRY])
+    chain.end()
+    for instance in set(range(4)) - {REPLACED}:
+        draws.InstanceChain(CLOSING, OPENING, instance).end()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job": "00" * 32},
+        {"nonce": "00" * 32},
+        {"instance": 4},
+        {"weights": (1, 2)},
+        {"weights": (1, 2, 3)},  # of revision 0, which the opening shows
+    ],
+    ids=str,
+)
+def test_a_draw_that_cannot_be_one_is_refused_at_once(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedDraw):
+        draws.check_draw(DRAW.model_copy(update=changes), OPENING, nonce=NONCE)
+
+
+def kept_draw(**changes: Any) -> Signed[Draw]:
+    return named("trainer", DRAW.model_copy(update=changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"instance": (DRAW.instance + 1) % 4}, "another instance"),
+        ({"revision": CLOSING.heads[DRAW.instance].revision + 1}, "never had revision"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_steered_draw_shows_when_the_seed_is_revealed(changes: Any, what: str) -> None:
+    (found,) = draws.broken_draws([kept_draw(**changes)], CLOSING)
+    assert what in found
+
+
+def test_two_clients_who_were_served_different_weights_of_one_revision_can_tell() -> None:
+    other = next(
+        nonce
+        for nonce in (seed(f"another nonce {number}").hex() for number in range(64))
+        if draws.drawn_instance(SEED, nonce, 4) == DRAW.instance
+    )
+    pair = [kept_draw(), kept_draw(nonce=other, weights=(9, 9, 9))]
+    (found,) = draws.broken_draws(pair, CLOSING)
+    assert "other weights" in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"instance": OTHER}, "another instance was replaced"),
+        ({"revision": 2, "previous": "11" * 32}, "not in the end"),
+        ({"weights": "00" * 32}, "took its place"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_broken_receipt_shows_at_the_closing(changes: dict[str, Any], what: str) -> None:
+    receipt = RECEIPT.model_copy(update={"entry": ENTRY.model_copy(update=changes)})
+    (found,) = draws.broken_receipts([named("trainer", receipt)], CLOSING)
+    assert what in found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job": "00" * 32},
+        {"seed": "00" * 32},
+        {"heads": CLOSING.heads[:-1]},
+        {"heads": (*CLOSING.heads[:-1], CLOSING.heads[-1].model_copy(update={"weights": (1,)}))},
+    ],
+    ids=["job", "seed", "fewer", "shape"],
+)
+def test_a_closing_that_does_not_follow_from_the_opening_is_refused(
+    changes: dict[str, Any],
+) -> None:
+    with pytest.raises(MalformedDocument):
+        draws.check_closing(CLOSING.model_copy(update=changes), OPENING)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"revision": 2, "previous": "11" * 32},
+        {"instance": OTHER},
+        {"job": "00" * 32},
+        {"nonce": ELSEWHERE},
+    ],
+    ids=str,
+)
+def test_a_log_entry_that_does_not_belong_there_is_refused(changes: dict[str, Any]) -> None:
+    entry = ENTRY.model_copy(update=changes)
+    with pytest.raises(MalformedDocument):
+        draws.InstanceChain(CLOSING, OPENING, REPLACED).follow([entry])
+
+
+def test_a_log_that_ends_early_or_otherwise_is_refused() -> None:
+    with pytest.raises(MalformedDocument):
+        draws.InstanceChain(CLOSING, OPENING, REPLACED).end()
+    changed = draws.InstanceChain(CLOSING, OPENING, REPLACED)
+    changed.follow([LogEntry(**ENTRY.model_dump() | {"weights": weights_digest((4, 5, 6))})])
+    with pytest.raises(MalformedDocument):
+        changed.end()
+    assert not changed.has(DRAW.model_copy(update={"instance": REPLACED, "revision": 1}))
+
+
+def sent(weights: tuple[int, ...]) -> Submission:
+    return SUBMISSION.model_copy(update={"weights": weights})
+
+
+def test_a_step_further_than_honest_noise_reaches_is_refused() -> None:
+    first, *rest = DRAW.weights
+    bound = largest_change(CROWD_TASK)
+    check_submission(CROWD_TASK, DRAW, sent((first + bound, *rest)))
+    check_submission(CROWD_TASK, DRAW, sent((first - bound, *rest)))
+    with pytest.raises(RefusedSubmission, match="further"):
+        check_submission(CROWD_TASK, DRAW, sent((first + bound + 1, *rest)))
+    with pytest.raises(RefusedSubmission, match="3 weights"):
+        check_submission(CROWD_TASK, DRAW, sent((first,)))
+
+
+def test_one_contribution_of_the_variant_one_changes_one_weight() -> None:
+    moved = tuple(weight + 1 for weight in DRAW.weights)
+    with pytest.raises(RefusedSubmission, match="one weight"):
+        check_submission(CROWD_TASK, DRAW, sent(moved))
+    check_submission(task(variant="all"), DRAW, sent(moved))
+
+
+def test_weights_at_the_end_of_their_range_do_not_count_as_a_leap() -> None:
+    at_the_end = DRAW.model_copy(update={"weights": (LARGEST_WEIGHT, 0, 0)})
+    check_submission(task(l2=8.0), at_the_end, sent((LARGEST_WEIGHT, 0, 0)))
+
+
+def test_a_decay_is_taken_off_before_a_step_is_measured() -> None:
+    decaying = task(l2=8.0)  # halves the weight
+    drawn = DRAW.model_copy(update={"weights": (2**40, 0, 0)})
+    check_submission(decaying, drawn, sent((2**39, 0, 0)))
+    with pytest.raises(RefusedSubmission):
+        check_submission(decaying, drawn, sent((2**40 - 1, 0, 0)))
+
+
+def test_a_submission_is_signed_by_the_client_whom_it_names() -> None:
+    forged = submission(client=4)
+    with pytest.raises(Exception, match="signature"):
+        CROWD_CONSORTIUM.verify(Signed(forged, "client", CROWD_DOCUMENTS["submission"].signature))
+    assert client_key(3) != client_key(4)
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 10_000))
+def test_the_same_seed_and_nonce_choose_the_same_instances(nonce: bytes, instances: int) -> None:
+    chosen = draws.drawn_instance(SEED, nonce.hex(), instances)
+    assert 0 <= chosen < instances
+    assert chosen == draws.drawn_instance(SEED, nonce.hex(), instances)
+
+
+def test_drawn_and_replaced_instances_are_uniform_and_independent() -> None:
+    # chi-square over 25 cells, 20,000 nonces: 24 degrees of freedom, false alarm 1e-6
+    counts = np.zeros((5, 5))
+    for number in range(20_000):
+        nonce = seed(f"uniform {number}").hex()
+        pair = draws.drawn_instance(SEED, nonce, 5), draws.replaced_instance(SEED, nonce, 5)
+        counts[pair] += 1
+    assert ((counts - 800.0) ** 2 / 800.0).sum() < 74.9
+
+
+def test_an_opening_of_another_shape_is_refused() -> None:
+    late = OPENING.opened_at + timedelta(days=1)
+    draws.check_opening(OPENING.model_copy(update={"opened_at": late}), CROWD_JOB)
+    for changes in ({"instances": OPENING.instances[1:]}, {"instances": ((1,),) * 4}):
+        with pytest.raises(MalformedDocument):
+            draws.check_opening(OPENING.model_copy(update=changes), CROWD_JOB)
+    with pytest.raises(MalformedDocument):
+        draws.check_opening(OPENING.model_copy(update={"job": "00" * 32}), CROWD_JOB)
