@@ -149,4 +149,5 @@ def _touched(
     if task.variant != "one":
         return None
     chosen = generator.integers(0, task.dimension, (count, replicates, 1))
-    return chosen == np.arange(task.dimension)
+    touched: NDArray[np.bool_] = chosen == np.arange(task.dimension)
+    return touched
