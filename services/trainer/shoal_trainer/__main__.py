@@ -1,9 +1,8 @@
 """`python -m shoal_trainer`: runs a trainer until it is told to stop."""
 
-from functools import partial
-
 from shoal_hosting.service import run_service
-from shoal_trainer.assembly import assemble
+from shoal_trainer.assembly import assemble_serving
+from shoal_trainer.settings import TrainerSettings
 
 if __name__ == "__main__":
-    run_service("trainer", partial(assemble, long_polls=True), tick_seconds=0.5)
+    run_service("trainer", assemble_serving, tick_seconds=0.5, settings=TrainerSettings)

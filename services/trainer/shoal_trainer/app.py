@@ -1,10 +1,9 @@
 """The trainer's HTTP routes: bytes in, bytes out; they decide nothing."""
 
-import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Header, Path, Query, Request, Response
-from pydantic import AfterValidator
+from fastapi import FastAPI, Path, Query, Request, Response
 
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
@@ -12,28 +11,27 @@ from shoal_hosting.paging import After
 from shoal_hosting.problems import problem_document
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import ProtocolError, UnknownJob
+from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import JobPhase
+from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.enrolment import Enrolment, JoinOutcome
+from shoal_trainer.paths import JSON, IfNoneMatch, JobId, tag_of
 from shoal_trainer.records import Records
 from shoal_trainer.resources import JOB_LIST, Resources
 
-JSON: Final = "application/json"
 JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
 
 
-def _refuse_other_paths(job: str) -> str:
-    if len(job) != 64 or not set(job) <= set("0123456789abcdef"):
-        raise UnknownJob
-    return job
-
-
-JobId = Annotated[str, AfterValidator(_refuse_other_paths)]
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
-IfNoneMatch = Annotated[str | None, Header()]
 
 
-def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> FastAPI:
+def create_app(
+    enrolment: Enrolment,
+    records: Records,
+    resources: Resources,
+    crowds: Crowds,
+    manifest_accepted: Callable[[], Awaitable[None]],
+) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = create_application(
         "Shoal trainer",
@@ -41,10 +39,12 @@ def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> 
         registry=resources.registry,
         body_limit_bytes_by_ending={
             "/joins": JOINS_LIMIT_BYTES,
+            "/submissions": SUBMISSIONS_LIMIT_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
-    app.include_router(manifest_routes(resources.book))
+    app.include_router(manifest_routes(resources.book, accepted=manifest_accepted))
+    app.include_router(crowd_routes(crowds))
     changes = resources.changes
 
     @app.post("/v1/jobs")
@@ -65,13 +65,13 @@ def create_app(enrolment: Enrolment, records: Records, resources: Resources) -> 
             listed = canonical_json({"jobs": found})
             if if_none_match is None:
                 return listed if found else None
-            return None if _tag_of(listed) in if_none_match else listed
+            return None if tag_of(listed) in if_none_match else listed
 
         listed = await changes.until_found(JOB_LIST, look, wait)
         if listed is None and if_none_match is not None:
             return Response(status_code=304, headers={"ETag": if_none_match})
         listed = listed or canonical_json({"jobs": []})
-        return Response(listed, media_type=JSON, headers={"ETag": _tag_of(listed)})
+        return Response(listed, media_type=JSON, headers={"ETag": tag_of(listed)})
 
     @app.get("/v1/jobs/{job}")
     async def show_job(job: JobId) -> dict[str, Any]:
@@ -141,7 +141,3 @@ def _told(outcome: JoinOutcome) -> dict[str, Any]:
     if isinstance(outcome, ProtocolError):
         return {"status": outcome.status, "problem": problem_document(outcome)}
     return {"status": outcome}
-
-
-def _tag_of(body: bytes) -> str:
-    return f'"{hashlib.sha256(body).hexdigest()}"'

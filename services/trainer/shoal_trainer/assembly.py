@@ -2,28 +2,36 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
+import nacl.utils
 import structlog
 from fastapi import FastAPI
 from prometheus_client import Counter
 
+from shoal_hosting.database_choice import is_postgresql_url
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.party import Party, check_party
+from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
 from shoal_protocol.errors import LedgerBroken, StorageUnavailable
+from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
+from shoal_trainer.crowds.assembly import Replica, assemble_crowds, assemble_replica, check_trainer
+from shoal_trainer.crowds.routes import Crowds
 from shoal_trainer.enrolment import Enrolment
 from shoal_trainer.peers import Peers
 from shoal_trainer.records import Records
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
+from shoal_trainer.settings import Serves
 
 log = structlog.get_logger()
 
@@ -37,6 +45,8 @@ class Service:
     enrolment: Enrolment
     runner: Runner
     peers: Peers
+    crowds: Crowds
+    manifests: SharedManifests | None  # with the processes that serve crowd jobs beside this one
 
     @property
     def wake(self) -> asyncio.Event:
@@ -46,7 +56,10 @@ class Service:
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         try:
+            if self.manifests is not None:
+                await self.resources.storage.run(self.manifests.exchange)
             await self.enrolment.close_due()
+            await self.crowds.conductor.step()
             await self.runner.step()
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
@@ -61,6 +74,8 @@ class Service:
         await self.runner.close()
         await self.peers.close()
         await self.resources.storage.close()
+        if self.crowds.resources.storage is not self.resources.storage:
+            await self.crowds.resources.storage.close()
 
 
 def assemble(
@@ -72,20 +87,19 @@ def assemble(
     clock: Callable[[], datetime],
     transport: httpx.AsyncBaseTransport | None = None,
     long_polls: bool = False,
+    random_bytes: RandomBytes = nacl.utils.random,
 ) -> Service:
     """Return the trainer of `party`, going on from what its database holds.
 
     With `long_polls` it is woken as soon as the aggregator has decided; without, each `step`
-    asks once and nothing runs between steps.
+    asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs.
 
     Raises:
         StartupRefused: the party is not the manifest's trainer, or the database is not ours, or
             its ledger is broken.
         StorageUnavailable: the database does not answer.
     """
-    check_party(party, book.current)
-    if party.name != book.current.manifest.trainer.name:
-        raise StartupRefused(f"the manifest does not list {party.name} as its trainer")
+    check_trainer(party, book)
     engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"), alone=True)
     check_schema(engine, schema.metadata, schema.VERSION)
     resources = Resources(
@@ -105,5 +119,36 @@ def assemble(
         engine.dispose()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
-    app = create_app(enrolment, Records(resources), resources)
-    return Service(app, resources, enrolment, runner, peers)
+    crowds = assemble_crowds(_of_crowds(resources, database_url), random_bytes)
+    manifests = None if database_url is None else SharedManifests(book, schema.manifests)
+    if manifests is not None:
+        resources.storage.run_here(manifests.exchange)
+
+    async def share_manifests() -> None:
+        if manifests is not None:
+            await resources.storage.run(manifests.exchange)
+
+    app = create_app(enrolment, Records(resources), resources, crowds, share_manifests)
+    return Service(app, resources, enrolment, runner, peers, crowds, manifests)
+
+
+def _of_crowds(resources: Resources, database_url: str | None) -> Resources:
+    """Return the resources of crowd jobs: on PostgreSQL with a connection of their own.
+
+    So that neither rounds nor crowds wait for each other's transactions. They need no lock on the
+    whole database: other processes serve them too.
+    """
+    if database_url is None or not is_postgresql_url(database_url):
+        return resources
+    return replace(resources, storage=StorageThread(open_engine(database_url)))
+
+
+def assemble_serving(*, serves: Serves, **named: Any) -> Service | Replica:
+    """Return what `SHOAL_SERVES` asks for, of what every service is assembled from.
+
+    Raises:
+        StartupRefused, StorageUnavailable: as `assemble` and `assemble_replica`.
+    """
+    if serves == "crowds":
+        return assemble_replica(**named)
+    return assemble(**named, long_polls=True)

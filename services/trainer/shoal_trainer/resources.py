@@ -16,7 +16,9 @@ from shoal_hosting.waiting import Changes
 from shoal_protocol.balances import Balances
 from shoal_trainer.ledger import Ledger
 
-JOB_LIST: Final = "jobs"  # the key of `changes` for who waits for jobs; all others are job digests
+# the keys of `changes` for who waits for jobs, or crowd jobs; all others are digests of one
+JOB_LIST: Final = "jobs"
+CROWD_LIST: Final = "crowds"
 
 
 @dataclass(frozen=True)

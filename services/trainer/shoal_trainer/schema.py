@@ -17,8 +17,10 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.ledger import LedgerTables
+from shoal_hosting.shared_manifests import manifest_table
+from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 metadata = MetaData()
 
@@ -87,3 +89,8 @@ certificates = Table(
     Column("digest", String(64), nullable=False),
     Column("document", LargeBinary, nullable=False),
 )
+
+# jobs that a crowd learns without rounds; several processes may serve them
+crowds = CrowdTables(metadata)
+
+manifests = manifest_table(metadata)

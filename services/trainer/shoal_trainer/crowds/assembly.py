@@ -1,0 +1,138 @@
+"""Puts together what serves crowd jobs: a part of the trainer, or a process that does only that."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import nacl.utils
+import structlog
+from fastapi import FastAPI
+
+from shoal_hosting.application import create_application
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.party import Party, check_party
+from shoal_hosting.security import StartupRefused
+from shoal_hosting.shared_manifests import SharedManifests
+from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.sharing import RandomBytes
+from shoal_trainer import schema
+from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.conducting import Conductor
+from shoal_trainer.crowds.drawing import Draws
+from shoal_trainer.crowds.records import CrowdRecords
+from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
+from shoal_trainer.crowds.submitting import Submissions
+from shoal_trainer.resources import Resources
+
+log = structlog.get_logger()
+
+
+def check_trainer(party: Party, book: ManifestBook) -> None:
+    """Refuse to run as a party that is not the trainer of the manifest in force.
+
+    Raises:
+        StartupRefused
+    """
+    check_party(party, book.current)
+    if party.name != book.current.manifest.trainer.name:
+        raise StartupRefused(f"the manifest does not list {party.name} as its trainer")
+
+
+def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
+    """Return what serves the crowd jobs in the storage of `resources`."""
+    book = CrowdBook(resources.storage)
+    return Crowds(
+        resources=resources,
+        conductor=Conductor(resources, book, random_bytes),
+        draws=Draws(resources, book),
+        submissions=Submissions(resources, book),
+        records=CrowdRecords(resources, book),
+    )
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A process that serves the trainer's crowd jobs beside the one that conducts rounds."""
+
+    app: FastAPI
+    crowds: Crowds
+    manifests: SharedManifests
+
+    @property
+    def wake(self) -> asyncio.Event:
+        """Return the event that is set when there is work."""
+        return self.crowds.resources.wake
+
+    async def step(self) -> None:
+        """Do all the work that is due now, once."""
+        try:
+            await self.crowds.resources.storage.run(self.manifests.exchange)
+            await self.crowds.conductor.step()
+        except StorageUnavailable:
+            log.warning("storage unavailable: crowd jobs go on once it answers again")
+
+    def stop_waiting(self) -> None:
+        """Answer all long polls now: the service is about to stop."""
+        self.crowds.resources.changes.close()
+
+    async def close(self) -> None:
+        """End long polls, and let go of the database."""
+        self.stop_waiting()
+        await self.crowds.resources.storage.close()
+
+
+def assemble_replica(
+    *,
+    party: Party,
+    book: ManifestBook,
+    data_directory: Path,
+    database_url: str | None,
+    clock: Callable[[], datetime],
+    random_bytes: RandomBytes = nacl.utils.random,
+) -> Replica:
+    """Return a process that serves the crowd jobs of the trainer `party`, and nothing else.
+
+    It keeps nothing in `data_directory` itself; the manifests that it accepts are there.
+
+    Raises:
+        StartupRefused: the database is not ours, or no PostgreSQL: others could not share it.
+        StorageUnavailable: the database does not answer.
+    """
+    check_trainer(party, book)
+    if database_url is None:
+        raise StartupRefused(
+            "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
+            "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
+        )
+    engine = open_engine(database_url)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    resources = Resources(
+        name=party.name,
+        signing_key=party.signing_key,
+        book=book,
+        storage=StorageThread(engine),
+        clock=clock,
+    )
+    manifests = SharedManifests(book, schema.manifests)
+    resources.storage.run_here(manifests.exchange)
+    crowds = assemble_crowds(resources, random_bytes)
+
+    async def share_manifests() -> None:
+        await resources.storage.run(manifests.exchange)
+
+    app = create_application(
+        "Shoal trainer, crowd jobs",
+        ready=crowds.records.is_ready,
+        registry=resources.registry,
+        body_limit_bytes_by_ending={
+            "/submissions": SUBMISSIONS_LIMIT_BYTES,
+            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+        },
+    )
+    app.include_router(manifest_routes(book, accepted=share_manifests))
+    app.include_router(crowd_routes(crowds))
+    return Replica(app, crowds, manifests)

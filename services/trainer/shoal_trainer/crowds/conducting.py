@@ -1,0 +1,110 @@
+"""Opens crowd jobs, and closes those that are due; whichever process does so, it is done once."""
+
+import asyncio
+from typing import Final
+
+import numpy as np
+import structlog
+from prometheus_client import Counter
+
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.draw_and_discard.admission import check_crowd_job
+from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest, CrowdOpening
+from shoal_protocol.draw_and_discard.draws import commitment
+from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.errors import RefusedJob, UnknownJob
+from shoal_protocol.phases import CrowdPhase
+from shoal_protocol.sharing import RandomBytes
+from shoal_trainer.crowds import store
+from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.resources import CROWD_LIST, Resources
+
+SEED_BYTES: Final = 32
+
+log = structlog.get_logger()
+
+
+class Conductor:
+    """The beginning and the end of crowd jobs."""
+
+    def __init__(self, resources: Resources, book: CrowdBook, random_bytes: RandomBytes) -> None:
+        """Draw seeds by `random_bytes`, which must be a cryptographic source."""
+        self._resources = resources
+        self._book = book
+        self._random_bytes = random_bytes
+        self._listed: list[tuple[str, CrowdPhase]] = []
+        self._closed = Counter(
+            "shoal_trainer_crowds_closed",
+            "Crowd jobs that were closed",
+            registry=resources.registry,
+        )
+
+    async def open(self, encoded: bytes) -> tuple[str, bool]:
+        """Open a crowd job that an analyst signed; return the job and whether it is new.
+
+        Raises:
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+            RefusedJob: the policy does not allow it, or it is too late for it.
+        """
+        own = self._resources
+        signed = await asyncio.to_thread(decode, encoded, CrowdJobRequest)
+        request = signed.body
+        try:
+            await self._book.find(request.digest)
+        except UnknownJob:
+            consortium = own.book.in_force(request.manifest)
+        else:
+            return request.digest, False
+        consortium.verify(signed)
+        check_crowd_job(request, consortium.manifest)
+        now = own.clock()
+        if request.closes_at <= now:
+            raise RefusedJob("closes_at has passed")
+        seed = self._random_bytes(SEED_BYTES)
+        opening = CrowdOpening(
+            manifest=request.manifest,
+            job=request.digest,
+            commitment=commitment(seed),
+            instances=(first_weights(request.task),) * request.task.instances,
+            opened_at=now,
+        )
+        opened = sign(opening, own.name, own.signing_key)
+        is_new = await own.storage.run(store.add_crowd, signed, opened, seed)
+        if is_new:
+            log.info("crowd job opened", job=request.digest)
+            own.changes.tell(CROWD_LIST)
+        return request.digest, is_new
+
+    async def step(self) -> None:
+        """Close what is due, and tell those who wait what other processes opened or closed."""
+        own = self._resources
+        now = own.clock()
+        for job, contributions in await own.storage.run(store.open_crowds):
+            crowd = await self._book.find(job)
+            request = crowd.request.body
+            if now < request.closes_at and contributions < request.contributions:
+                continue
+            if await own.storage.run(store.close, crowd, self._sign, now=now):
+                self._closed.inc()
+                log.info("crowd job closed", job=job)
+        listed = list(await own.storage.run(store.list_crowds, None))
+        if listed != self._listed:
+            changed = set(listed) ^ set(self._listed)
+            self._listed = listed
+            own.changes.tell(CROWD_LIST)
+            for job, _ in changed:
+                own.changes.tell(job)
+
+    def _sign(self, closing: CrowdClosing) -> Signed[CrowdClosing]:
+        return sign(closing, self._resources.name, self._resources.signing_key)
+
+
+def first_weights(task: CrowdTask) -> tuple[int, ...]:
+    """Return the weights, shape (p,), with which every instance begins: no chance is in them.
+
+    So anyone can check them, and what instances come to differ by is noise and data alone.
+    """
+    start = np.zeros(task.dimension) if task.start is None else np.array(task.start)
+    on_lattice = np.rint(start * task.grid)
+    kept = np.clip(on_lattice, -LARGEST_WEIGHT, LARGEST_WEIGHT).astype(np.int64)
+    return tuple(kept.tolist())

@@ -1,0 +1,104 @@
+"""Answers draws: which instance, the seed and the nonce say; it remembers no draw and no asker."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from shoal_hosting.group_commit import Batches
+from shoal_protocol.documents import sign
+from shoal_protocol.draw_and_discard.documents import Draw
+from shoal_protocol.draw_and_discard.draws import drawn_instance
+from shoal_protocol.draw_and_discard.errors import CrowdClosed
+from shoal_protocol.errors import MalformedDocument, ProtocolError
+from shoal_trainer.crowds import store
+from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.store import CrowdRecord, Instance
+from shoal_trainer.resources import Resources
+
+MOST_NONCES: Final = 1_000
+_LARGEST_READ: Final = 1_000
+_HEX: Final = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    crowd: CrowdRecord
+    nonce: str
+    instance: int
+
+
+class Draws:
+    """Signed draws. Those that arrive together are read from the store together."""
+
+    def __init__(self, resources: Resources, book: CrowdBook) -> None:
+        """Begin with nothing in work."""
+        self._resources = resources
+        self._book = book
+        self._reads = Batches(self._read, largest=_LARGEST_READ)
+
+    async def draw(self, job: str, asked: Any) -> bytes | list[bytes]:
+        """Answer `{"nonce": ...}`, or `{"nonces": [...]}` in order, by signed draws.
+
+        Raises:
+            UnknownJob, CrowdClosed
+            MalformedDocument: it asks for something else.
+        """
+        crowd = await self._book.find(job)
+        one = isinstance(asked, dict) and asked.keys() == {"nonce"}
+        if not one and not (isinstance(asked, dict) and asked.keys() == {"nonces"}):
+            raise MalformedDocument("a draw is asked for by a nonce, or a list of nonces")
+        nonces = [asked["nonce"]] if one else asked["nonces"]
+        if not isinstance(nonces, list) or not 0 < len(nonces) <= MOST_NONCES:
+            raise MalformedDocument(f"nonces must be a list of 1 to {MOST_NONCES}")
+        if not all(map(_is_nonce, nonces)):
+            raise MalformedDocument("a nonce is 64 lower-case hexadecimal digits")
+        if self._resources.clock() >= crowd.request.body.closes_at:
+            raise CrowdClosed
+        task = crowd.request.body.task
+        drawn = await asyncio.gather(
+            *(
+                self._reads.submit(
+                    _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, task.instances))
+                )
+                for nonce in nonces
+            )
+        )
+        for each in drawn:
+            if isinstance(each, ProtocolError):
+                raise each
+        found = [each for each in drawn if isinstance(each, bytes)]
+        return found[0] if one else found
+
+    async def _read(self, batch: list[_Asked]) -> list[bytes | ProtocolError]:
+        wanted = {(each.crowd.number, each.instance) for each in batch}
+        instances = await self._resources.storage.run(store.open_instances, wanted)
+        return await asyncio.to_thread(self._sign_all, batch, instances)
+
+    def _sign_all(
+        self, batch: Sequence[_Asked], instances: dict[tuple[int, int], Instance]
+    ) -> list[bytes | ProtocolError]:
+        return [
+            CrowdClosed() if found is None else self._signed(asked, found)
+            for asked in batch
+            for found in [instances.get((asked.crowd.number, asked.instance))]
+        ]
+
+    def _signed(self, asked: _Asked, instance: Instance) -> bytes:
+        own, request = self._resources, asked.crowd.request.body
+        expires_at = own.clock() + timedelta(seconds=request.session_seconds)
+        draw = Draw(
+            manifest=request.manifest,
+            job=request.digest,
+            nonce=asked.nonce,
+            instance=asked.instance,
+            revision=instance.revision,
+            weights=instance.weights,
+            expires_at=min(expires_at, request.closes_at),
+        )
+        return sign(draw, own.name, own.signing_key).encode()
+
+
+def _is_nonce(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= _HEX

@@ -1,0 +1,254 @@
+"""The transactions of crowd jobs, but for replacement; they judge nothing that a client sent."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from sqlalchemy import Connection, Row, Select, func, select
+
+from shoal_hosting.storage import insert_ignoring
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdJobRequest,
+    CrowdOpening,
+    InstanceHead,
+    LogEntry,
+)
+from shoal_protocol.errors import UnknownJob
+from shoal_protocol.ledger import GENESIS
+from shoal_protocol.phases import CrowdPhase
+from shoal_trainer.schema import crowds
+
+_WEIGHT = np.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class CrowdRecord:
+    """What never changes of a crowd job. The seed fixes all draws, and is left out of `repr`."""
+
+    number: int
+    request: Signed[CrowdJobRequest]
+    seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CrowdState:
+    """Where a crowd job stands."""
+
+    phase: CrowdPhase
+    contributions: int
+    contributors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as it is now; `digest` is its last log entry's, in hex."""
+
+    revision: int
+    digest: str
+    weights: tuple[int, ...]
+
+    def head(self) -> InstanceHead:
+        """Return what a closing says of it."""
+        return InstanceHead(revision=self.revision, digest=self.digest, weights=self.weights)
+
+
+def pack(weights: Sequence[int]) -> bytes:
+    """Return weights, shape (p,), as the store keeps them."""
+    return np.array(weights, _WEIGHT).tobytes()
+
+
+def unpack(stored: bytes) -> tuple[int, ...]:
+    """Return what `pack` packed."""
+    return tuple(np.frombuffer(stored, _WEIGHT).tolist())
+
+
+def answers(db: Connection) -> None:
+    """Find out whether the database answers."""
+    db.execute(select(1))
+
+
+def add_crowd(
+    db: Connection,
+    request: Signed[CrowdJobRequest],
+    opening: Signed[CrowdOpening],
+    seed: bytes,
+) -> bool:
+    """Open a crowd job that was checked; False if it was opened before, and then stays as it is."""
+    new = insert_ignoring(db)(crowds.jobs).values(
+        id=request.digest,
+        request=request.encode(),
+        opening=opening.encode(),
+        seed=seed,
+        phase=CrowdPhase.OPEN.value,
+        contributions=0,
+    )
+    number = db.execute(
+        new.on_conflict_do_nothing().returning(crowds.jobs.c.number)
+    ).scalar_one_or_none()
+    if number is None:
+        return False
+    rows = [
+        {
+            "job": number,
+            "instance": instance,
+            "revision": 0,
+            "digest": bytes.fromhex(GENESIS),
+            "weights": pack(weights),
+        }
+        for instance, weights in enumerate(opening.body.instances)
+    ]
+    db.execute(crowds.instances.insert(), rows)
+    return True
+
+
+def find_crowd(db: Connection, job: str) -> CrowdRecord:
+    """Return a crowd job.
+
+    Raises:
+        UnknownJob
+    """
+    columns = crowds.jobs.c
+    query = select(columns.number, columns.request, columns.seed).where(columns.id == job)
+    row = db.execute(query).one_or_none()
+    if row is None:
+        raise UnknownJob
+    return CrowdRecord(row.number, decode(row.request, CrowdJobRequest), row.seed)
+
+
+def list_crowds(db: Connection, phase: CrowdPhase | None) -> Sequence[tuple[str, CrowdPhase]]:
+    """Return all crowd jobs, or those in `phase`, with their phases."""
+    columns = crowds.jobs.c
+    query = select(columns.id, columns.phase).order_by(columns.id)
+    if phase is not None:
+        query = query.where(columns.phase == phase.value)
+    return [(row.id, CrowdPhase(row.phase)) for row in db.execute(query)]
+
+
+def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
+    """Return the crowd jobs that are open, with their numbers of contributions."""
+    columns = crowds.jobs.c
+    query = select(columns.id, columns.contributions)
+    rows = db.execute(query.where(columns.phase == CrowdPhase.OPEN.value))
+    return [(row.id, row.contributions) for row in rows]
+
+
+def state(db: Connection, number: int) -> tuple[CrowdState, list[Instance]]:
+    """Return where the crowd job of that number stands, and its instances."""
+    columns, contributors = crowds.jobs.c, crowds.contributors
+    query = select(columns.phase, columns.contributions).where(columns.number == number)
+    row = db.execute(query).one()
+    counted = select(func.count()).select_from(contributors).where(contributors.c.job == number)
+    found = CrowdState(CrowdPhase(row.phase), row.contributions, db.execute(counted).scalar_one())
+    return found, snapshot(db, number)
+
+
+def find_opening(db: Connection, number: int) -> bytes:
+    """Return a crowd job's signed opening."""
+    columns = crowds.jobs.c
+    found: bytes = db.execute(select(columns.opening).where(columns.number == number)).scalar_one()
+    return found
+
+
+def find_closing(db: Connection, number: int) -> bytes | None:
+    """Return a crowd job's signed closing, None while it is open."""
+    columns = crowds.jobs.c
+    query = select(columns.closing).where(columns.number == number)
+    found: bytes | None = db.execute(query).scalar_one()
+    return found
+
+
+def open_instances(
+    db: Connection, wanted: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], Instance]:
+    """Return the wanted instances, by number of the job and index, of those jobs that are open.
+
+    Instances of one job are of one moment.
+    """
+    by_job: dict[int, set[int]] = {}
+    for number, instance in wanted:
+        by_job.setdefault(number, set()).add(instance)
+    found = {}
+    columns, jobs = crowds.instances.c, crowds.jobs.c
+    for number, indices in by_job.items():
+        query = _instances(number).join(crowds.jobs, jobs.number == columns.job)
+        query = query.where(columns.instance.in_(indices), jobs.phase == CrowdPhase.OPEN.value)
+        found.update({(number, row.instance): _instance(row) for row in db.execute(query)})
+    return found
+
+
+def snapshot(db: Connection, number: int) -> list[Instance]:
+    """Return all instances of a job in order, as they are at one moment."""
+    rows = db.execute(_instances(number).order_by(crowds.instances.c.instance))
+    return [_instance(row) for row in rows]
+
+
+def _instances(number: int) -> Select[tuple[int, int, bytes, bytes]]:
+    columns = crowds.instances.c
+    query = select(columns.instance, columns.revision, columns.digest, columns.weights)
+    return query.where(columns.job == number)
+
+
+def _instance(row: Row[tuple[int, int, bytes, bytes]]) -> Instance:
+    return Instance(row.revision, row.digest.hex(), unpack(row.weights))
+
+
+def log_page(
+    db: Connection, job: str, number: int, instance: int, *, after: int, count: int
+) -> list[LogEntry]:
+    """Return up to `count` of an instance's log entries that follow revision `after`."""
+    columns = crowds.log.c
+    query = select(columns.revision, columns.previous, columns.nonce, columns.weights).where(
+        columns.job == number, columns.instance == instance, columns.revision > after
+    )
+    return [
+        log_entry(job, instance, *row)
+        for row in db.execute(query.order_by(columns.revision).limit(count))
+    ]
+
+
+def log_entry(
+    job: str, instance: int, revision: int, previous: bytes, nonce: bytes, weights: bytes
+) -> LogEntry:
+    """Return the entry that a row of the log holds."""
+    return LogEntry(
+        job=job,
+        instance=instance,
+        revision=revision,
+        previous=previous.hex(),
+        nonce=nonce.hex(),
+        weights=weights.hex(),
+    )
+
+
+def close(
+    db: Connection,
+    crowd: CrowdRecord,
+    sign: Callable[[CrowdClosing], Signed[CrowdClosing]],
+    *,
+    now: datetime,
+) -> bool:
+    """Close a crowd job if it is due and nobody did so before; tell whether it was done here.
+
+    Submissions hold the job's row while they replace instances: each is in the closing, or refused.
+    """
+    jobs, request = crowds.jobs.c, crowd.request.body
+    query = select(jobs.phase, jobs.contributions).where(jobs.number == crowd.number)
+    phase, contributions = db.execute(query.with_for_update(key_share=True)).one()
+    if CrowdPhase(phase) is CrowdPhase.CLOSED:
+        return False
+    if now < request.closes_at and contributions < request.contributions:
+        return False
+    closing = CrowdClosing(
+        manifest=request.manifest,
+        job=request.digest,
+        seed=crowd.seed.hex(),
+        heads=tuple(each.head() for each in snapshot(db, crowd.number)),
+        contributions=contributions,
+        closed_at=now,
+    )
+    closed = {"phase": CrowdPhase.CLOSED.value, "closing": sign(closing).encode()}
+    db.execute(crowds.jobs.update().where(jobs.number == crowd.number).values(closed))
+    return True

@@ -1,0 +1,161 @@
+"""Takes submissions: judged in threads, stored in batches, acknowledged once they are durable."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client import Counter, Histogram
+
+from shoal_hosting.group_commit import Batches
+from shoal_protocol.documents import from_json, sign
+from shoal_protocol.draw_and_discard.documents import (
+    Submission,
+    SubmissionReceipt,
+    weights_digest,
+)
+from shoal_protocol.draw_and_discard.draws import replaced_instance
+from shoal_protocol.draw_and_discard.errors import RefusedSubmission
+from shoal_protocol.draw_and_discard.sanity import check_submission
+from shoal_protocol.encoding import parse_canonical_json
+from shoal_protocol.errors import MalformedDocument, ProtocolError, StorageUnavailable
+from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.replacing import Outcome, Replaced, Replacement, replace_all
+from shoal_trainer.crowds.store import CrowdRecord, pack
+from shoal_trainer.resources import Resources
+
+MOST_IN_BULK: Final = 1_000
+_JUDGING_THREADS: Final = 2
+_JUDGED_AT_ONCE: Final = 64
+_LARGEST_COMMIT: Final = 1_000
+_BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A signed receipt in its wire form; `is_new` if the submission was not on file before."""
+
+    receipt: bytes
+    is_new: bool
+
+
+Answer = Acknowledged | ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    crowd: CrowdRecord
+    document: Any  # of JSON
+
+
+class Submissions:
+    """The way of a submission into the store, and of its receipt back."""
+
+    def __init__(self, resources: Resources, book: CrowdBook) -> None:
+        """Begin with nothing in work."""
+        self._resources = resources
+        self._book = book
+        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=_JUDGING_THREADS)
+        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
+        self._replaced = Counter(
+            "shoal_trainer_crowd_contributions",
+            "Submissions that replaced an instance",
+            registry=resources.registry,
+        )
+        self._batch_size = Histogram(
+            "shoal_trainer_crowd_commit_batch_submissions",
+            "Submissions in one transaction",
+            buckets=_BATCH_SIZES,
+            registry=resources.registry,
+        )
+
+    async def take(self, job: str, encoded: bytes) -> Answer | list[Answer]:
+        """Take one signed submission, or `{"documents": [...]}`: each stands or falls by itself.
+
+        Raises:
+            UnknownJob
+            MalformedDocument: the body as a whole cannot be read; nothing was stored.
+            StorageUnavailable: nothing was stored.
+        """
+        crowd = await self._book.find(job)
+        value = await asyncio.to_thread(parse_canonical_json, encoded)
+        is_bulk = isinstance(value, dict) and value.keys() == {"documents"}
+        documents = value["documents"] if is_bulk else [value]
+        if not isinstance(documents, list) or len(documents) > MOST_IN_BULK:
+            raise MalformedDocument(f"documents must be a list of at most {MOST_IN_BULK}")
+        offered = (_Offered(crowd, document) for document in documents)
+        answers = await asyncio.gather(*map(self._take, offered))
+        if answers and all(isinstance(each, StorageUnavailable) for each in answers):
+            raise StorageUnavailable  # so that the sender is told when to come back
+        return answers if is_bulk else answers[0]
+
+    async def _take(self, offered: _Offered) -> Answer:
+        judged = await self._judging.submit(offered)
+        if isinstance(judged, ProtocolError):
+            return judged
+        try:
+            return await self._commits.submit(judged)
+        except StorageUnavailable as error:  # to one of many, this is an answer like any other
+            return error
+
+    async def _judge(self, batch: list[_Offered]) -> list[Replacement | ProtocolError]:
+        return await asyncio.to_thread(lambda: [self._judged(offered) for offered in batch])
+
+    def _judged(self, offered: _Offered) -> Replacement | ProtocolError:
+        try:
+            return self._checked(offered.crowd, offered.document)
+        except ProtocolError as error:
+            return error
+
+    def _checked(self, crowd: CrowdRecord, document: Any) -> Replacement:
+        """Check all of a submission but for what the store knows.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, WrongManifest
+            UnknownClient, RevokedClient, WrongSigner, BadSignature: the client's or the draw's.
+            RefusedSubmission: it answers another job's draw, or is no step from it.
+        """
+        request, book = crowd.request.body, self._resources.book
+        signed = from_json(document, Submission)
+        submission, draw = signed.body, signed.body.draw.body
+        consortium = book.get(request.manifest)
+        consortium.verify(signed)
+        consortium.verify(submission.draw)
+        book.current.roster.verify_key_bytes(submission.client)  # not revoked since
+        if draw.job != request.digest:
+            raise RefusedSubmission("it answers a draw of another job")
+        check_submission(request.task, draw, submission)
+        return Replacement(
+            crowd=crowd,
+            client=submission.client,
+            nonce=bytes.fromhex(draw.nonce),
+            instance=replaced_instance(crowd.seed, draw.nonce, request.task.instances),
+            weights=pack(submission.weights),
+            weights_digest=bytes.fromhex(weights_digest(submission.weights)),
+            submission=bytes.fromhex(signed.digest),
+            expires_at=draw.expires_at,
+        )
+
+    async def _commit(self, batch: list[Replacement]) -> list[Answer]:
+        own = self._resources
+        outcomes = await own.storage.run(replace_all, batch, now=own.clock())
+        new = sum(isinstance(each, Replaced) and each.is_new for each in outcomes)
+        self._replaced.inc(new)
+        self._batch_size.observe(len(batch))
+        if any(isinstance(each, Replaced) and each.is_last for each in outcomes):
+            own.wake.set()  # the job is full: it can be closed
+        return await asyncio.to_thread(self._acknowledge, batch, outcomes)
+
+    def _acknowledge(
+        self, batch: Sequence[Replacement], outcomes: Sequence[Outcome]
+    ) -> list[Answer]:
+        return [
+            self._receipt(each.crowd, outcome) if isinstance(outcome, Replaced) else outcome
+            for each, outcome in zip(batch, outcomes, strict=True)
+        ]
+
+    def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> Acknowledged:
+        own = self._resources
+        receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
+        signed = sign(receipt, own.name, own.signing_key)  # Ed25519: the same bytes every time
+        return Acknowledged(signed.encode(), replaced.is_new)

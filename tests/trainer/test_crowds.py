@@ -1,0 +1,450 @@
+"""A crowd job from its opening to its closing, over HTTP."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_protocol.documents import Signed
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    SubmissionReceipt,
+    weights_digest,
+)
+from shoal_protocol.draw_and_discard.draws import commitment, drawn_instance
+from shoal_protocol.draw_and_discard.sanity import largest_change
+from shoal_protocol.encoding import canonical_json
+from shoal_trainer.assembly import Service
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, client_of, problem_code
+from tests.trainer.crowd import (
+    CONSORTIUM,
+    CROWDS,
+    TASK,
+    Asker,
+    answer_to,
+    bulk,
+    crowd,
+    nonce,
+    signed,
+    trainer_of,
+    verified,
+)
+from tests.trainer.federation import successor
+
+REQUEST = crowd()
+JOB = REQUEST.digest
+MOST = largest_change(TASK)
+
+
+@pytest.fixture
+async def trainer(tmp_path: Path, clock: HandMovedClock) -> AsyncIterator[Service]:
+    service = trainer_of(tmp_path, None, clock)
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+def asker(trainer: Service) -> Asker:
+    return Asker(trainer.app)
+
+
+@pytest.fixture
+async def opened(asker: Asker) -> Asker:
+    assert (await asker.open(REQUEST)).status_code == 201
+    return asker
+
+
+async def test_a_crowd_job_is_opened_drawn_from_answered_and_closed_as_everybody_can_check(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    for number in range(30):
+        assert (await opened.contribute(JOB, number, client=number % 7)).status_code == 201
+    assert (await opened.ask("GET", f"{CROWDS}/{JOB}/closing")).status_code == 202
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    closing = await opened.check_all(REQUEST)
+    assert (closing.contributions, closing.closed_at) == (30, REQUEST.closes_at)
+    assert (await opened.state(JOB))["phase"] == "closed"
+
+
+async def test_opening_again_changes_nothing_even_when_it_is_closed(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    first = await opened.document(f"{CROWDS}/{JOB}/opening", CrowdOpening)
+    assert (await opened.open(REQUEST)).status_code == 200
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    assert (await opened.open(REQUEST)).status_code == 200
+    assert await opened.document(f"{CROWDS}/{JOB}/opening", CrowdOpening) == first
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "for another manifest": ({"manifest": "0" * 64}, "wrong-manifest"),
+    "when it is too late": ({"closes_at": examples.OPENED_AT}, "refused-job"),
+    "for more local epsilon than the policy allows": (
+        {"contributions_per_client": 21},
+        "refused-job",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+async def test_a_crowd_job_is_refused(asker: Asker, why: str) -> None:
+    changes, code = REFUSED[why]
+    assert problem_code(await asker.open(crowd(**changes))) == code
+
+
+async def test_a_crowd_job_that_the_trainer_signed_itself_is_refused(asker: Asker) -> None:
+    answer = await asker.ask("POST", CROWDS, signed(REQUEST, "trainer").encode())
+    assert problem_code(answer) == "wrong-signer"
+
+
+async def test_every_instance_begins_with_the_start_that_was_asked_for(asker: Asker) -> None:
+    warm = crowd(task=TASK.model_copy(update={"start": (0.25, -1.5)}))
+    assert (await asker.open(warm)).status_code == 201
+    opening = await asker.document(f"{CROWDS}/{warm.digest}/opening", CrowdOpening)
+    on_lattice = (2**18, -3 * 2**19)
+    assert opening.body.instances == (on_lattice,) * TASK.instances
+    shown = await asker.instances(warm.digest)
+    assert [tuple(each["weights"]) for each in shown["instances"]] == [on_lattice] * TASK.instances
+
+
+async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_nothing(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    before = await opened.state(JOB)
+    drawn = [await opened.draw(JOB, number) for number in range(25)]
+    again = [await opened.draw(JOB, number) for number in range(25)]
+    assert drawn == again
+    assert await opened.state(JOB) == before
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    closing = (await opened.document(f"{CROWDS}/{JOB}/closing", CrowdClosing)).body
+    opening = (await opened.document(f"{CROWDS}/{JOB}/opening", CrowdOpening)).body
+    seed = bytes.fromhex(closing.seed)
+    assert commitment(seed) == opening.commitment
+    assert [each.body.instance for each in drawn] == [
+        drawn_instance(seed, nonce(number), TASK.instances) for number in range(25)
+    ]
+
+
+async def test_two_jobs_have_two_seeds(asker: Asker) -> None:
+    other = crowd(nonce="d0" * 16)
+    for request in (REQUEST, other):
+        assert (await asker.open(request)).status_code == 201
+    commitments = {
+        (await asker.document(f"{CROWDS}/{each.digest}/opening", CrowdOpening)).body.commitment
+        for each in (REQUEST, other)
+    }
+    assert len(commitments) == 2
+
+
+async def test_many_nonces_are_answered_in_their_order(opened: Asker) -> None:
+    nonces = [nonce(number) for number in range(12)]
+    asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
+    answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
+    assert [each["body"]["nonce"] for each in answer.json()["documents"]] == nonces
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"{}",
+        b"[]",
+        b'{"nonce":7}',
+        b'{"nonce":"abc"}',
+        b'{"nonces":[]}',
+        b'{"nonces":{}}',
+        b'{"nonce": "' + b"0" * 64 + b'"}',  # not canonical
+        b'{"nonce":"' + b"0" * 64 + b'","nonces":[]}',
+        b'{"nonce":"' + b"A" * 64 + b'"}',
+    ],
+)
+async def test_what_is_no_nonce_draws_nothing(opened: Asker, asked: bytes) -> None:
+    answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
+    assert problem_code(answer) == "malformed-document"
+
+
+async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened: Asker) -> None:
+    drawn = await opened.draw(JOB, "a")
+    answer = await opened.submit(JOB, answer_to(drawn, 3, move=77))
+    assert answer.status_code == 201
+    entry = verified(answer.content, SubmissionReceipt).body.entry
+    shown = (await opened.instances(JOB))["instances"]
+    assert shown[entry.instance] == {"revision": 1, "weights": [77, 0]}
+    assert entry.weights == weights_digest((77, 0))
+    assert [each["revision"] for each in shown] == [
+        int(instance == entry.instance) for instance in range(TASK.instances)
+    ]
+
+
+async def test_a_draw_after_a_replacement_has_the_new_weights(opened: Asker) -> None:
+    for number in range(40):
+        await opened.contribute(JOB, number)
+    shown = (await opened.instances(JOB))["instances"]
+    for number in range(10):
+        drawn = (await opened.draw(JOB, f"later {number}")).body
+        instance = shown[drawn.instance]
+        assert (drawn.revision, list(drawn.weights)) == (instance["revision"], instance["weights"])
+
+
+async def test_what_others_replaced_meanwhile_does_not_matter_to_an_answer(opened: Asker) -> None:
+    drawn = [await opened.draw(JOB, number) for number in range(10)]
+    for each in drawn:
+        assert (await opened.submit(JOB, answer_to(each, 2, move=5))).status_code == 201
+    weights = {tuple(each["weights"]) for each in (await opened.instances(JOB))["instances"]}
+    assert weights <= {(0, 0), (5, 0)}  # never 10: what comes back takes the place, is not added
+
+
+async def test_the_same_submission_again_gets_the_same_receipt(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    content = answer_to(await opened.draw(JOB, "a"), 3)
+    first = await opened.submit(JOB, content)
+    clock.advance(REQUEST.session_seconds)
+    later = await opened.submit(JOB, content)
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    last = await opened.submit(JOB, content)
+    assert [each.status_code for each in (first, later, last)] == [201, 200, 200]
+    assert first.content == later.content == last.content
+    assert (await opened.state(JOB))["contributions"] == 1
+
+
+async def test_another_answer_to_the_same_draw_is_refused_whoever_sends_it(opened: Asker) -> None:
+    drawn = await opened.draw(JOB, "a")
+    assert (await opened.submit(JOB, answer_to(drawn, 3))).status_code == 201
+    for client, move in ((3, 999), (4, 1000)):
+        answer = await opened.submit(JOB, answer_to(drawn, client, move=move))
+        assert problem_code(answer) == "conflicting-submission"
+    assert (await opened.state(JOB))["contributions"] == 1
+
+
+async def test_a_draw_expires(opened: Asker, clock: HandMovedClock) -> None:
+    content = answer_to(await opened.draw(JOB, "a"), 3)
+    clock.advance(REQUEST.session_seconds)
+    assert problem_code(await opened.submit(JOB, content)) == "session-expired"
+    assert (await opened.state(JOB))["contributions"] == 0
+
+
+async def test_no_draw_lasts_longer_than_its_job(opened: Asker, clock: HandMovedClock) -> None:
+    clock.now = REQUEST.closes_at - timedelta(seconds=5)
+    assert (await opened.draw(JOB, "a")).body.expires_at == REQUEST.closes_at
+
+
+@pytest.mark.parametrize("move", [MOST + 1, -MOST - 1, 2**51])
+async def test_weights_that_no_honest_step_reaches_are_refused(opened: Asker, move: int) -> None:
+    answer = await opened.submit(JOB, answer_to(await opened.draw(JOB, "a"), 3, move=move))
+    assert problem_code(answer) == "refused-submission"
+    assert str(move) not in answer.text
+
+
+async def test_weights_at_the_bound_are_taken(opened: Asker) -> None:
+    answer = await opened.submit(JOB, answer_to(await opened.draw(JOB, "a"), 3, move=MOST))
+    assert answer.status_code == 201
+
+
+async def test_a_client_contributes_as_often_as_the_job_allows_and_not_more(asker: Asker) -> None:
+    request = crowd(contributions_per_client=3, contributions_per_record=3)
+    await asker.open(request)
+    answers = [await asker.contribute(request.digest, number) for number in range(5)]
+    assert [each.status_code for each in answers] == [201, 201, 201, 403, 403]
+    assert problem_code(answers[-1]) == "contributions-used-up"
+    assert (await asker.contribute(request.digest, "other", client=4)).status_code == 201
+
+
+async def test_a_job_that_is_full_takes_no_more_and_is_closed(
+    asker: Asker, trainer: Service
+) -> None:
+    request = crowd(contributions=4)
+    await asker.open(request)
+    trainer.wake.clear()
+    for number in range(4):
+        assert not trainer.wake.is_set()
+        await asker.contribute(request.digest, number)
+    assert trainer.wake.is_set()
+    late = await asker.draw(request.digest, "late")
+    assert problem_code(await asker.submit(request.digest, answer_to(late, 3))) == "crowd-closed"
+    await trainer.step()
+    assert (await asker.check_all(request)).contributions == 4
+
+
+async def test_a_closed_job_gives_no_draws_and_takes_no_submissions(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    clock.now = REQUEST.closes_at - timedelta(seconds=1)
+    drawn = await opened.draw(JOB, "a")
+    clock.advance(1)
+    for _ in range(2):  # before it was closed, by the clock; after it, by its phase
+        asked = b'{"nonce":"' + nonce("b").encode() + b'"}'
+        answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
+        assert problem_code(answer) == "crowd-closed"
+        assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
+        await trainer.step()
+        clock.advance(-1)
+
+
+async def test_of_many_submissions_in_one_body_each_stands_by_itself(opened: Asker) -> None:
+    drawn = [await opened.draw(JOB, number) for number in range(4)]
+    contents = [
+        answer_to(drawn[0], 1),
+        answer_to(drawn[1], 2, move=MOST + 1),
+        answer_to(drawn[2], 3),
+        answer_to(drawn[0], 1),
+        answer_to(drawn[0], 2),
+        answer_to(drawn[3], examples.REVOKED),
+        b'{"body":1}',
+    ]
+    answer = await opened.submit(JOB, bulk(contents))
+    outcomes = answer.json()["outcomes"]
+    assert [each["status"] for each in outcomes] == [201, 422, 201, 200, 409, 403, 422]
+    assert outcomes[0]["receipt"] == outcomes[3]["receipt"]
+    assert (await opened.state(JOB))["contributions"] == 2
+
+
+async def test_a_submission_that_somebody_else_signed_is_refused(opened: Asker) -> None:
+    drawn = await opened.draw(JOB, "a")
+    content = answer_to(drawn, 3)
+    forged = answer_to(drawn, 4).replace(b'"client":4', b'"client":3')
+    assert problem_code(await opened.submit(JOB, forged)) == "bad-signature"
+    assert (await opened.submit(JOB, content)).status_code == 201
+
+
+async def test_a_draw_that_the_trainer_did_not_make_is_not_answered(opened: Asker) -> None:
+    drawn = await opened.draw(JOB, "a")
+    changed = drawn.body.model_copy(update={"weights": (5, 5)})
+    for forged, code in (
+        (signed(changed, "aggregator"), "wrong-signer"),
+        (Signed(changed, "trainer", drawn.signature), "bad-signature"),
+    ):
+        assert problem_code(await opened.submit(JOB, answer_to(forged, 3))) == code
+
+
+async def test_a_draw_of_another_job_is_not_answered(opened: Asker) -> None:
+    other = crowd(nonce="d0" * 16)
+    await opened.open(other)
+    drawn = await opened.draw(other.digest, "a")
+    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "refused-submission"
+
+
+async def test_a_client_who_was_revoked_since_contributes_no_more(
+    opened: Asker, trainer: Service
+) -> None:
+    drawn = await opened.draw(JOB, "a")
+    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    trainer.resources.book.accept(later.signed_manifest.encode(), later.roster.encode())
+    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "revoked-client"
+    assert (await opened.submit(JOB, answer_to(drawn, 4))).status_code == 201
+
+
+async def test_the_state_tells_contributions_contributors_and_the_spread(opened: Asker) -> None:
+    fresh = await opened.state(JOB)
+    assert fresh == {
+        "job": JOB,
+        "phase": "open",
+        "contributions": 0,
+        "contributors": 0,
+        "wanted": REQUEST.contributions,
+        "instances": TASK.instances,
+        "spread": [0.0, 0.0],
+        "closes_at": "2026-03-01T13:00:00.000Z",
+    }
+    entry = verified((await opened.contribute(JOB, "a")).content, SubmissionReceipt).body.entry
+    assert entry.revision == 1
+    shown = await opened.state(JOB)
+    assert (shown["contributions"], shown["contributors"]) == (1, 1)
+    # one of five is at 1000 lattice units, and the others at 0
+    assert shown["spread"] == pytest.approx([(1000 / 2**20) ** 2 / 5, 0.0])
+
+
+async def test_a_job_with_one_instance_has_no_spread(asker: Asker) -> None:
+    request = crowd(task=TASK.model_copy(update={"instances": 1}))
+    await asker.open(request)
+    assert (await asker.state(request.digest))["spread"] is None
+
+
+async def test_jobs_are_listed_by_phase_with_a_tag(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    listed = await opened.ask("GET", f"{CROWDS}?phase=open")
+    assert listed.json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    async with client_of(trainer.app) as http:
+        tag = {"If-None-Match": listed.headers["ETag"]}
+        assert (await http.get(f"{CROWDS}?phase=open", headers=tag)).status_code == 304
+        clock.now = REQUEST.closes_at
+        await trainer.step()
+        assert (await http.get(f"{CROWDS}?phase=open", headers=tag)).json() == {"crowds": []}
+    listed = await opened.ask("GET", f"{CROWDS}?phase=closed")
+    assert listed.json() == {"crowds": [{"job": JOB, "phase": "closed"}]}
+
+
+UNKNOWN = f"{CROWDS}/{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("GET", "", b""),
+        ("GET", "/request", b""),
+        ("GET", "/opening", b""),
+        ("GET", "/closing", b""),
+        ("GET", "/instances", b""),
+        ("GET", "/log/0", b""),
+        ("POST", "/draws", b'{"nonce":"' + b"0" * 64 + b'"}'),
+        ("POST", "/submissions", b"{}"),
+    ],
+)
+async def test_a_job_that_is_not_there_is_unknown(
+    asker: Asker, method: str, path: str, content: bytes
+) -> None:
+    assert problem_code(await asker.ask(method, UNKNOWN + path, content)) == "unknown-job"
+
+
+async def test_an_instance_that_is_not_there_is_unknown(opened: Asker) -> None:
+    answer = await opened.ask("GET", f"{CROWDS}/{JOB}/log/{TASK.instances}")
+    assert problem_code(answer) == "unknown-instance"
+
+
+async def test_the_request_is_served_as_it_was_signed(opened: Asker) -> None:
+    served = await opened.document(f"{CROWDS}/{JOB}/request", CrowdJobRequest)
+    assert served == signed(REQUEST, "analyst")
+
+
+async def test_no_metric_names_a_client_or_a_job(opened: Asker) -> None:
+    await opened.contribute(JOB, "a", client=13)
+    text = (await opened.ask("GET", "/metrics")).text
+    assert "shoal_trainer_crowd_contributions_total 1.0" in text
+    assert JOB not in text and "client" not in text
+
+
+async def test_what_is_replaced_is_independent_of_what_was_drawn(asker: Asker) -> None:
+    """Chi-square of 25 cells from 600 nonces; the nonces are fixed, the seed is not.
+
+    False alarms: P(chi-square with 24 degrees of freedom > 83) is 2.1e-8.
+    """
+    request = crowd(
+        task=TASK.model_copy(update={"epsilon": 0.05}),
+        contributions_per_client=600,
+        contributions_per_record=600,
+    )
+    await asker.open(request)
+    nonces = [nonce(number) for number in range(600)]
+    asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
+    answer = await asker.ask("POST", f"{CROWDS}/{request.digest}/draws", asked)
+    drawn = [verified(canonical_json(each), Draw) for each in answer.json()["documents"]]
+    contents = [answer_to(each, 3) for each in drawn]
+    answer = await asker.submit(request.digest, bulk(contents))
+    replaced = [each["receipt"]["body"]["entry"]["instance"] for each in answer.json()["outcomes"]]
+    cells = Counter(
+        (each.body.instance, other) for each, other in zip(drawn, replaced, strict=True)
+    )
+    expected = 600 / TASK.instances**2
+    found = [cells[(i, j)] for i in range(TASK.instances) for j in range(TASK.instances)]
+    assert sum((count - expected) ** 2 / expected for count in found) < 83
