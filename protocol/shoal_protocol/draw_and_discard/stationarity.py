@@ -20,7 +20,9 @@ LAPLACE_KURTOSIS: Final = 6.0
 SHORTEST_WINDOW: Final = 5
 """In units of k^2 updates: what an average must cover at least."""
 
-USUAL_WINDOW: Final = 20
+USUAL_WINDOW: Final = 50
+"""Likewise. Half the noise is found over so many, and hardly over 20."""
+
 STANDARD_ERRORS: Final = 4.0
 _MOST_SNAPSHOTS: Final = 2000
 
@@ -95,7 +97,7 @@ def judge(
 
     `formula`, shape (p,), is the expected spread for noise alone, `at_most` the largest factor on
     it; `touched` is the part of updates that touch a coordinate: 1, or 1/p. Looks at the last
-    `window` updates, 20 k^2 if it is None or as many as there are.
+    `window` updates, 50 k^2 if it is None or as many as there are.
 
     Raises:
         ValueError: shapes or order do not fit, there are fewer than 2 snapshots to average, or
