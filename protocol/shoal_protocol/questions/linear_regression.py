@@ -222,7 +222,7 @@ def _radii(
             if earlier is None:
                 norms = _counting(task).largest_norms()
             else:
-                norms = np.array([measured_norm(earlier[-1], _kept_whole(earlier[-1].cohort_size))])
+                norms = np.array([measured_norm(earlier[-1], kept_whole(earlier[-1].cohort_size))])
             return [_tidy(math.sqrt(square + norm**2)) for norm in norms.tolist()]
         case _ if task.radius is not None:
             return [task.radius]
@@ -250,7 +250,7 @@ def _radius_by_rule(task: LinearRegressionTask, population: int) -> float:
     return _tidy(math.sqrt(task.intercept**2 + squared_norm))
 
 
-def _kept_whole(clients: int) -> float:
+def kept_whole(clients: int) -> float:
     """Return what part of the rows a measured ball leaves as they are: .76 of 400 clients' rows."""
     return NormalDist().cdf(_deviations(clients) + 0.7)
 

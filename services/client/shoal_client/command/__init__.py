@@ -19,6 +19,7 @@ from shoal_client.command import (
     ledger,
     model,
     party,
+    plan,
     quickstart,
     records,
     round,
@@ -50,6 +51,7 @@ app.add_typer(records.app, name="records")
 app.add_typer(model.app, name="model")
 app.add_typer(swarm.app, name="swarm")
 app.command("quickstart")(quickstart.quickstart)
+app.command("plan")(plan.plan)
 
 
 def main() -> None:

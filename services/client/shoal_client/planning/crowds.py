@@ -1,0 +1,175 @@
+"""What Draw and Discard would cost a study; it knows a linear approximation and no simulation.
+
+Near the point where the mean step is zero a contribution contracts a coefficient's deviation by
+learning rate times curvature, and adds noise and the scatter of the record's own score:
+`shoal_protocol.draw_and_discard.theory.Contraction`, of which the averaged model's error follows.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_client.planning import sizes
+from shoal_client.planning.assumptions import Assumed, assume, settled
+from shoal_client.planning.prospects import ErrorParts, Prospect
+from shoal_client.planning.study import Study
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.draw_and_discard.theory import Contraction
+from shoal_protocol.tasks.bounds import ColumnBounds
+
+Floats = NDArray[np.float64]
+
+CLIP_RATIO: Final[dict[str, float]] = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
+"""clip / learning_rate: the largest residual times feature that a step keeps whole."""
+
+_RATES: Final = np.geomspace(1e-6, 1.0, 73)  # learning rates that are tried
+_GRID_BITS: Final = 24
+_LARGEST_EXPONENT: Final = 472  # 10^12 contributions: no crowd job has more
+
+
+def crowd_task(study: Study, step: float) -> CrowdTask:
+    """Return the task of a crowd job with that learning rate.
+
+    Raises:
+        ValueError: so many instances of so many coefficients, or so much noise, are not possible.
+    """
+    ratio = CLIP_RATIO[study.family]
+    lower = -1.0 if study.family == "linear" else 0.0
+    upper = study.largest_count if study.family == "poisson" else 1.0
+    each = study.epsilon / study.contributions_per_client
+    return CrowdTask(
+        family=study.family,
+        features=tuple(
+            ColumnBounds(name=f"feature {place}", lower=-1.0, upper=1.0)
+            for place in range(study.features)
+        ),
+        target=ColumnBounds(name="target", lower=lower, upper=upper),
+        variant=study.variant,
+        clipping=study.clipping,
+        clip=ratio * step,
+        epsilon=each / (study.coefficients if study.variant == "feature" else 1),
+        learning_rate=step,
+        instances=study.instances,
+        grid_bits=_GRID_BITS,
+    )
+
+
+def draw_and_discard(study: Study) -> Prospect:
+    """Return what a crowd job would cost, and its averaged model's expected error.
+
+    Raises:
+        ValueError: the task is not possible, or the assumed records have no estimate.
+    """
+    assumed = assume(study)
+    steps = _Steps(assumed)
+    rates: Iterable[float] = _RATES.tolist() if study.step is None else [study.step]
+    tried = {
+        rate: steps.error(crowd_task(study, rate), study.contributions)
+        for rate in rates
+        if rate < steps.fastest
+    }
+    if not tried:
+        raise ValueError("the step is too long: with it a model would not settle")
+    rate = min(tried, key=lambda each: tried[each].total)
+    task = crowd_task(study, rate)
+    sent, received = sizes.of_contribution(task)
+    contributions = study.contributions
+    return Prospect(
+        protocol="draw_and_discard",
+        rounds=0,
+        answers=study.contributions_per_client,
+        sent_bytes=sent * study.contributions_per_client,
+        received_bytes=received * study.contributions_per_client + sizes.of_crowd_job(task),
+        stored_bytes=contributions * sizes.of_stored_contribution(task),
+        error=tried[rate],
+        settings={
+            "instances": study.instances,
+            "variant": study.variant,
+            "epsilon of a contribution": task.contribution_epsilon,
+            "contributions": contributions,
+            "learning rate": rate,
+            "clip": task.clip,
+            "noise sd on a weight": math.sqrt(task.noise_variance),
+        },
+    )
+
+
+def contributions_needed(study: Study, error: float) -> int | None:
+    """Return about how many contributions an error of at most `error` takes; None: no number does.
+
+    Two digits of it mean something.
+    """
+    steps = _Steps(assume(study))
+    tasks = [crowd_task(study, rate) for rate in _RATES.tolist() if rate < steps.fastest]
+
+    def suffices(exponent: int) -> bool:
+        return min(steps.error(task, _count(exponent)).total for task in tasks) <= error
+
+    exponents = range(_LARGEST_EXPONENT + 1)
+    found = bisect_left(exponents, True, key=suffices)
+    return _count(found) if found < len(exponents) else None
+
+
+def _count(exponent: int) -> int:
+    """Return 100 times 1.05^exponent, in two digits."""
+    return int(float(f"{100.0 * 1.05**exponent:.1e}"))
+
+
+class _Steps:
+    """What clipped steps make of the assumed records; in units of the learning rate."""
+
+    def __init__(self, assumed: Assumed) -> None:
+        self._study = assumed.study
+        self._assumed = assumed
+        self._rows = assumed.rows(1.0)
+        slopes = assumed.slopes(self._rows)
+        self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
+        self._squares = np.array([np.sum(each) for each in self._clipped(self._settled, power=2)])
+
+    @property
+    def fastest(self) -> float:
+        """The learning rate from which on a touched coefficient would overshoot."""
+        return 1.0 / float(self._falls.max())
+
+    def error(self, task: CrowdTask, count: int) -> ErrorParts:
+        """Return the averaged model's error after `count` contributions; all begins at zero."""
+        touched, rate = task.touched / task.dimension, task.learning_rate
+        scattered, left = np.empty(len(self._falls)), np.empty(len(self._falls))
+        for fall in np.unique(self._falls):
+            pull = touched * rate * float(fall)
+            brings = Contraction(
+                instances=task.instances, update_variance=1.0, pull=pull, touched=touched
+            )
+            keeps = replace(brings, update_variance=0.0)
+            same = self._falls == fall
+            scattered[same] = brings.squared_error_after(count, start_error=0.0)
+            left[same] = keeps.squared_error_after(count, start_error=1.0)
+        # records that are used again do not scatter anew: what they have in common stays
+        again = 1.0 - 1.0 / self._study.contributions_per_client
+        known = (1.0 - np.sqrt(np.maximum(0.0, left))) ** 2
+        common = again * known * self._squares / self._falls**2 / self._study.clients
+        drawn = touched * rate**2 * self._squares
+        return ErrorParts.of(
+            noise=np.sqrt(scattered * task.update_variance),
+            sampling=np.sqrt(scattered * drawn + common),
+            bias=self._settled - self._assumed.truth,
+            unfinished=np.sqrt(np.maximum(0.0, left)) * self._settled,
+        )
+
+    def _mean_step(self, weights: Floats) -> Floats:
+        return np.array([np.sum(each) for each in self._clipped(weights, power=1)])
+
+    def _clipped(self, weights: Floats, *, power: int) -> Iterator[Floats]:
+        """Yield each coordinate's clipped steps, raised to `power` and weighted, shapes (n, m)."""
+        ratio = CLIP_RATIO[self._study.family]
+        residuals = self._assumed.residuals(self._rows @ weights)
+        if self._study.clipping == "residual":
+            residuals = np.clip(residuals, -ratio, ratio)
+        for column in self._rows.T:
+            steps = np.clip(residuals * column[:, None], -ratio, ratio)
+            yield self._assumed.weights * steps**power

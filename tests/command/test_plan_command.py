@@ -1,0 +1,41 @@
+"""`shoal plan` says what a study would cost, by sizes alone, and refuses sizes that make none."""
+
+import json
+
+from tests.command.test_command import shoal
+
+SIZES = ("--clients", 50_000, "--features", 4, "--epsilon", 2)
+
+
+def test_both_ways_stand_side_by_side_with_error_trust_and_formulas() -> None:
+    said = " ".join(shoal("plan", *SIZES).stdout.split())
+    for fact in (
+        "in rounds (DCA)",
+        "Draw and Discard",
+        "times that all wait for each other │ 100 │ 0",
+        "times that one client takes part │ 100 │ 1",
+        "(2, 1e-06) │ 2",
+        "expected error of a coefficient",
+        "With one instance instead of 20 Draw and Discard would err by",
+        "contributions at this price each",
+        "2 of 3 Compute nodes and 500 other clients",
+        "No node and no other client has to be trusted",
+        "formulas: ",
+        "Assumed: one record for each client",
+    ):
+        assert fact in said
+
+
+def test_the_same_comes_as_json() -> None:
+    said = json.loads(shoal("plan", *SIZES, "--json").stdout)
+    assert said["study"]["clients"] == 50_000
+    rounds, crowd = said["distributed_compute"], said["draw_and_discard"]
+    assert (rounds["rounds"], crowd["rounds"]) == (100, 0)
+    assert rounds["sent_bytes"] > 50 * crowd["sent_bytes"]
+    assert 0.0 < rounds["error"]["total"] < crowd["error"]["total"] < 1.0
+
+
+def test_a_study_without_noise_is_a_mistake_in_one_line() -> None:
+    few = ("--clients", 20, "--features", 4, "--epsilon", 2, "--dropouts", 15, "--colluders", 4)
+    result = shoal("plan", *few, status=1)
+    assert "more clients than dropouts + colluders + 1" in result.stderr
