@@ -133,7 +133,7 @@ def test_the_last_entry_removed_consistently_is_found_by_the_answers(path: Path)
 @pytest.mark.parametrize("change", ["DELETE FROM rounds", f"UPDATE rounds SET job = '{OTHER_JOB}'"])
 def test_a_charge_without_its_round_is_found(path: Path, change: str) -> None:
     tamper(path, change)
-    with pytest.raises(ValueError, match="entry 1 charges a round that is not on file"):
+    with pytest.raises(ValueError, match=r"entry 1 charges a round.* not on file"):
         reopen(path)
 
 

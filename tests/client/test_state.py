@@ -12,7 +12,7 @@ import pytest
 
 from shoal_client import outbox
 from shoal_client.state import ACKNOWLEDGED, State
-from shoal_client.state_file import SCHEMA_VERSION
+from shoal_client.state_schema import SCHEMA_VERSION
 from shoal_protocol.accounting import NOTHING, Cost
 from tests.client.world import NOW
 

@@ -1,7 +1,8 @@
 """The data holder's hash-chained ledger in its state file; it refuses no price and knows no peer.
 
-One entry for the clients who were prepared for together, whose own rows refer to it. The file's
-triggers let both tables only grow; against who removes those there is the chain.
+One entry for the clients who were prepared for together, whose own rows refer to it; one for each
+contribution to a crowd. The file's triggers let both tables only grow; against who removes those
+there is the chain.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from pyroaring import BitMap
 
 from shoal_client.state_file import StateFile
 from shoal_protocol.accounting import Cost
-from shoal_protocol.encoding import encode_clients, format_time
+from shoal_protocol.encoding import canonical_json, encode_clients, format_time, sha256
 from shoal_protocol.errors import LedgerBroken, MalformedDocument
 from shoal_protocol.ledger import HOLDER, Chain, Head, LedgerEntry, population_digest
 
@@ -28,16 +29,48 @@ def charge(
         sqlite3.IntegrityError: one of the clients has answered this round already.
     """
     job, number = file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-    charged, head = BitMap(clients), _head(file)
+    _append(file, round_id, job, number, cost, now, BitMap(clients))
+
+
+def charge_contribution(file: StateFile, contribution: str, cost: Cost, now: datetime) -> None:
+    """Charge a contribution to a crowd, which is on file, to its client; as `charge`.
+
+    Raises:
+        sqlite3.IntegrityError: it was charged already.
+    """
+    job, number, client = file.one(
+        "SELECT job, number, client FROM contributions WHERE contribution = ?", contribution
+    )
+    _append(file, contribution, job, number, cost, now, BitMap([client]))
+
+
+def contribution_id(submission: str, record: int) -> str:
+    """Return what a contribution is charged as: bound to what is sent and to whose record it is.
+
+    So neither can be changed on file without its showing; the record's place never leaves here.
+    """
+    return sha256("contribution", canonical_json({"record": record, "submission": submission}))
+
+
+def _append(
+    file: StateFile,
+    charged_for: str,
+    job: str,
+    number: int,
+    cost: Cost,
+    now: datetime,
+    clients: BitMap,
+) -> None:
+    head = _head(file)
     entry = LedgerEntry(
         ledger=HOLDER,
         number=head.number + 1,
         previous=head.digest,
         kind="charge",
-        round=round_id,
+        round=charged_for,
         job=job,
-        population=population_digest(encode_clients(charged)),
-        clients=len(charged),
+        population=population_digest(encode_clients(clients)),
+        clients=len(clients),
         mu=cost.mu,
         epsilon=cost.stated_epsilon,
         at=now,
@@ -45,13 +78,13 @@ def charge(
     file.database.execute(
         "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(entry.number, entry.previous, entry.kind, round_id, job, cost.mu, entry.epsilon),
+            *(entry.number, entry.previous, entry.kind, charged_for, job, cost.mu, entry.epsilon),
             *(format_time(entry.at), entry.digest),
         ),
     )
     file.database.executemany(
         "INSERT INTO charged (charge, job, number, client) VALUES (?, ?, ?, ?)",
-        ((entry.number, job, number, client) for client in charged),
+        ((entry.number, job, number, client) for client in clients),
     )
     file.database.execute(
         "UPDATE ledger_head SET number = ?, digest = ?", (entry.number, entry.digest)
@@ -82,9 +115,7 @@ def verify(file: StateFile) -> None:
             chain.follow(entry)
         except MalformedDocument as error:
             raise LedgerBroken(str(error)) from error
-        place = file.one("SELECT job, number FROM rounds WHERE round = ?", entry.round)
-        if place is None or place[0] != entry.job:
-            raise LedgerBroken(f"ledger entry {entry.number} charges a round that is not on file")
+        place = _place(file, entry)
         for row in charged:
             clients += 1
             if (row[0], row[2:4]) != (clients, place):
@@ -97,10 +128,38 @@ def verify(file: StateFile) -> None:
     unpaid = file.one(
         "SELECT 1 FROM outbox JOIN rounds USING (round) WHERE NOT EXISTS ("
         " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
-        " = (rounds.job, outbox.client, rounds.number)) LIMIT 1"
+        " = (rounds.job, outbox.client, rounds.number))"
+        " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
+        " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
+        " = (contributions.job, contributions.client, contributions.number)) LIMIT 1"
     )
     if unpaid is not None:
         raise LedgerBroken("an answer on file is not in the ledger: entries were removed")
+
+
+def _place(file: StateFile, entry: LedgerEntry) -> tuple[str, int]:
+    """Return job and number of what an entry charges.
+
+    Raises:
+        LedgerBroken: it is not on file as it was charged.
+    """
+    round_of = file.one("SELECT job, number FROM rounds WHERE round = ?", entry.round)
+    if round_of is not None and round_of[0] == entry.job:
+        return round_of[0], round_of[1]
+    found = file.one(
+        "SELECT job, number, client, record, submission FROM contributions WHERE contribution = ?",
+        entry.round,
+    )
+    if found is None or found[0] != entry.job:
+        what = "a round or contribution that is not on file"
+        raise LedgerBroken(f"ledger entry {entry.number} charges {what}")
+    job, number, client, record, submission = found
+    if (entry.round, entry.population) != (
+        contribution_id(submission, record),
+        population_digest(encode_clients(BitMap([client]))),
+    ):
+        raise LedgerBroken(f"the contribution of ledger entry {entry.number} was changed")
+    return job, number
 
 
 def _head(file: StateFile) -> Head:

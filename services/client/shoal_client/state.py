@@ -60,7 +60,7 @@ class ClientCharge:
 class State:
     """What the data holder did and has yet to do. One thread at a time.
 
-    What becomes of envelopes once they are stored is in `outbox`.
+    What becomes of envelopes once they are stored is in `outbox`, crowd jobs in `crowds.memory`.
     """
 
     def __init__(self, path: Path, *, authority: str) -> None:
@@ -263,11 +263,18 @@ class State:
     def committed(self) -> Mapping[int, Cost]:
         """Return what each client spent, and what open jobs may still ask of it.
 
-        It is added up when a job begins or ends here: its rounds only spend what was set aside.
+        It is added up when a job begins or ends here: its rounds only spend what was set aside,
+        and contributions to crowds are added to it.
         """
         if self._committed is None:
             self._committed = spending.committed(self.file)
         return self._committed
+
+    def commit_more(self, committed: Mapping[int, Cost]) -> None:
+        """Take the new sums of these clients, which were charged for contributions to a crowd."""
+        if self._committed is not None and committed:
+            # a new mapping: others may be reading the old one
+            self._committed = {**self._committed, **committed}
 
     def spent(self) -> dict[int, list[Cost]]:
         """Return what each client's answers cost it, one by one."""

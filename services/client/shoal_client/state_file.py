@@ -1,4 +1,4 @@
-"""The data holder's SQLite file: its layout, its lock and its transactions; knows no operation.
+"""The data holder's SQLite file: its lock, its version and its transactions; knows no operation.
 
 One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
 """
@@ -10,97 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-SCHEMA_VERSION: Final = 3
+from shoal_client.state_schema import SCHEMA, SCHEMA_VERSION, UPGRADES
 
 PENDING: Final = "pending"
 """The outcome, so far, of what nobody has answered."""
-
-_SCHEMA: Final = """
-CREATE TABLE owner (authority TEXT NOT NULL);
-CREATE TABLE jobs (
-    job TEXT PRIMARY KEY,
-    request BLOB NOT NULL,
-    mu REAL NOT NULL,                -- what it may cost each client
-    epsilon REAL,                    -- NULL is infinite
-    declined INTEGER NOT NULL,       -- clients of ours that did not join
-    ended TEXT                       -- why we have no more part in it; NULL while we have
-);
-CREATE TABLE joins (
-    job TEXT NOT NULL REFERENCES jobs,
-    client INTEGER NOT NULL,
-    document BLOB NOT NULL,
-    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (job, client)
-) WITHOUT ROWID;
-CREATE TABLE rounds (
-    round TEXT PRIMARY KEY,
-    job TEXT NOT NULL REFERENCES jobs,
-    number INTEGER NOT NULL,
-    spec BLOB NOT NULL,
-    ended TEXT,                      -- why nothing more is sent; NULL while something may be
-    repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
-    UNIQUE (job, number)
-);
-CREATE TABLE ledger (                -- hash-chained
-    number INTEGER PRIMARY KEY,      -- without gaps
-    previous TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    round TEXT NOT NULL REFERENCES rounds,
-    job TEXT NOT NULL REFERENCES jobs,
-    mu REAL NOT NULL,
-    epsilon REAL,                    -- NULL is infinite
-    at TEXT NOT NULL,
-    digest TEXT NOT NULL             -- of all of the above and of who is charged
-);
-CREATE TABLE charged (
-    entry INTEGER PRIMARY KEY AUTOINCREMENT,
-    charge INTEGER NOT NULL REFERENCES ledger,
-    job TEXT NOT NULL,
-    number INTEGER NOT NULL,         -- of the round in its job
-    client INTEGER NOT NULL,
-    UNIQUE (job, client, number)
-);
-CREATE INDEX charged_together ON charged (charge, entry);
-CREATE TABLE ledger_head (           -- the ledger's last entry
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    number INTEGER NOT NULL,
-    digest TEXT NOT NULL
-);
-INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
-CREATE VIEW spending AS
-    SELECT entry, ledger.job, charged.number, round, client, mu, epsilon, at
-    FROM charged JOIN ledger ON charge = ledger.number;
-CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER charged_keeps BEFORE DELETE ON charged
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER charged_stays BEFORE UPDATE ON charged
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
--- REPLACE removes the rows that are in its way without asking the triggers on DELETE
-CREATE TRIGGER ledger_adds BEFORE INSERT ON ledger
-WHEN EXISTS (SELECT 1 FROM ledger WHERE number = NEW.number)
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER charged_adds BEFORE INSERT ON charged
-WHEN EXISTS (
-    SELECT 1 FROM charged WHERE entry = NEW.entry
-    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
-)
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
-BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
-CREATE TABLE outbox (
-    round TEXT NOT NULL REFERENCES rounds,
-    node INTEGER NOT NULL,
-    client INTEGER NOT NULL,
-    digest BLOB NOT NULL,            -- of the envelope; stays when the envelope is erased
-    envelope BLOB,                   -- until the round has ended here, or a node refused it
-    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    PRIMARY KEY (round, node, client)
-);
-CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
-"""
 
 
 class StateFile:
@@ -139,13 +52,7 @@ class StateFile:
             "secure_delete = ON",
         ):
             self.database.execute(f"PRAGMA {pragma}")
-        (version,) = self.one("PRAGMA user_version")
-        if version == 0:
-            self.database.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
-            )
-        elif version != SCHEMA_VERSION:
-            raise ValueError(f"{self._path} is of another version than {SCHEMA_VERSION}")
+        self._bring_up_to_date()
         with self.transaction():  # from here on the file is locked
             self.database.execute(
                 "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
@@ -153,6 +60,30 @@ class StateFile:
         if self.one("SELECT authority FROM owner") != (authority,):
             raise ValueError(f"{self._path} belongs to another consortium")
         self.truncate_log()  # a crash may have come between an erasure and this
+
+    def _bring_up_to_date(self) -> None:
+        """Lay out a new file, or carry an older one over, at once or not at all.
+
+        Raises:
+            ValueError: this program does not know the file's version.
+        """
+        (version,) = self.one("PRAGMA user_version")
+        if version == SCHEMA_VERSION:
+            return
+        if version not in (0, *UPGRADES):
+            raise ValueError(f"{self._path} is of another version than {SCHEMA_VERSION}")
+        statements = (
+            SCHEMA
+            if version == 0
+            else "".join(UPGRADES[each] for each in range(version, SCHEMA_VERSION))
+        )
+        self.database.execute("PRAGMA foreign_keys = OFF")
+        self.database.execute("PRAGMA legacy_alter_table = ON")
+        self.database.executescript(
+            f"BEGIN IMMEDIATE; {statements} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+        )
+        self.database.execute("PRAGMA legacy_alter_table = OFF")
+        self.database.execute("PRAGMA foreign_keys = ON")
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

@@ -34,13 +34,28 @@ class JobStatus:
 
 
 @dataclass(frozen=True)
+class CrowdStatus:
+    """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
+
+    `verdict` is None until the job is closed and the trainer's closing was compared with what it
+    signed to us: "borne out", or in what the trainer cheated.
+    """
+
+    job: str
+    ended: str | None
+    contributions: dict[str, int]
+    verdict: str | None
+
+
+@dataclass(frozen=True)
 class HolderStatus:
-    """All jobs that were joined, in order, and why listed ones were not."""
+    """All jobs that were joined or contributed to, in order, and why listed ones were not."""
 
     clients: int
     enrolled: int
     jobs: tuple[JobStatus, ...]
     refused: dict[str, str]
+    crowds: tuple[CrowdStatus, ...] = ()
 
 
 def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:

@@ -1,0 +1,288 @@
+"""The data holder's memory of crowds: each contribution charged with its bytes, under every cap."""
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_client.crowds import memory
+from shoal_client.crowds.memory import Prepared
+from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
+from shoal_client.state import State
+from shoal_client.state_schema import SCHEMA_VERSION
+from shoal_protocol.accounting import NOTHING, Cap, Cost
+from shoal_protocol.ledger import verify_chain
+from tests.client.world import NOW
+
+CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
+AUTHORITY = "e" * 64
+RECORDS = 3  # of every client here
+LIMITS = Limits(
+    cost=Cost.pure(1.0),
+    per_client=100,
+    per_record=100,
+    cap=Cap(epsilon=50.0, delta=1e-6),
+    record_cap=Cap(epsilon=50.0, delta=0.0),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holder.sqlite"
+
+
+@pytest.fixture
+def state(path: Path) -> Iterator[State]:
+    opened = reopen(path)
+    for job in (CROWD, OTHER_CROWD):
+        memory.add(opened, job, b"request", b"opening")
+    yield opened
+    opened.close()
+
+
+def reopen(path: Path) -> State:
+    return State(path, authority=AUTHORITY)
+
+
+def limits(**changes: object) -> Limits:
+    return Limits(**(vars(LIMITS) | changes))  # type: ignore[arg-type]
+
+
+_drawn = iter(range(2**62))
+
+
+def prepared(client: int, record: int) -> Prepared:
+    number = next(_drawn)
+    return Prepared(client, record, f"{number:064x}", b"draw", b"SECRET %d" % number)
+
+
+def contribute(
+    state: State, *who: tuple[int, int], job: str = CROWD, limits: Limits = LIMITS
+) -> list[bool]:
+    """Charge contributions of (client, record)."""
+    ready = [prepared(client, record) for client, record in who]
+    return memory.charge(state, job, ready, limits=limits, records=[RECORDS] * len(who), now=NOW)
+
+
+def allowed(state: State, client: int = 0, job: str = CROWD, limits: Limits = LIMITS) -> list[int]:
+    committed = state.committed().get(client, NOTHING)
+    return allowed_records(state, job, client, RECORDS, limits, committed=committed)
+
+
+def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
+    assert contribute(state, (0, 0), (1, 2), (0, 1)) == [True] * 3
+    entries = state.chain(after=0, count=9)
+    assert verify_chain(entries).head.number == 3
+    assert [(each.job, each.clients, each.cost) for each in entries] == [
+        (CROWD, 1, LIMITS.cost)
+    ] * 3
+    charges = state.charges(after=0, count=9)
+    assert [(each.client, each.number) for each in charges] == [(0, 0), (1, 0), (0, 1)]
+    assert [each.round_id for each in charges] == [entry.round for entry in entries]
+    assert len(memory.pending(state, CROWD, count=9)) == 3
+    assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
+
+
+def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
+    """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
+    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), joins=[(0, b"j")], declined=0)
+    tight = limits(cap=Cap(epsilon=20.0, delta=1e-6))
+    assert allowed(state, limits=tight)
+    times = 0
+    while any(contribute(state, (0, 0), limits=tight)):
+        times += 1
+    together = Cost(mu=math.hypot(0.5, math.sqrt(times) * LIMITS.cost.mu), epsilon=math.inf)
+    assert state.committed()[0].mu == pytest.approx(together.mu)
+    assert tight.cap.allows(together)
+    one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
+    assert not tight.cap.allows(one_more)
+    assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
+
+
+def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:
+    state.committed()
+    contribute(state, (0, 0), (0, 1), (2, 1))
+    kept = {client: cost.epsilon for client, cost in state.committed().items()}
+    state.close()
+    again = reopen(path)
+    assert {client: cost.epsilon for client, cost in again.committed().items()} == kept
+    assert kept == {0: 2.0, 2: 1.0}
+    again.close()
+
+
+def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
+    tight = limits(record_cap=Cap(epsilon=2.0, delta=0.0))
+    assert contribute(state, (0, 1), limits=tight) == [True]
+    assert contribute(state, (0, 1), job=OTHER_CROWD, limits=tight) == [True]
+    assert allowed(state, limits=tight) == allowed(state, job=OTHER_CROWD, limits=tight) == [0, 2]
+    assert contribute(state, (0, 1), limits=tight) == [False]
+    assert allowed(state, client=1, limits=tight) == [0, 1, 2]
+
+
+def test_a_record_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
+    assert contribute(state, *[(0, 2)] * 3, limits=limits(per_record=2)) == [True, True, False]
+    assert allowed(state, limits=limits(per_record=2)) == [0, 1]
+    assert allowed(state, job=OTHER_CROWD, limits=limits(per_record=2)) == [0, 1, 2]
+
+
+def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
+    who = [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert contribute(state, *who, limits=limits(per_client=2)) == [True, True, False, True]
+    assert allowed(state, limits=limits(per_client=2)) == []
+
+
+def test_a_record_that_is_not_there_contributes_nothing(state: State) -> None:
+    assert contribute(state, (0, RECORDS)) == [False]
+
+
+def test_what_was_not_charged_is_not_stored(state: State) -> None:
+    contribute(state, (0, 0), (0, 0), limits=limits(per_record=1))
+    assert len(memory.pending(state, CROWD, count=9)) == 1
+    assert len(state.chain(after=0, count=9)) == 1
+
+
+def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
+    state.committed()
+    same = prepared(0, 0)
+    with pytest.raises(sqlite3.IntegrityError):
+        memory.charge(state, CROWD, [same, same], limits=LIMITS, records=[RECORDS] * 2, now=NOW)
+    assert state.chain(after=0, count=9) == []
+    assert memory.pending(state, CROWD, count=9) == []
+    assert state.committed() == {}
+
+
+def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:
+    contribute(state, (0, 0), (1, 0), (2, 0))
+    first, second, _ = (each for each, _ in memory.pending(state, CROWD, count=9))
+    memory.settle(state, [(first, "acknowledged", b"receipt"), (second, "session-expired", None)])
+    assert len(memory.pending(state, CROWD, count=9)) == 1
+    memory.end(state, CROWD, "crowd-closed")
+    assert memory.pending(state, CROWD, count=9) == []
+    assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
+    kept = [(each.draw, each.receipt) for each in memory.evidence(state, CROWD)]
+    assert kept == [(b"draw", b"receipt"), (b"draw", None), (b"draw", None)]
+    assert [crowd.job for crowd in memory.open_crowds(state)] == [OTHER_CROWD]
+
+
+def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state: State) -> None:
+    contribute(state, (0, 0), (1, 0))
+    first, second = (each for each, _ in memory.pending(state, CROWD, count=9))
+    memory.settle(state, [(each, "acknowledged", b"receipt") for each in (first, second)])
+    assert memory.unverified(state) == []
+    memory.end(state, CROWD, "crowd-closed")
+    assert [crowd.job for crowd in memory.unverified(state)] == [CROWD]
+    memory.conclude(state, CROWD, closing=b"closing", verdict="it cheats", kept=[second])
+    assert [each.contribution for each in memory.evidence(state, CROWD)] == [second]
+    assert memory.unverified(state) == []
+    memory.end(state, OTHER_CROWD, "crowd-closed")
+    assert memory.unverified(state) == []  # nothing was kept of it
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM contributions",
+        "UPDATE contributions SET record = 2",
+        "UPDATE contributions SET job = job",
+        "REPLACE INTO contributions SELECT contribution, job, client, number, 2, submission, draw,"
+        " document, outcome, receipt FROM contributions",
+    ],
+)
+def test_contributions_on_file_stay_what_they_are(state: State, path: Path, statement: str) -> None:
+    contribute(state, (0, 0))
+    state.close()
+    database = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+        database.execute(statement)
+    database.close()
+
+
+CHANGES = {
+    "the record, to have it pay again": "UPDATE contributions SET record = 2",
+    "the client": "UPDATE contributions SET client = client + 7",
+    "the submission": f"UPDATE contributions SET submission = '{'f' * 64}'",
+    "the job": f"UPDATE contributions SET job = '{OTHER_CROWD}'",
+    "a contribution is gone": "DELETE FROM contributions WHERE number = 0",
+    "one was added": "INSERT INTO contributions SELECT submission, job, 9, number, record,"
+    " submission, draw, document, outcome, receipt FROM contributions LIMIT 1",
+    "its price": "UPDATE ledger SET epsilon = 0.125",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
+    state: State, path: Path, name: str
+) -> None:
+    contribute(state, (0, 0), (1, 1))
+    state.close()
+    database = sqlite3.connect(path)
+    for trigger in ("contributions_keep", "contributions_stay", "ledger_keeps", "ledger_stays"):
+        database.execute(f"DROP TRIGGER {trigger}")
+    database.execute(CHANGES[name])
+    database.commit()
+    database.close()
+    with pytest.raises(ValueError, match="ledger"):
+        reopen(path)
+
+
+def test_a_charge_is_for_something_on_file(state: State) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="on file"):
+        state.file.database.execute(
+            "INSERT INTO ledger VALUES (1, ?, 'charge', ?, ?, 1.0, 1.0, '2026-03-01', ?)",
+            ("0" * 64, "d" * 64, CROWD, "e" * 64),
+        )
+
+
+def test_a_state_of_the_version_before_is_carried_over_with_its_ledger(path: Path) -> None:
+    write_version_3(path)
+    state = reopen(path)
+    assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
+    assert verify_chain(state.chain(after=0, count=9)).head.number == 3
+    assert {client: len(costs) for client, costs in state.spent().items()} == {0: 2, 1: 1, 2: 1}
+    memory.add(state, CROWD[::-1].replace("a", "7"), b"request", b"opening")
+    assert contribute(state, (0, 0), job="7" * 64) == [True]
+    assert len(state.chain(after=3, count=9)) == 1
+    state.close()
+    reopen(path).close()
+
+
+@pytest.mark.parametrize("table", ["ledger", "charged", "contributions"])
+def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
+    path: Path, tmp_path: Path, table: str
+) -> None:
+    write_version_3(path)
+    reopen(path).close()
+    new = tmp_path / "new.sqlite"
+    reopen(new).close()
+    assert rules(path, table) == rules(new, table) != []
+
+
+def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None:
+    write_version_3(path, "CREATE TABLE crowds (in_the_way INTEGER);")
+    before = path.read_bytes()
+    with pytest.raises(sqlite3.OperationalError):
+        reopen(path)
+    database = sqlite3.connect(path)
+    assert database.execute("PRAGMA user_version").fetchone() == (3,)
+    assert database.execute("SELECT COUNT(*) FROM ledger").fetchone() == (3,)
+    database.close()
+    assert len(path.read_bytes()) == len(before)
+
+
+def write_version_3(path: Path, more: str = "") -> None:
+    dump = Path(__file__).with_name("state_of_version_3.sql")
+    database = sqlite3.connect(path)
+    database.executescript(dump.read_text(encoding="utf-8") + more)
+    database.close()
+
+
+def rules(path: Path, table: str) -> list[str]:
+    database = sqlite3.connect(path)
+    rows = database.execute(
+        "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY name",
+        (table,),
+    ).fetchall()
+    database.close()
+    return [sql for (sql,) in rows]
