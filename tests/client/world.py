@@ -236,6 +236,7 @@ class World:
         clients: int = 12,
         *,
         queries: tuple[QueryName, ...] = ("second_moments", "second_moment_matrix"),
+        maximum_local_epsilon: float | None = None,
     ) -> None:
         self.directory = directory
         self.clock = Clock()
@@ -257,6 +258,7 @@ class World:
                 mechanisms=("discrete_gaussian",),
                 queries=queries,
                 maximum_round_seconds=3600,
+                maximum_local_epsilon=maximum_local_epsilon,
             ),
             authority=self.authority,
         )

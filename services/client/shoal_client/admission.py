@@ -10,6 +10,9 @@ from shoal_client.departure import MOST_SECONDS, sampling_seconds
 from shoal_client.policy import Policy
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed
+from shoal_protocol.draw_and_discard.admission import check_crowd_job
+from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, CrowdOpening
+from shoal_protocol.draw_and_discard.draws import check_opening
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.jobs import JobRequest, check_job, check_round_of_job
 from shoal_protocol.manifest import Consortium
@@ -44,6 +47,37 @@ def check_request(
         raise RefusedJob(f"the records have no column {missing[0]!r}")
     if request.join_deadline <= now:
         raise RefusedJob("the time to join has passed")
+
+
+def check_crowd(
+    signed: Signed[CrowdJobRequest],
+    opening: Signed[CrowdOpening],
+    *,
+    job: str,
+    consortium: Consortium,
+    policy: Policy,
+    columns: tuple[str, ...],
+    now: datetime,
+) -> None:
+    """Refuse a crowd job as `check_request` does a job, or an opening that is not its own.
+
+    Raises:
+        RefusedJob: the detail says why.
+        ProtocolError: a document is bound to another manifest, or not signed by its author.
+    """
+    request = signed.body
+    if signed.digest != job:
+        raise RefusedJob("the request is not the job's")
+    consortium.verify(signed)
+    check_crowd_job(request, consortium.manifest)
+    if reason := policy.crowd_refusal(request):
+        raise RefusedJob(reason)
+    if missing := sorted(set(request.task.column_names) - set(columns)):
+        raise RefusedJob(f"the records have no column {missing[0]!r}")
+    if request.closes_at <= now:
+        raise RefusedJob("the time to contribute has passed")
+    consortium.verify(opening)
+    check_opening(opening.body, request)
 
 
 def check_round(

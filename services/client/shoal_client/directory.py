@@ -27,11 +27,17 @@ class Directory:
         self._random_bytes = random_bytes
         self._transport = transport
         self._peers: dict[ServiceParty, Peer] = {}
+        self._crowd_peers: dict[ServiceParty, Peer] = {}
 
     @property
     def trainer(self) -> Peer:
         """Return the trainer."""
         return self._peer(self._book.current.manifest.trainer)
+
+    @property
+    def crowd_trainer(self) -> Peer:
+        """Return the trainer by connections of their own: its pauses there hold up no round."""
+        return self._peer(self._book.current.manifest.trainer, self._crowd_peers)
 
     def nodes(self, manifest: str) -> list[Peer]:
         """Return the Compute nodes of a manifest version, in its order.
@@ -41,21 +47,23 @@ class Directory:
         """
         return [self._peer(node) for node in self._book.get(manifest).manifest.compute_nodes]
 
-    def _peer(self, party: ServiceParty) -> Peer:
-        if party not in self._peers:
-            self._peers[party] = Peer(
+    def _peer(self, party: ServiceParty, known: dict[ServiceParty, Peer] | None = None) -> Peer:
+        peers = self._peers if known is None else known
+        if party not in peers:
+            peers[party] = Peer(
                 party,
                 clock=self._clock,
                 random_bytes=self._random_bytes,
                 transport=self._transport,
             )
-        return self._peers[party]
+        return peers[party]
 
     async def close(self) -> None:
         """Close all connections; they are opened again when needed."""
-        while self._peers:
-            _, peer = self._peers.popitem()
-            await peer.close()
+        for peers in (self._peers, self._crowd_peers):
+            while peers:
+                _, peer = peers.popitem()
+                await peer.close()
 
     async def catch_up(self) -> None:
         """Ask the trainer for the versions that follow ours, and accept them one after another.

@@ -2,8 +2,8 @@
 
 enrolment    finds jobs, decides, joins        answering    judges rounds, prepares answers
 next_rounds  asks the trainer for rounds       repair       asks what the nodes still hold
-delivery     sends, retries, records
-state, outbox: what must survive a crash
+delivery     sends, retries, records            crowds.taking_part  all about crowd jobs
+state, outbox, crowds.memory: what must survive a crash
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from nacl.signing import SigningKey
 from shoal_client.answering import Answering
 from shoal_client.background import Background
 from shoal_client.clock import Clock, LoopTimer, Timer, system_clock
+from shoal_client.crowds import memory
+from shoal_client.crowds.taking_part import TakingPart
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
@@ -44,6 +46,7 @@ from shoal_protocol.sharing import RandomBytes
 
 STATE_FILE: Final = "holder.sqlite"
 BETWEEN_LOOKS_SECONDS: Final = 0.5
+CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 
 
 class DataHolder:
@@ -93,9 +96,8 @@ class DataHolder:
         )
         data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = book.current.manifest.authority
-        self._background = Background(
-            State(data_directory / STATE_FILE, authority=authority), executor
-        )
+        state = State(data_directory / STATE_FILE, authority=authority)
+        self._background = Background(state, executor)
         self._directory = Directory(
             book, clock=clock, random_bytes=random_bytes, transport=transport
         )
@@ -118,6 +120,9 @@ class DataHolder:
             self._next_rounds,
             report,
         )
+        self._crowds = TakingPart(self._site, self._background, self._directory, report)
+        self._crowds.is_idle = policy.maximum_local_epsilon is None and not memory.statuses(state)
+        self._crowd_step: asyncio.Task[None] | None = None
         self._looks_for_jobs_at = -math.inf  # by the timer
 
     @classmethod
@@ -168,15 +173,40 @@ class DataHolder:
     async def step(self) -> None:
         """Do all that is due now, once. A peer's failure raises nothing: it is tried again later.
 
+        Crowd jobs are worked on beside the rounds, and beside later steps if it takes long.
+
         Raises:
             sqlite3.Error: the state cannot be read or written.
         """
+        self._begin_crowd_step()
         self._delivery.open_slots()
         more = True
         while more:  # between the portions of a round that takes long, others' deadlines are kept
             await self._look_for_jobs()
             await self._answering.fetch_rounds()
             more = await self._answering.answer_rounds()
+        if self._crowd_step is not None:
+            patience = 0.0 if self._wakes else CROWD_PATIENCE_SECONDS
+            await asyncio.wait({self._crowd_step}, timeout=patience)
+            self._settle_crowd_step()
+
+    def _begin_crowd_step(self) -> None:
+        """See that the crowds' work is under way, if there is any."""
+        self._settle_crowd_step()
+        if self._crowd_step is None and not self._crowds.is_idle:
+            self._crowd_step = asyncio.create_task(self._crowds.step())
+
+    def _settle_crowd_step(self) -> None:
+        """Take note that the crowds' step is done; raise what it raised."""
+        if self._crowd_step is not None and self._crowd_step.done():
+            done, self._crowd_step = self._crowd_step, None
+            done.result()
+
+    async def _end_crowd_step(self) -> None:
+        if self._crowd_step is not None:
+            self._crowd_step.cancel()
+            await asyncio.wait({self._crowd_step})
+            self._crowd_step = None
 
     async def _look_for_jobs(self) -> None:
         """Look for jobs, and see joins through; not each time that a round wakes the holder."""
@@ -198,7 +228,8 @@ class DataHolder:
             clients=len(self._site.keys),
             enrolled=len(self._site.positions()),
             jobs=await self._background.disk(State.jobs),
-            refused=dict(self._enrolment.refused),
+            refused={**self._enrolment.refused, **self._crowds.refused},
+            crowds=await self._background.disk(memory.statuses),
         )
 
     async def spent(self) -> dict[int, list[Cost]]:
@@ -219,6 +250,7 @@ class DataHolder:
 
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""
+        await self._end_crowd_step()
         await self._next_rounds.follow(())
         await self._directory.close()
         self._release()
@@ -256,4 +288,5 @@ class DataHolder:
                 await asyncio.sleep(poll_seconds)
                 await self.step()
         finally:
+            await self._end_crowd_step()
             await self._directory.close()  # connections belong to this event loop

@@ -11,8 +11,10 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.accounting import Cap
+from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.documents import Model, describe
+from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
+from shoal_protocol.draw_and_discard.tasks import Family
 from shoal_protocol.encoding import Name
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.queries import Mechanism, Query, QueryName
@@ -21,7 +23,7 @@ from shoal_protocol.tasks import NumpyroTask, TaskName, participation_of
 
 
 class Policy(Model):
-    """The data holder's rules. Nothing is allowed by default: all but the last three must be set.
+    """The data holder's rules. Nothing is allowed by default: all but the last five must be set.
 
     `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
     replacement of that client's whole contribution. `minimum_colluders` is how many clients must
@@ -30,7 +32,10 @@ class Policy(Model):
     it all of them must be, so that only jobs with additive sharing are allowed. `mechanisms` are
     the kinds of noise; without it the one that fits `delta`: Laplace if it is 0, else Gaussian.
     `models` are the NumPyro models whose gradients may be computed here, each as "name@digest":
-    their code was read by whoever lists it.
+    their code was read by whoever lists it. `maximum_local_epsilon` caps what all crowd jobs
+    together may cost one record, in pure epsilon under local privacy, and `crowd_families` are the
+    models that crowds may learn; without either no crowd job is contributed to. What a client
+    contributes to crowds counts towards `maximum_epsilon`, too.
     """
 
     analysts: tuple[Name, ...]
@@ -44,6 +49,8 @@ class Policy(Model):
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
     mechanisms: tuple[Mechanism, ...] = ()
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
+    maximum_local_epsilon: float | None = Field(default=None, gt=0, le=1000)
+    crowd_families: tuple[Family, ...] = ()
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":
@@ -100,6 +107,44 @@ class Policy(Model):
             asked, allowed = request.privacy.cap, self.cap
             return f"{asked} exceeds what this data holder allows one client: {allowed}"
         return None
+
+    def crowd_refusal(self, request: CrowdJobRequest) -> str | None:
+        """Return why no record here is contributed to a crowd job, or None if some may be."""
+        task = request.task
+        if self.maximum_local_epsilon is None:
+            return (
+                "this data holder contributes to no crowd jobs: see `maximum_local_epsilon` in its "
+                "policy"
+            )
+        if request.analyst not in self.analysts:
+            return "the analyst is not among those that this data holder allows"
+        if task.family not in self.crowd_families:
+            return "this data holder does not allow the model: see `crowd_families` in its policy"
+        if forbidden := sorted(set(task.column_names) - set(self.columns)):
+            return f"this data holder does not allow the column {forbidden[0]!r}"
+        one = Cost.pure(task.contribution_epsilon)
+        if not self.record_cap.allows(one):
+            return (
+                f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
+                f"holder allows one record: {self.maximum_local_epsilon:g}"
+            )
+        if not self.cap.allows(one):
+            return (
+                f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
+                f"holder allows one client: {self.cap}"
+            )
+        return None
+
+    @property
+    def record_cap(self) -> Cap:
+        """Return what all crowd jobs together may cost one record.
+
+        Raises:
+            ValueError: no crowd job is allowed.
+        """
+        if self.maximum_local_epsilon is None:
+            raise ValueError("the policy allows no crowd jobs: it has no maximum_local_epsilon")
+        return Cap(epsilon=self.maximum_local_epsilon, delta=0.0)
 
     def _sharing_refusal(self, sharing: Sharing) -> str | None:
         if sharing.scheme == "additive":

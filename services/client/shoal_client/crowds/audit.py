@@ -1,0 +1,113 @@
+"""Whether a trainer kept to its word in a crowd job, by what it signed to us; it fetches logs.
+
+The closing reveals the seed. Then every draw and receipt that was kept here either follows from the
+opening, the seed and the instances' chains, or shows that the trainer lied.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_client.crowds.contributing import Crowd
+from shoal_client.crowds.trainer import CrowdTrainer
+from shoal_protocol.documents import Signed
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    Draw,
+    LogEntry,
+    SubmissionReceipt,
+)
+from shoal_protocol.draw_and_discard.draws import InstanceChain, broken_draws, broken_receipts
+from shoal_protocol.errors import MalformedDocument
+
+MOST_REVISIONS: Final = 200_000
+"""Longest log of an instance that a data holder fetches to check its own contributions."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was kept of one contribution."""
+
+    contribution: str
+    draw: Signed[Draw]
+    receipt: Signed[SubmissionReceipt] | None
+
+
+async def faults(
+    trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing, kept: Sequence[Kept]
+) -> dict[str, list[str]]:
+    """Return what the trainer cannot have done honestly, by contribution; empty if nothing.
+
+    The logs of the instances that were drawn or replaced are fetched, up to `MOST_REVISIONS` long;
+    a log that is no chain from the opening to the closing is a fault of every contribution that it
+    concerns. Of longer ones only what the seed and the closing say is checked.
+
+    Raises:
+        Unavailable, CrowdRefused: the trainer does not show a log.
+    """
+    found = {each.contribution: list(_without_logs(each, closing)) for each in kept}
+    for instance, head in enumerate(closing.heads):
+        draws = [each for each in kept if each.draw.body.instance == instance]
+        receipts = [each for each in kept if _entry(each, instance) is not None]
+        if not (draws or receipts) or head.revision > MOST_REVISIONS:
+            continue
+        watched = {each.contribution: _entry(each, instance) for each in receipts}
+        try:
+            chain, seen = await _followed(trainer, crowd, closing, instance, watched.values())
+        except MalformedDocument as error:
+            for each in {*(d.contribution for d in draws), *watched}:
+                found[each].append(str(error))
+            continue
+        for drawn in draws:
+            if not chain.has(drawn.draw.body):
+                found[drawn.contribution].append(
+                    f"draw {drawn.draw.body.nonce}: the instance never had these weights"
+                )
+        for contribution, entry in watched.items():
+            if entry not in seen:
+                found[contribution].append("what was acknowledged is not in the instance's log")
+    return {contribution: said for contribution, said in found.items() if said}
+
+
+async def verify_logs(trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing) -> None:
+    """Check the log of every instance, from the opening to the closing.
+
+    Raises:
+        MalformedDocument: one is no unbroken chain between them, or not as the seed says.
+        Unavailable, CrowdRefused: the trainer does not show it.
+    """
+    for instance in range(len(closing.heads)):
+        await _followed(trainer, crowd, closing, instance, ())
+
+
+async def _followed(
+    trainer: CrowdTrainer,
+    crowd: Crowd,
+    closing: CrowdClosing,
+    instance: int,
+    watched: Iterable[LogEntry | None],
+) -> tuple[InstanceChain, list[LogEntry]]:
+    """Follow an instance's whole log; return the chain, and those of `watched` that are in it."""
+    chain = InstanceChain(closing, crowd.opening, instance)
+    wanted = {each.digest: each for each in watched if each is not None}
+    seen = []
+    while chain.revision < closing.heads[instance].revision:
+        page = await trainer.log(crowd.job, instance, after=chain.revision)
+        if not page.entries:
+            raise MalformedDocument(f"the log of instance {instance} ends too early")
+        chain.follow(page.entries)
+        seen += [entry for entry in page.entries if entry.digest in wanted]
+    chain.end()
+    return chain, seen
+
+
+def _without_logs(kept: Kept, closing: CrowdClosing) -> Iterable[str]:
+    yield from broken_draws([kept.draw], closing)
+    if kept.receipt is not None:
+        yield from broken_receipts([kept.receipt], closing)
+
+
+def _entry(kept: Kept, instance: int) -> LogEntry | None:
+    if kept.receipt is None or kept.receipt.body.entry.instance != instance:
+        return None
+    return kept.receipt.body.entry

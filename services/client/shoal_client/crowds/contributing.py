@@ -1,0 +1,110 @@
+"""One contribution to a crowd job; pure: it sends nothing, stores nothing, asks nobody.
+
+What goes into it is the drawn weights and one record. Which coordinate is touched, and the noise,
+depend on neither.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from nacl.signing import SigningKey
+from numpy.typing import NDArray
+
+from shoal_client.negative_binomial import FairBits
+from shoal_client.noise import NoiseSampler
+from shoal_protocol.documents import Role, Signed, sign
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    Submission,
+)
+from shoal_protocol.draw_and_discard.draws import check_draw
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.draw_and_discard.updates import contribute, design_rows, steps
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.manifest import Consortium
+from shoal_protocol.mechanisms import LaplacePart
+from shoal_protocol.sharing import RandomBytes
+
+NONCE_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A crowd job that was checked, and the manifest version that it is bound to."""
+
+    request: CrowdJobRequest
+    opening: CrowdOpening
+    consortium: Consortium
+
+    @property
+    def job(self) -> str:
+        """Return the job's id."""
+        return self.request.digest
+
+
+def noise_part(task: CrowdTask) -> LaplacePart:
+    """Return what noise each touched coordinate gets: a discrete Laplace, all of it this client's.
+
+    It is drawn before the weights are, on which it does not depend.
+    """
+    return LaplacePart(scale=task.noise_scale, parties=1)
+
+
+def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDArray[np.int64]:
+    """Return the noise of so many contributions, shape (contributions, task.touched).
+
+    Raises:
+        ValueError: the sampler did not return as many 64-bit integers as asked for.
+    """
+    drawn = noise(noise_part(task), contributions * task.touched)
+    # a float here would silently become an exact-looking integer further on
+    if drawn.dtype != np.int64 or drawn.shape != (contributions * task.touched,):
+        raise ValueError("a noise sampler must return a vector of 64-bit integers")
+    return drawn.reshape(contributions, task.touched)
+
+
+def verified(draw: Signed[Draw], crowd: Crowd, nonce: str) -> Signed[Draw]:
+    """Return a draw that the trainer signed in answer to `nonce`.
+
+    Raises:
+        RefusedDraw: it cannot be one; the detail says why.
+        ProtocolError: the trainer did not sign it under the job's manifest.
+    """
+    crowd.consortium.verify(draw)
+    check_draw(draw.body, crowd.opening, nonce=nonce)
+    return draw
+
+
+def make_submission(
+    crowd: Crowd,
+    draw: Signed[Draw],
+    client: int,
+    key: SigningKey,
+    record: NDArray[np.float64],
+    *,
+    noise: Int64Vector,
+    random_bytes: RandomBytes,
+) -> Signed[Submission]:
+    """Return the signed submission that answers a verified draw by a step on one record.
+
+    `record`, shape (m,), holds the columns `task.column_names`; `client` is the index of `key` on
+    the roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once
+    for a draw, and keep the bytes for retries.
+
+    Raises:
+        ValueError: a shape does not fit the task.
+    """
+    task = crowd.request.task
+    rows, targets = design_rows(task, record[None])
+    weights = np.array(draw.body.weights, np.int64)
+    [step] = steps(task, weights[None], rows, targets)
+    one = task.variant == "one"
+    coordinate = FairBits(random_bytes).below(task.dimension) if one else None
+    sent = contribute(task, weights, step, coordinate=coordinate, noise=noise)
+    body = Submission(
+        manifest=crowd.request.manifest, client=client, draw=draw, weights=tuple(sent.tolist())
+    )
+    return sign(body, Role.CLIENT, key)

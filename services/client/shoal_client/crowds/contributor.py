@@ -1,0 +1,237 @@
+"""Contributes to one crowd job for the clients here: draw, step, charge, store, send, receipt.
+
+In that order: what is sent is on disk, and its price in the ledger, before a byte of it leaves;
+however often it is sent, it is the same. Which records contribute is chosen by lot among those
+that have an allowance left, and when the answers leave does not depend on the noise in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from nacl.signing import SigningKey
+from numpy.typing import NDArray
+
+from shoal_client.background import Background
+from shoal_client.crowds import memory
+from shoal_client.crowds.contributing import (
+    NONCE_BYTES,
+    Crowd,
+    draw_noise,
+    make_submission,
+    noise_part,
+)
+from shoal_client.crowds.memory import Prepared
+from shoal_client.crowds.records_used import Limits, allowed_records
+from shoal_client.crowds.trainer import CrowdTrainer, Sent
+from shoal_client.departure import departure, sampling_seconds
+from shoal_client.negative_binomial import FairBits
+from shoal_client.peer import ACKNOWLEDGED
+from shoal_client.reporting import Report
+from shoal_client.site import Site
+from shoal_client.state import State
+from shoal_protocol.accounting import NOTHING, Cost
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.draw_and_discard.documents import Draw, Submission
+from shoal_protocol.draw_and_discard.errors import CrowdClosed
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.sharing import RandomBytes
+
+MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A client that is to contribute, and one of its records, chosen by lot."""
+
+    client: int
+    position: int
+    record: int
+
+
+class Contributor:
+    """What this data holder does in one crowd job."""
+
+    def __init__(
+        self,
+        site: Site,
+        background: Background,
+        trainer: CrowdTrainer,
+        crowd: Crowd,
+        report: Report,
+    ) -> None:
+        """Contribute to `crowd`, which was checked, as far as the owner's policy allows.
+
+        Raises:
+            ValueError: the policy allows no crowd jobs.
+        """
+        self.crowd = crowd
+        self._site = site
+        self._background = background
+        self._trainer = trainer
+        self._report = report
+        self._chance = FairBits(site.random_bytes)
+        request, policy = crowd.request, site.policy
+        self.limits = Limits(
+            cost=Cost.pure(request.task.contribution_epsilon),
+            per_client=request.contributions_per_client,
+            per_record=request.contributions_per_record,
+            cap=policy.cap,
+            record_cap=policy.record_cap,
+        )
+        self._nonces: dict[int, str] = {}
+        """Of draws that were asked for and not answered: who asks again asks the same, or a
+        trainer could pass over the instances that it does not want drawn."""
+
+    async def contribute(self, clients: Sequence[int]) -> None:
+        """Contribute once for each of up to `MOST_TOGETHER` different clients that still may.
+
+        Raises:
+            Unavailable: the trainer did not answer; of the clients nothing was charged.
+            CrowdRefused: it refuses, as when the job is closed.
+            ProtocolError: what it answered is no draw of this job.
+        """
+        chosen = await self._choose(clients)
+        if not chosen:
+            return
+        noise = await self._draw_noise(len(chosen))
+        nonces = [self._nonce(each.client) for each in chosen]
+        draws = await self._trainer.draw(self.crowd, nonces)
+        for each in chosen:
+            del self._nonces[each.client]
+        submissions = await self._background.work(
+            make_submissions,
+            self.crowd,
+            [self._assignment(each) for each in chosen],
+            draws,
+            noise,
+            random_bytes=self._site.random_bytes,
+        )
+        await self._charge(chosen, submissions)
+        await self.send()
+
+    async def send(self) -> None:
+        """Send what was charged and not answered, the same bytes as before.
+
+        Raises:
+            Unavailable: the trainer did not answer.
+            MalformedDocument: it did not say what became of each.
+        """
+        job = self.crowd.job
+        waiting = await self._background.disk(memory.pending, job, count=MOST_TOGETHER)
+        if not waiting:
+            return
+        sent = [Sent.of(decode(document, Submission)) for _, document in waiting]
+        found = await self._trainer.submit(self.crowd, sent)
+        settled = [
+            (contribution, outcome.outcome, outcome.receipt)
+            for (contribution, _), outcome in zip(waiting, found, strict=True)
+            if outcome is not None
+        ]
+        await self._background.disk(memory.settle, settled)
+        acknowledged = sum(outcome == ACKNOWLEDGED for _, outcome, _ in settled)
+        self._report(
+            "contributions settled",
+            job=job,
+            acknowledged=acknowledged,
+            refused=len(settled) - acknowledged,
+        )
+        if any(outcome == CrowdClosed.code for _, outcome, _ in settled):
+            await self._background.disk(memory.end, job, CrowdClosed.code)
+
+    async def _choose(self, clients: Sequence[int]) -> list[Chosen]:
+        positions = self._site.positions()
+        here = [client for client in dict.fromkeys(clients) if client in positions]
+        chosen = []
+        for client in here[:MOST_TOGETHER]:
+            count = int(self._site.records.counts[positions[client]])
+            allowed = await self._background.disk(
+                _allowed, self.crowd.job, client, count, self.limits
+            )
+            if allowed:
+                record = allowed[self._chance.below(len(allowed))]
+                chosen.append(Chosen(client, positions[client], record))
+        return chosen
+
+    async def _draw_noise(self, contributions: int) -> NDArray[np.int64]:
+        """Return noise, shape (contributions, touched), at a moment that says nothing of it."""
+        timer, task = self._site.timer, self.crowd.request.task
+        began = timer.now()
+        noise = await self._background.work(draw_noise, task, contributions, self._site.noise)
+        blocks = [(task.touched, noise_part(task))]
+        allowed = sampling_seconds(blocks, contributions)
+        leaves = departure(began=began, drawn=timer.now(), allowed_seconds=allowed)
+        await timer.sleep(leaves - timer.now())
+        return noise
+
+    def _nonce(self, client: int) -> str:
+        if client not in self._nonces:
+            self._nonces[client] = self._site.random_bytes(NONCE_BYTES).hex()
+        return self._nonces[client]
+
+    def _assignment(self, chosen: Chosen) -> "Assignment":
+        columns = self.crowd.request.task.column_names
+        record = self._site.records.of(chosen.position, columns)[chosen.record]
+        return Assignment(chosen.client, bytes(self._site.keys[chosen.position]), record)
+
+    async def _charge(
+        self, chosen: Sequence[Chosen], submissions: Sequence[Signed[Submission]]
+    ) -> None:
+        prepared = [
+            Prepared(
+                each.client,
+                each.record,
+                submission.digest,
+                submission.body.draw.encode(),
+                submission.encode(),
+            )
+            for each, submission in zip(chosen, submissions, strict=True)
+        ]
+        counts = [int(self._site.records.counts[each.position]) for each in chosen]
+        taken = await self._background.disk(
+            memory.charge,
+            self.crowd.job,
+            prepared,
+            limits=self.limits,
+            records=counts,
+            now=self._site.clock(),
+        )
+        self._report("contributions charged", job=self.crowd.job, contributions=sum(taken))
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One client that contributes; its key's seed and one of its records, shape (m,)."""
+
+    client: int
+    seed: bytes = field(repr=False)
+    record: NDArray[np.float64] = field(repr=False)
+
+
+def make_submissions(
+    crowd: Crowd,
+    assignments: Sequence[Assignment],
+    draws: Sequence[Signed[Draw]],
+    noise: Sequence[Int64Vector] | NDArray[np.int64],
+    *,
+    random_bytes: RandomBytes,
+) -> list[Signed[Submission]]:
+    """Return one submission for each assignment; runs in a thread or another process."""
+    return [
+        make_submission(
+            crowd,
+            draw,
+            each.client,
+            SigningKey(each.seed),
+            each.record,
+            noise=drawn,
+            random_bytes=random_bytes,
+        )
+        for each, draw, drawn in zip(assignments, draws, noise, strict=True)
+    ]
+
+
+def _allowed(state: State, job: str, client: int, records: int, limits: Limits) -> list[int]:
+    committed = state.committed().get(client, NOTHING)
+    return allowed_records(state, job, client, records, limits, committed=committed)

@@ -1,0 +1,242 @@
+"""Finds crowd jobs, decides about each, contributes to it over its time, and checks how it ended.
+
+It runs beside the rounds of other jobs, by connections of its own: whatever the trainer does with
+crowd jobs, no round waits for it.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from shoal_client.admission import check_crowd
+from shoal_client.background import Background
+from shoal_client.crowds import memory
+from shoal_client.crowds.audit import Kept, faults
+from shoal_client.crowds.contributing import Crowd
+from shoal_client.crowds.contributor import MOST_TOGETHER, Contributor
+from shoal_client.crowds.memory import Evidence, StoredCrowd
+from shoal_client.crowds.records_used import contributions_made
+from shoal_client.crowds.schedule import Schedule
+from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
+from shoal_client.directory import Directory
+from shoal_client.enrolment import follow_to
+from shoal_client.peer import Unavailable
+from shoal_client.reporting import Report
+from shoal_client.site import Site
+from shoal_client.state import State
+from shoal_protocol.accounting import NOTHING, Cost
+from shoal_protocol.documents import decode
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    SubmissionReceipt,
+)
+from shoal_protocol.draw_and_discard.draws import check_closing
+from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownManifest
+
+BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
+BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
+BORNE_OUT: Final = "borne out"
+CONTRIBUTED: Final = "contributed"
+OVER: Final = "over"
+
+_LONGEST_VERDICT: Final = 5  # faults that are named
+
+
+class TakingPart:
+    """What this data holder does about crowd jobs."""
+
+    def __init__(
+        self, site: Site, background: Background, directory: Directory, report: Report
+    ) -> None:
+        """Begin with nothing in work."""
+        self._site = site
+        self._background = background
+        self._directory = directory
+        self._report = report
+        self._trainer = CrowdTrainer(lambda: directory.crowd_trainer)
+        self._contributors: dict[str, tuple[Contributor, Schedule]] = {}
+        self._looks_at: datetime | None = None
+        self._closings_at: dict[str, datetime] = {}
+        self.is_idle = False
+        """Whether there is nothing to do and never will be: no crowd job on file, none allowed."""
+        self.refused: dict[str, str] = {}
+        """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+
+    async def step(self) -> None:
+        """Do all that is due now, once. A trainer's failure raises nothing: it is tried again."""
+        now = self._site.clock()
+        if self._site.policy.maximum_local_epsilon is not None and (
+            self._looks_at is None or now >= self._looks_at
+        ):
+            self._looks_at = now + BETWEEN_LOOKS
+            await self._look_for_jobs()
+        for stored in await self._background.disk(memory.open_crowds):
+            await self._go_on(stored)
+        for stored in await self._background.disk(memory.unverified):
+            await self._look_at_closing(stored)
+
+    async def _look_for_jobs(self) -> None:
+        try:
+            listed = await self._trainer.open_jobs()
+            self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            for job in listed:
+                if job not in self.refused and not await self._background.disk(
+                    memory.is_known, job
+                ):
+                    await self._consider(job)
+        except (Unavailable, MalformedDocument, CrowdRefused) as error:
+            self._report("no list of crowd jobs", reason=str(error))
+
+    async def _consider(self, job: str) -> None:
+        site = self._site
+        try:
+            request = await self._trainer.request(job)
+            await follow_to(request.body.manifest, site, self._directory)
+            opening = await self._trainer.opening(job)
+            check_crowd(
+                request,
+                opening,
+                job=job,
+                consortium=site.book.current,
+                policy=site.policy,
+                columns=site.records.columns,
+                now=site.clock(),
+            )
+        except CrowdRefused:
+            return  # it may be gone since it was listed
+        except ProtocolError as error:
+            self.refused[job] = str(error)
+            self._report("crowd job refused", job=job, reason=str(error))
+            return
+        await self._background.disk(memory.add, job, request.encode(), opening.encode())
+        self._report("crowd job taken", job=job)
+
+    async def _go_on(self, stored: StoredCrowd) -> None:
+        """Contribute to one job as far as it is due."""
+        job = stored.job
+        try:
+            contributor, schedule = await self._contributor(stored)
+            await contributor.send()
+            await self._contribute(contributor, schedule)
+        except Unavailable as error:
+            self._report("crowd trainer not there", job=job, reason=str(error))
+        except UnknownManifest:  # the owner pinned a later version since
+            self._report("crowd job not in the manifest", job=job)
+        except CrowdRefused as refusal:
+            await self._end(job, refusal.code)
+        except ProtocolError as error:
+            # signed by the trainer, but no draw of this job: of such a one there is no other
+            await self._end(job, f"refused: {error}")
+
+    async def _contributor(self, stored: StoredCrowd) -> tuple[Contributor, Schedule]:
+        known = self._contributors.get(stored.job)
+        if known is None:
+            request = decode(stored.request, CrowdJobRequest).body
+            # the owner may have changed the policy since
+            if reason := self._site.policy.crowd_refusal(request):
+                raise MalformedDocument(reason)
+            crowd = self._crowd(stored)
+            contributor = Contributor(
+                self._site, self._background, self._trainer, crowd, self._report
+            )
+            schedule = await self._background.disk(self._planned, contributor)
+            known = self._contributors[stored.job] = (contributor, schedule)
+        return known
+
+    def _crowd(self, stored: StoredCrowd) -> Crowd:
+        request = decode(stored.request, CrowdJobRequest).body
+        opening = decode(stored.opening, CrowdOpening).body
+        return Crowd(request, opening, self._site.book.get(request.manifest))
+
+    def _planned(self, state: State, contributor: Contributor) -> Schedule:
+        """Plan as many contributions of each client as it can make, or some more."""
+        site, limits, request = self._site, contributor.limits, contributor.crowd.request
+        positions = site.positions()
+        made = contributions_made(state, contributor.crowd.job, positions)
+        committed: Mapping[int, Cost] = state.committed()
+        per_record = min(limits.per_record, _times(limits.record_cap.epsilon, limits.cost))
+        left = {}
+        for client, position in positions.items():
+            of_records = int(site.records.counts[position]) * per_record
+            spendable, _ = limits.cap.left(committed.get(client, NOTHING))
+            affordable = _times(spendable, limits.cost)
+            left[client] = min(limits.per_client - made[client], of_records, affordable)
+        return Schedule(
+            left, now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
+        )
+
+    async def _contribute(self, contributor: Contributor, schedule: Schedule) -> None:
+        job, clock = contributor.crowd.job, self._site.clock
+        while clients := schedule.due(clock(), most=MOST_TOGETHER):
+            if clock() >= contributor.crowd.request.closes_at:
+                break
+            try:
+                await contributor.contribute(clients)
+            except Unavailable:
+                schedule.again(clients, clock())
+                raise
+        over = clock() >= contributor.crowd.request.closes_at
+        if over or schedule.next_moment is None:
+            waiting = await self._background.disk(memory.pending, job, count=1)
+            if over or not waiting:
+                await self._end(job, OVER if over else CONTRIBUTED)
+
+    async def _end(self, job: str, reason: str) -> None:
+        await self._background.disk(memory.end, job, reason)
+        self._contributors.pop(job, None)
+        self._report("crowd job ended", job=job, reason=reason)
+
+    async def _look_at_closing(self, stored: StoredCrowd) -> None:
+        """Compare what was kept of a job with its closing, once there is one."""
+        now = self._site.clock()
+        if stored.job not in self._closings_at:  # not all data holders at once
+            later = int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
+            self._closings_at[stored.job] = now + later * BETWEEN_CLOSINGS
+        if now < self._closings_at[stored.job]:
+            return
+        self._closings_at[stored.job] = now + BETWEEN_CLOSINGS
+        try:
+            crowd = self._crowd(stored)
+            if (left := crowd.request.closes_at - now) > timedelta(0):  # or it is full before
+                self._closings_at[stored.job] = now + max(BETWEEN_CLOSINGS, left / 10)
+            closing = await self._trainer.closing(crowd)
+            if closing is None:
+                return
+            found = await self._faults(crowd, closing.body)
+        except (Unavailable, CrowdRefused, ProtocolError) as error:
+            self._report("no closing", job=stored.job, reason=str(error))
+            return
+        said = [each for faults_ in found.values() for each in faults_]
+        verdict = "; ".join(said[:_LONGEST_VERDICT]) or BORNE_OUT
+        await self._background.disk(
+            memory.conclude, stored.job, closing=closing.encode(), verdict=verdict, kept=found
+        )
+        del self._closings_at[stored.job]
+        self._report("closing checked", job=stored.job, verdict=verdict)
+
+    async def _faults(self, crowd: Crowd, closing: CrowdClosing) -> dict[str, list[str]]:
+        stored = await self._background.disk(memory.evidence, crowd.job)
+        try:
+            check_closing(closing, crowd.opening)
+        except MalformedDocument as error:
+            return {each.contribution: [str(error)] for each in stored}
+        found = await faults(self._trainer, crowd, closing, [_kept(each) for each in stored])
+        for each in stored:
+            if each.outcome == WRONG_RECEIPT:
+                said = "the receipt is not the submission's"
+                found.setdefault(each.contribution, []).append(said)
+        return found
+
+
+def _kept(stored: Evidence) -> Kept:
+    receipt = None if stored.receipt is None else decode(stored.receipt, SubmissionReceipt)
+    return Kept(stored.contribution, decode(stored.draw, Draw), receipt)
+
+
+def _times(epsilon: float, cost: Cost) -> int:
+    """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
+    return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))

@@ -1,0 +1,146 @@
+"""What a lying trainer can do in a crowd job shows: at the draw, or by the closing for ever."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_client.crowds import memory
+from shoal_client.holder import DataHolder
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    Draw,
+    LogEntry,
+    SubmissionReceipt,
+)
+from tests.client.crowd_world import CrowdWorld, Lies
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> CrowdWorld:
+    return CrowdWorld(tmp_path)
+
+
+@pytest.fixture
+async def holder(world: CrowdWorld) -> AsyncIterator[DataHolder]:
+    opened = world.holder()
+    yield opened
+    await opened.close()
+
+
+def changed(document: Any, **changes: Any) -> Any:
+    return type(document)(**(dict(document) | changes))
+
+
+BAD_DRAWS: dict[str, Callable[[Draw], Draw]] = {
+    "of another job": lambda draw: changed(draw, job="f" * 64),
+    "of another nonce": lambda draw: changed(draw, nonce="f" * 64),
+    "of no instance": lambda draw: changed(draw, instance=7),
+    "of another length": lambda draw: changed(draw, weights=(*draw.weights, 0)),
+    "of another beginning": lambda draw: changed(draw, revision=0, weights=(5, 5)),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DRAWS)
+async def test_a_draw_that_cannot_be_one_is_not_answered_and_costs_nothing(
+    world: CrowdWorld, holder: DataHolder, name: str
+) -> None:
+    world.crowds.lies = Lies(draw=BAD_DRAWS[name])
+    await world.run(holder, seconds=1000)
+    [found] = (await holder.status()).crowds
+    assert str(found.ended).startswith("refused")
+    assert not world.crowds.taken and await holder.spent() == {}
+
+
+async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    trainer = world.parties["trainer"]
+    world.crowds.signed = lambda body: {  # type: ignore[method-assign]
+        "body": body.model_dump(mode="json"),
+        "signature": "00" * 64,
+        "signer": trainer.card.name,
+    }
+    await world.run(holder, seconds=1000)
+    assert not world.crowds.taken and await holder.spent() == {}
+
+
+def steered(draw: Draw) -> Draw:
+    """Serve instance 0 to everybody."""
+    return changed(draw, instance=0, revision=0, weights=(0, 0))
+
+
+def other_weights(draw: Draw) -> Draw:
+    """Serve weights that the instance never had."""
+    return changed(draw, weights=(17, 17)) if draw.revision else draw
+
+
+def never_reached(draw: Draw) -> Draw:
+    return changed(draw, revision=draw.revision + 10_000)
+
+
+def moved(receipt: SubmissionReceipt) -> SubmissionReceipt:
+    """Say that another instance was replaced than the seed says."""
+    entry = changed(receipt.entry, instance=(receipt.entry.instance + 1) % 3)
+    return changed(receipt, entry=entry)
+
+
+def other_submission(receipt: SubmissionReceipt) -> SubmissionReceipt:
+    return changed(receipt, entry=changed(receipt.entry, weights="f" * 64))
+
+
+def another_seed(closing: CrowdClosing) -> CrowdClosing:
+    return changed(closing, seed="ab" * 32)
+
+
+def other_end(closing: CrowdClosing) -> CrowdClosing:
+    heads = tuple(changed(head, weights=(9, 9)) for head in closing.heads)
+    return changed(closing, heads=heads)
+
+
+def rewritten(entries: list[LogEntry]) -> list[LogEntry]:
+    return [changed(each, nonce="c" * 64) for each in entries]
+
+
+CHEATS = {
+    "everybody draws one instance": (Lies(draw=steered), "seed gives another instance"),
+    "weights that never were": (Lies(draw=other_weights), "never had these weights"),
+    "a revision that never was": (Lies(draw=never_reached), "never had revision"),
+    "another instance replaced": (Lies(receipt=moved), "another instance was replaced"),
+    "a receipt for something else": (Lies(receipt=other_submission), "receipt is not"),
+    "acknowledged and dropped": (Lies(forgets=True), "is not in the end"),
+    "another seed revealed": (Lies(closing=another_seed), "reveals another seed"),
+    "another end": (Lies(closing=other_end), "did not end as the closing says"),
+    "another log": (Lies(log=rewritten), "instance"),
+    "a shorter log": (Lies(log=lambda entries: entries[:-1]), "ends too early"),
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+async def test_cheating_shows_when_the_job_is_closed(
+    world: CrowdWorld, holder: DataHolder, name: str
+) -> None:
+    world.crowds.lies, reason = CHEATS[name]
+    await world.run(holder, seconds=1000)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    assert reason in str(found.verdict)
+
+
+async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHolder) -> None:
+    world.crowds.lies = Lies(forgets=True)
+    await world.run(holder, seconds=1000)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    kept = await holder._background.disk(memory.evidence, world.job)
+    assert kept and all(each.receipt is not None for each in kept)
+
+
+async def test_a_closing_that_is_never_shown_leaves_the_question_open(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=3000, tick=50)
+    [found] = (await holder.status()).crowds
+    assert found.verdict is None

@@ -1,0 +1,378 @@
+"""Data holders in crowd jobs: what is contributed, what it costs, and what trainers can do."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from shoal_client.crowds import memory
+from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
+from shoal_client.holder import DataHolder
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_client.state import State
+from shoal_client.status import CrowdStatus
+from shoal_protocol.accounting import Cost
+from shoal_protocol.documents import sign
+from shoal_protocol.draw_and_discard.documents import Submission
+from shoal_protocol.draw_and_discard.updates import design_rows, steps
+from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.mechanisms import LaplacePart, NoisePart
+from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld
+from tests.client.world import COLUMNS, NOW, Timer, problem
+
+WHOLE_TIME = 1000  # seconds until the job closes
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> CrowdWorld:
+    return CrowdWorld(tmp_path)
+
+
+@pytest.fixture
+async def holder(world: CrowdWorld) -> AsyncIterator[DataHolder]:
+    opened = world.holder()
+    yield opened
+    await opened.close()
+
+
+async def status(holder: DataHolder) -> CrowdStatus:
+    [found] = (await holder.status()).crowds
+    return found
+
+
+def policy(**changes: Any) -> Policy:
+    return Policy.model_validate(CROWD_POLICY.model_dump() | changes)
+
+
+def contributors(world: CrowdWorld) -> Counter[int]:
+    return Counter(each.body.client for each in world.crowds.taken.values())
+
+
+def submissions(world: CrowdWorld) -> list[Submission]:
+    return [each.body for each in world.crowds.taken.values()]
+
+
+async def test_each_client_contributes_as_often_as_the_job_says(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert await status(holder) == CrowdStatus(world.job, CONTRIBUTED, {"acknowledged": 12}, None)
+    assert await holder.spent() == {client: [Cost.pure(0.5)] * 3 for client in range(4)}
+    assert len(await holder.chain()) == 12
+
+
+@pytest.mark.parametrize("variant", ["one", "feature", "all"])
+@pytest.mark.parametrize("clipping", ["coordinate", "residual"])
+async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
+    tmp_path: Path, variant: str, clipping: str
+) -> None:
+    """In the variant "one" on one coordinate, and all others as they were drawn."""
+    task = TASK.model_copy(update={"variant": variant, "clipping": clipping})
+    world = CrowdWorld(tmp_path, task=task)
+    drawn: list[int] = []
+
+    def noise(part: NoisePart, count: int) -> Int64Vector:
+        assert part == LaplacePart(scale=task.noise_scale, parties=1)
+        drawn.extend(range(1000 + len(drawn), 1000 + len(drawn) + count))
+        return np.array(drawn[-count:], np.int64)
+
+    holder = world.holder(noise=noise)
+    await world.run(holder, seconds=WHOLE_TIME)
+    sent = submissions(world)
+    assert len(sent) == (12 if variant != "feature" else 8)  # two of epsilon 1 are within the cap
+    seen: list[int] = []
+    for each in sent:
+        weights = np.array(each.draw.body.weights)
+        rows, targets = design_rows(task, world.records.of(each.client, task.column_names))
+        [step] = steps(task, weights[None], rows, targets)
+        moved = np.array(each.weights) - weights
+        noises = (moved - step)[moved != 0]
+        assert len(noises) == task.touched
+        seen += noises.tolist()
+    assert set(seen) <= set(drawn) and len(set(seen)) == len(seen)  # each is used once
+    await holder.close()
+
+
+async def test_every_record_of_a_client_may_contribute_and_its_own_cap_holds(
+    world: CrowdWorld,
+) -> None:
+    """One client with three records, of which each may spend as much as one contribution."""
+    records = Records(
+        COLUMNS, np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0]]), np.array([0, 3])
+    )
+    holder = world.holder(
+        keys=world.keys[:1], records=records, policy=policy(maximum_local_epsilon=0.5)
+    )
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert contributors(world) == {0: 3}
+    await holder.close()
+    state = State(
+        world.directory / "holder" / "holder.sqlite",
+        authority=world.book.current.manifest.authority,
+    )
+    assert sorted(state.file.rows("SELECT record FROM contributions")) == [(0,), (1,), (2,)]
+    state.close()
+
+
+async def test_nobody_spends_more_than_the_owner_allows(world: CrowdWorld) -> None:
+    holder = world.holder(policy=policy(maximum_epsilon=1.2))
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert contributors(world) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert {cost.epsilon for cost in (await holder.committed()).values()} == {1.0}
+    await holder.close()
+
+
+async def test_clients_contribute_at_random_times_over_the_whole_job(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """No client at the first step, and some in every third of the time."""
+    await holder.step()
+    assert contributors(world) == {}
+    before = 0
+    for _ in range(3):
+        await world.run(holder, seconds=290)
+        assert sum(contributors(world).values()) > before
+        before = sum(contributors(world).values())
+
+
+async def test_when_an_answer_leaves_depends_on_public_numbers_alone(world: CrowdWorld) -> None:
+    """Noise that takes long to draw and noise that takes none are asked to wait alike."""
+    moments = []
+    for seconds in (0.0, 0.1):
+        timer = Timer()
+
+        def noise(part: NoisePart, count: int, timer: Timer = timer, s: float = seconds) -> Any:
+            timer.passed += s
+            return np.ones(count, np.int64)
+
+        holder = world.holder(f"holder {seconds}", timer=timer, noise=noise)
+        world.crowds.taken.clear()
+        while not timer.moments:
+            await world.run(holder, seconds=10)
+        moments.append(timer.moments[0])
+        await holder.close()
+    assert moments[0] == moments[1]
+
+
+async def test_a_price_is_on_file_before_the_first_byte_of_a_contribution_leaves(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """The trainer takes no submissions for a time; they were charged all the same."""
+    world.scripts["trainer"] = lambda request: (
+        problem(503, "storage-unavailable") if request.url.path.endswith("submissions") else None
+    )
+    await world.run(holder, seconds=500)
+    charged = sum(map(len, (await holder.spent()).values()))
+    assert charged > 0 and not world.crowds.taken
+    await holder.close()
+    del world.scripts["trainer"]
+    again = world.holder()
+    world.clock.pass_seconds(60)
+    await again.step()
+    assert len(world.crowds.taken) == charged
+    assert sum(map(len, (await again.spent()).values())) == charged
+    await again.close()
+
+
+async def test_the_same_bytes_are_sent_again_whatever_was_lost(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """The trainer takes each batch, and its first answer to each is lost."""
+    bodies: list[bytes] = []
+
+    def lose(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("submissions") and request.content not in bodies:
+            bodies.append(request.content)
+            world.crowds.answer(request)
+            raise httpx.ReadError("lost", request=request)
+        return None
+
+    world.scripts["trainer"] = lose
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert (await status(holder)).contributions == {"acknowledged": 12}
+    documents = Counter(
+        json.dumps(each) for body in bodies for each in json.loads(body)["documents"]
+    )
+    nonces = {json.loads(each)["body"]["draw"]["body"]["nonce"] for each in documents}
+    assert len(nonces) == len(documents)  # one document for one draw, ever
+
+
+async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_nonce(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """Or a trainer could answer only those draws that give the instance that it likes."""
+    asked: list[str] = []
+
+    def refuse_some(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("draws"):
+            asked.extend(json.loads(request.content)["nonces"])
+            if len(asked) % 3:
+                return problem(503, "storage-unavailable")
+        return None
+
+    world.scripts["trainer"] = refuse_some
+    await world.run(holder, seconds=WHOLE_TIME)
+    answered = {each.draw.body.nonce for each in submissions(world)}
+    assert len(answered) > 3
+    assert set(asked) - answered == set() or len(set(asked) - answered) <= 4  # those still open
+    assert max(Counter(asked).values()) > 1
+
+
+async def test_a_full_job_is_left_and_its_closing_is_borne_out(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=500)
+    made = len(world.crowds.taken)
+    world.crowds.closed = True
+    await world.run(holder, seconds=600)
+    found = await status(holder)
+    assert (found.ended, found.verdict) == ("crowd-closed", "borne out")
+    assert found.contributions == {"acknowledged": made}
+    assert len(world.crowds.taken) == made > 0
+
+
+async def test_evidence_is_erased_once_the_closing_bears_it_out(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=WHOLE_TIME)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    assert (await status(holder)).verdict == "borne out"
+    kept = await holder._background.disk(memory.evidence, world.job)
+    assert kept == []
+
+
+async def test_a_job_ends_at_its_time_whatever_the_trainer_says(world: CrowdWorld) -> None:
+    holder = world.holder()
+    await world.run(holder, seconds=100)
+    world.scripts["trainer"] = lambda request: (
+        problem(503, "storage-unavailable") if request.url.path.endswith("draws") else None
+    )
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert (await status(holder)).ended == OVER
+    del world.scripts["trainer"]
+    made = len(world.crowds.taken)
+    await world.run(holder, seconds=100)
+    assert len(world.crowds.taken) == made
+    await holder.close()
+
+
+async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(
+    world: CrowdWorld,
+) -> None:
+    for _ in range(12):
+        holder = world.holder()
+        await world.run(holder, seconds=WHOLE_TIME / 12)
+        await holder.close()
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
+async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: Path) -> None:
+    """The trainer never answers about crowds; joins of another job are sent at the first step."""
+    world, hangs = CrowdWorld(tmp_path, 12), asyncio.Event()
+
+    class Hanging(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if "/crowds" in request.url.path:
+                await hangs.wait()
+            return await world.transport.handle_async_request(request)
+
+    holder = world.holder(transport=Hanging(), wake=asyncio.Event())
+    job = world.submit()
+    for _ in range(2):
+        await holder.step()
+    assert len(world.trainer.joined[job.digest]) == 12
+    await holder.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"maximum_local_epsilon": None}, None),
+        ({"crowd_families": ("poisson",)}, "crowd_families"),
+        ({"analysts": ("somebody",)}, "analyst"),
+        ({"columns": ("age",)}, "column 'pressure'"),
+        ({"maximum_local_epsilon": 0.4}, "one record"),
+        ({"maximum_epsilon": 0.4, "delta": 0.0, "mechanisms": ()}, "one client"),
+    ],
+)
+async def test_the_owners_policy_decides(
+    world: CrowdWorld, changes: dict[str, Any], reason: str | None
+) -> None:
+    holder = world.holder(policy=policy(**changes))
+    await world.run(holder, seconds=WHOLE_TIME)
+    found = await holder.status()
+    assert found.crowds == () and not world.crowds.taken and world.crowds.draws == 0
+    if reason is None:
+        assert not any("crowds" in request.url.path for request in world.requests)
+    else:
+        assert reason in found.refused[world.job]
+    await holder.close()
+
+
+async def test_a_policy_that_was_tightened_ends_a_job_that_goes_on(world: CrowdWorld) -> None:
+    holder = world.holder()
+    await world.run(holder, seconds=300)
+    await holder.close()
+    made = len(world.crowds.taken)
+    strict = world.holder(policy=policy(crowd_families=()))
+    await world.run(strict, seconds=WHOLE_TIME)
+    assert len(world.crowds.taken) == made
+    assert "crowd_families" in str((await status(strict)).ended)
+    await strict.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"contributions_per_client": 900, "contributions_per_record": 1}, "exceeds"),
+        ({"closes_at": NOW}, "passed"),
+    ],
+)
+async def test_a_job_that_the_consortium_forbids_or_that_is_over_is_not_taken(
+    world: CrowdWorld, holder: DataHolder, changes: dict[str, Any], reason: str
+) -> None:
+    world.crowds.open(world.crowd_request(**changes))
+    await world.run(holder, seconds=100)
+    assert reason in (await holder.status()).refused[world.job]
+    assert world.crowds.draws == 0
+
+
+async def test_a_request_that_no_analyst_signed_is_not_taken(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    request = world.crowd_request()
+    key = world.parties["trainer"].signing_key
+    world.crowds.open(sign(request.body, "analyst", key))
+    await world.run(holder, seconds=100)
+    assert "signature" in (await holder.status()).refused[world.job]
+    assert world.crowds.draws == 0
+
+
+async def test_an_opening_of_another_shape_is_not_taken(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    request = world.crowd_request(task=TASK.model_copy(update={"instances": 5}))
+    opening = world.crowds.opening
+    world.crowds.open(request)
+    world.crowds.opening = opening
+    await world.run(holder, seconds=100)
+    assert "another job" in (await holder.status()).refused[world.job]
+    assert world.crowds.draws == 0
+
+
+async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -> None:
+    few = Records(("age",), world.records.values[:, :1], world.records.starts)
+    holder = world.holder(records=few)
+    await world.run(holder, seconds=100)
+    assert "no column 'pressure'" in (await holder.status()).refused[world.job]
+    await holder.close()
