@@ -119,28 +119,21 @@ def assemble(
         engine.dispose()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
-    crowds = assemble_crowds(_of_crowds(resources, database_url), random_bytes)
-    manifests = None if database_url is None else SharedManifests(book, schema.manifests)
-    if manifests is not None:
+    crowds, manifests = resources, None
+    if database_url is not None and is_postgresql_url(database_url):
+        # a connection of their own: neither rounds nor crowds wait for each other's transactions,
+        # and crowd jobs need no lock on the whole database, for other processes serve them too
+        crowds = replace(resources, storage=StorageThread(open_engine(database_url)))
+        manifests = SharedManifests(book, schema.manifests)
         resources.storage.run_here(manifests.exchange)
 
     async def share_manifests() -> None:
         if manifests is not None:
             await resources.storage.run(manifests.exchange)
 
-    app = create_app(enrolment, Records(resources), resources, crowds, share_manifests)
-    return Service(app, resources, enrolment, runner, peers, crowds, manifests)
-
-
-def _of_crowds(resources: Resources, database_url: str | None) -> Resources:
-    """Return the resources of crowd jobs: on PostgreSQL with a connection of their own.
-
-    So that neither rounds nor crowds wait for each other's transactions. They need no lock on the
-    whole database: other processes serve them too.
-    """
-    if database_url is None or not is_postgresql_url(database_url):
-        return resources
-    return replace(resources, storage=StorageThread(open_engine(database_url)))
+    serving = assemble_crowds(crowds, random_bytes)
+    app = create_app(enrolment, Records(resources), resources, serving, share_manifests)
+    return Service(app, resources, enrolment, runner, peers, serving, manifests)
 
 
 def assemble_serving(*, serves: Serves, **named: Any) -> Service | Replica:

@@ -1,0 +1,404 @@
+"""Crowd jobs that several processes serve: whatever they do at once, it is one trainer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
+
+from shoal_hosting.security import StartupRefused
+from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_protocol.documents import Signed
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdOpening,
+    SubmissionReceipt,
+    weights_digest,
+)
+from shoal_protocol.draw_and_discard.draws import commitment, replaced_instance
+from shoal_protocol.manifest_bundle import bundle
+from shoal_trainer import schema
+from shoal_trainer.assembly import Service, assemble_serving
+from shoal_trainer.crowds import store
+from shoal_trainer.crowds.assembly import Replica
+from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock, book, party, problem_code
+from tests.trainer.crowd import (
+    CONSORTIUM,
+    CROWDS,
+    Asker,
+    answer_to,
+    crowd,
+    nonce,
+    replica_of,
+    signed,
+    trainer_of,
+    verified,
+)
+from tests.trainer.federation import successor
+
+REQUEST = crowd()
+JOB = REQUEST.digest
+
+
+class Trainer:
+    """The process that conducts rounds, and two that serve crowd jobs only."""
+
+    def __init__(self, directory: Path, url: str, clock: HandMovedClock) -> None:
+        self.conducting = trainer_of(directory, url, clock)
+        self.replicas = [replica_of(directory / f"replica-{n}", url, clock) for n in (1, 2)]
+        self.processes: list[Service | Replica] = [self.conducting, *self.replicas]
+
+    def asker(self) -> Asker:
+        return Asker(*(process.app for process in self.processes))
+
+    async def step(self) -> None:
+        await asyncio.gather(*(process.step() for process in self.processes))
+
+    async def close(self) -> None:
+        for process in self.processes:
+            await process.close()
+
+
+@pytest.fixture
+async def trainer(
+    tmp_path: Path, postgresql_url: str, clock: HandMovedClock
+) -> AsyncIterator[Trainer]:
+    made = Trainer(tmp_path, postgresql_url, clock)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def asker(trainer: Trainer) -> Asker:
+    asker = trainer.asker()
+    assert (await asker.open(REQUEST, app=1)).status_code == 201
+    return asker
+
+
+async def test_a_job_that_one_process_opened_all_serve_until_it_is_closed_once(
+    trainer: Trainer, asker: Asker, clock: HandMovedClock
+) -> None:
+    for number in range(18):  # drawn from one process, submitted to another
+        drawn = await asker.draw(JOB, number, app=number)
+        content = answer_to(drawn, number % 7)
+        assert (await asker.submit(JOB, content, app=number + 1)).status_code == 201
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    closings = {
+        (await asker.ask("GET", f"{CROWDS}/{JOB}/closing", app=app)).content for app in range(3)
+    }
+    assert len(closings) == 1
+    assert (await asker.check_all(REQUEST)).contributions == 18
+
+
+async def test_processes_that_open_a_job_at_once_open_one(trainer: Trainer) -> None:
+    asker = trainer.asker()
+    opened = await asyncio.gather(*(asker.open(REQUEST, app=app) for app in range(3)))
+    assert sorted(each.status_code for each in opened) == [200, 200, 201]
+    openings = {
+        (await asker.ask("GET", f"{CROWDS}/{JOB}/opening", app=app)).content for app in range(3)
+    }
+    assert len(openings) == 1
+
+
+async def test_submissions_that_come_at_once_are_all_in_the_chains_and_counted_exactly(
+    trainer: Trainer, asker: Asker, clock: HandMovedClock
+) -> None:
+    drawn = [await asker.draw(JOB, number, app=number) for number in range(60)]
+    answers = await asyncio.gather(
+        *(
+            asker.submit(JOB, answer_to(each, number % 5), app=number)
+            for number, each in enumerate(drawn)
+        )
+    )
+    assert {each.status_code for each in answers} == {201}
+    state = await asker.state(JOB)
+    assert (state["contributions"], state["contributors"]) == (60, 5)
+    clock.now = REQUEST.closes_at
+    await trainer.step()
+    assert (await asker.check_all(REQUEST)).contributions == 60
+
+
+async def test_one_submission_at_all_processes_at_once_counts_once(asker: Asker) -> None:
+    content = answer_to(await asker.draw(JOB, "a"), 3)
+    answers = await asyncio.gather(*(asker.submit(JOB, content, app=app) for app in range(9)))
+    assert sorted(each.status_code for each in answers) == [200] * 8 + [201]
+    assert len({each.content for each in answers}) == 1
+    assert (await asker.state(JOB))["contributions"] == 1
+
+
+async def test_of_rival_answers_to_one_draw_one_is_taken(asker: Asker) -> None:
+    drawn = await asker.draw(JOB, "a")
+    contents = [answer_to(drawn, client) for client in range(9)]
+    answers = await asyncio.gather(
+        *(asker.submit(JOB, content, app=app) for app, content in enumerate(contents))
+    )
+    assert sorted(each.status_code for each in answers) == [201] + [409] * 8
+
+
+async def test_a_client_cannot_contribute_more_by_asking_all_processes_at_once(
+    asker: Asker,
+) -> None:
+    most = REQUEST.contributions_per_client
+    drawn = [await asker.draw(JOB, number) for number in range(most + 10)]
+    answers = await asyncio.gather(
+        *(asker.submit(JOB, answer_to(each, 3), app=app) for app, each in enumerate(drawn))
+    )
+    assert sorted(each.status_code for each in answers) == [201] * most + [403] * 10
+
+
+async def test_a_job_is_filled_exactly_and_then_closed(trainer: Trainer) -> None:
+    asker, request = trainer.asker(), crowd(contributions=25)
+    await asker.open(request)
+    drawn = [await asker.draw(request.digest, number) for number in range(40)]
+    answers = await asyncio.gather(
+        *(
+            asker.submit(request.digest, answer_to(each, app % 9), app=app)
+            for app, each in enumerate(drawn)
+        )
+    )
+    assert sorted(each.status_code for each in answers) == [201] * 25 + [410] * 15
+    await trainer.step()
+    assert (await asker.check_all(request)).contributions == 25
+
+
+async def test_one_who_waits_at_a_process_hears_what_another_opened_and_closed(
+    trainer: Trainer, clock: HandMovedClock
+) -> None:
+    asker = trainer.asker()
+    listed = asyncio.create_task(asker.ask("GET", f"{CROWDS}?phase=open&wait=30", app=2))
+    await asyncio.sleep(0)
+    await asker.open(REQUEST)
+    await trainer.step()
+    assert (await listed).json() == {"crowds": [{"job": JOB, "phase": "open"}]}
+    closing = asyncio.create_task(asker.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30", app=2))
+    await asyncio.sleep(0)
+    clock.now = REQUEST.closes_at
+    await trainer.conducting.step()
+    await trainer.step()
+    assert (await closing).status_code == 200
+
+
+async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
+    trainer: Trainer, asker: Asker
+) -> None:
+    drawn = [await asker.draw(JOB, number) for number in range(2)]
+    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=1)).status_code == 200
+    await trainer.step()
+    for app in range(3):
+        answer = await asker.submit(JOB, answer_to(drawn[0], 3), app=app)
+        assert problem_code(answer) == "revoked-client"
+    assert (await asker.submit(JOB, answer_to(drawn[1], 4), app=2)).status_code == 201
+
+
+async def test_a_replica_has_no_jobs_with_rounds(trainer: Trainer) -> None:
+    answer = await trainer.asker().ask("GET", "/v1/jobs", app=1)
+    assert problem_code(answer) == "not-found"
+
+
+def test_a_replica_needs_the_database_that_it_shares(tmp_path: Path, clock: HandMovedClock) -> None:
+    with pytest.raises(StartupRefused, match="set SHOAL_DATABASE_URL"):
+        assemble_serving(
+            serves="crowds",
+            party=party("trainer", CONSORTIUM),
+            book=book(tmp_path, CONSORTIUM),
+            data_directory=tmp_path,
+            database_url=None,
+            clock=clock,
+        )
+
+
+def test_beside_replicas_there_is_one_process_that_conducts_rounds(
+    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
+) -> None:
+    with pytest.raises(StartupRefused, match="another process uses the database"):
+        trainer_of(tmp_path, postgresql_url, clock)
+
+
+class Lives:
+    """A trainer that is assembled again and again over one database."""
+
+    def __init__(self, directory: Path, url: str, clock: HandMovedClock) -> None:
+        self._directory, self._url, self._clock = directory, url, clock
+        self._all: list[Service] = []
+        self.asker = Asker()
+
+    def begin(self) -> Service:
+        """Let the last process end without a word, and another start."""
+        for old in self._all:
+            for resources in (old.resources, old.crowds.resources):
+                resources.storage._engine.dispose()  # a process's connections end with it
+        self._all.append(trainer_of(self._directory, self._url, self._clock))
+        self.asker.apps = (self._all[-1].app,)
+        return self._all[-1]
+
+    async def close(self) -> None:
+        for each in self._all:
+            await each.close()
+
+
+@pytest.fixture
+async def lives(database_url: str, tmp_path: Path, clock: HandMovedClock) -> AsyncIterator[Lives]:
+    made = Lives(tmp_path, database_url, clock)
+    made.begin()
+    assert (await made.asker.open(REQUEST)).status_code == 201
+    yield made
+    await made.close()
+
+
+async def test_a_trainer_that_starts_again_goes_on_with_seed_counts_and_chains(
+    lives: Lives, clock: HandMovedClock
+) -> None:
+    asker = lives.asker
+    for number in range(4):
+        lives.begin()
+        drawn = await asker.draw(JOB, number)
+        lives.begin()
+        assert (await asker.submit(JOB, answer_to(drawn, 3))).status_code == 201
+    clock.now = REQUEST.closes_at
+    service = lives.begin()
+    await service.step()
+    lives.begin()
+    assert (await asker.check_all(REQUEST)).contributions == 4
+
+
+async def test_what_was_stored_when_the_process_died_is_acknowledged_to_who_asks_again(
+    lives: Lives, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [answer_to(await lives.asker.draw(JOB, number), 3) for number in range(3)]
+    for content in contents:
+        with monkeypatch.context() as fault:
+            fault.setattr(SubmissionReceipt, "__init__", _dies)
+            assert (await lives.asker.submit(JOB, content)).status_code == 500
+        lives.begin()
+        assert (await lives.asker.submit(JOB, content)).status_code == 200
+    clock.now = REQUEST.closes_at
+    await lives.begin().step()
+    assert (await lives.asker.check_all(REQUEST)).contributions == 3
+
+
+def _dies(*_: object, **__: object) -> None:
+    raise RuntimeError("killed after the commit, before the receipt")
+
+
+STATEMENTS = ("INSERT INTO crowd_log", "UPDATE crowd_instances", "INSERT INTO crowd_contrib")
+STATEMENTS += ("UPDATE crowd_jobs",)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+async def test_a_submission_that_is_cut_off_halfway_has_not_happened(
+    lives: Lives, statement: str
+) -> None:
+    content = answer_to(await lives.asker.draw(JOB, "a"), 3)
+    before = await lives.asker.instances(JOB)
+    engine = lives.begin().crowds.resources.storage._engine
+
+    def cut(*arguments: object) -> None:
+        if str(arguments[2]).startswith(statement):
+            raise OperationalError("", {}, Exception("the server went away"))
+
+    event.listen(engine, "before_cursor_execute", cut)
+    answer = await lives.asker.submit(JOB, content)
+    assert problem_code(answer) == "storage-unavailable"
+    event.remove(engine, "before_cursor_execute", cut)
+    assert await lives.asker.instances(JOB) == before
+    assert (await lives.asker.state(JOB))["contributors"] == 0
+    assert (await lives.asker.submit(JOB, content)).status_code == 201
+
+
+async def test_a_log_entry_can_neither_be_changed_nor_removed(lives: Lives) -> None:
+    await lives.asker.contribute(JOB, "a")
+    engine = lives.begin().crowds.resources.storage._engine
+    for statement in ("DELETE FROM crowd_log", "UPDATE crowd_log SET revision = 7"):
+        with pytest.raises(Exception, match="only grows"), engine.begin() as db:
+            db.execute(text(statement))
+
+
+def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_way(
+    postgresql_url: str,
+) -> None:
+    """Two jobs, three processes that submit the same in other orders, one that closes at last."""
+    engine = open_engine(postgresql_url)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    seed = examples.seed("crowd")
+    requests = [crowd(nonce=each * 16, contributions_per_client=5, contributions_per_record=5)
+                for each in ("c0", "d0")]  # fmt: skip
+    with engine.begin() as db:
+        for request in requests:
+            opening = CrowdOpening(
+                manifest=request.manifest,
+                job=request.digest,
+                commitment=commitment(seed),
+                instances=((0, 0),) * request.task.instances,
+                opened_at=examples.OPENED_AT,
+            )
+            store.add_crowd(db, signed(request, "analyst"), signed(opening, "trainer"), seed)
+        records = [store.find_crowd(db, request.digest) for request in requests]
+
+    def replacement(record: store.CrowdRecord, number: int) -> Replacement:
+        label = nonce(f"{number} of {record.number}")
+        return Replacement(
+            crowd=record,
+            client=number % 30,
+            nonce=bytes.fromhex(label),
+            instance=replaced_instance(seed, label, record.request.body.task.instances),
+            weights=store.pack((number, 0)),
+            weights_digest=bytes.fromhex(weights_digest((number, 0))),
+            submission=bytes.fromhex(label),
+            expires_at=examples.OPENED_AT + timedelta(seconds=60),
+        )
+
+    offered = [replacement(record, number) for number in range(180) for record in records]
+
+    def submit(process: int) -> list[str]:
+        storage, new = StorageThread(open_engine(postgresql_url)), []
+        turned = offered[process * 90 :] + offered[: process * 90]
+        for start in range(0, len(turned), 20):
+            batch = turned[start : start + 20]
+            outcomes = storage.run_here(replace_all, batch, now=examples.OPENED_AT)
+            new += [each.entry.digest for each in outcomes
+                    if isinstance(each, Replaced) and each.is_new]  # fmt: skip
+        storage._engine.dispose()
+        return new
+
+    def close_one() -> bool:
+        def sign(closing: CrowdClosing) -> Signed[CrowdClosing]:
+            return signed(closing, "trainer")
+
+        storage = StorageThread(open_engine(postgresql_url))
+        closed = storage.run_here(store.close, records[1], sign, now=REQUEST.closes_at)
+        storage._engine.dispose()
+        return closed
+
+    with ThreadPoolExecutor(5) as threads:
+        submitting = [threads.submit(submit, process) for process in range(3)]
+        closing = [threads.submit(close_one) for _ in range(2)]
+        new = [digest for each in submitting for digest in each.result()]
+        assert sorted(each.result() for each in closing) == [False, True]
+    with engine.begin() as db:
+        logged = {
+            number: [
+                entry
+                for instance in range(REQUEST.task.instances)
+                for entry in store.log_page(
+                    db, record.request.digest, record.number, instance, after=0, count=1000
+                )
+            ]
+            for number, record in enumerate(records)
+        }
+        state, _ = store.state(db, records[0].number)
+        ending = store.find_closing(db, records[1].number)
+    engine.dispose()
+    assert len(new) == len(set(new))
+    assert set(new) == {entry.digest for entries in logged.values() for entry in entries}
+    # the open job took what five times thirty clients may, the closed one what came before
+    assert (state.contributions, state.contributors, len(logged[0])) == (150, 30, 150)
+    assert ending is not None
+    assert verified(ending, CrowdClosing).body.contributions == len(logged[1])
