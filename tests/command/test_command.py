@@ -425,3 +425,19 @@ def test_help_explains_the_exit_status(command: tuple[str, ...]) -> None:
 def test_help_shows_whose_clients_a_quickstart_has() -> None:
     told = CliRunner().invoke(app, ["quickstart", "--help"], terminal_width=200).output
     assert "site-a=300" in told and "site-b=300" in told
+
+
+def test_crowd_jobs_are_allowed_only_where_it_was_asked_for(parties) -> None:
+    arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
+    shoal("consortium", "create", parties / "first", *arguments, "--maximum-local-epsilon", 2.5)
+    assert open_chain(parties / "first")[0].manifest.policy.maximum_local_epsilon == 2.5
+    assert "local epsilon of 2.5" in shoal("consortium", "show", parties / "first").stdout
+    for name, options, allowed in (
+        ("without", [], None),
+        ("with", ["--maximum-local-epsilon", 8], 8.0),
+    ):
+        shoal("quickstart", parties / name, "--clients", "site=1", *options)
+        [made] = open_chain(parties / name / "consortium")
+        assert made.manifest.policy.maximum_local_epsilon == allowed
+    shown = shoal("consortium", "show", parties / "without" / "consortium").stdout
+    assert "Crowd jobs" not in shown

@@ -13,6 +13,7 @@ from shoal_client import consortium_files, deployment
 from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
+    MaximumLocalEpsilon,
     MaximumRoundSeconds,
     Mechanisms,
     MinimumCohort,
@@ -71,6 +72,7 @@ def create(
     mechanism: Mechanisms = None,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
     minimum_threshold: MinimumThreshold = None,
+    maximum_local_epsilon: MaximumLocalEpsilon = None,
     clients: Annotated[
         list[Path] | None, typer.Option(help="Enrolment file of clients; repeatable.")
     ] = None,
@@ -93,6 +95,7 @@ def create(
         mechanisms=mechanism,
         maximum_round_seconds=maximum_round_seconds,
         minimum_threshold=minimum_threshold,
+        maximum_local_epsilon=maximum_local_epsilon,
     )
     manifest = first_manifest(name, cards, roster=roster, policy=allowed, authority=key)
     consortium_files.refuse_existing(directory)
@@ -136,6 +139,9 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
     nodes = len(manifest.compute_nodes)
     say(f"Sums open with {rules.minimum_threshold or nodes} of {nodes} Compute nodes, or more.")
     say(f"Queries: {', '.join(rules.queries)}. Mechanisms: {', '.join(rules.mechanisms)}.")
+    if rules.maximum_local_epsilon is not None:
+        local = f"{rules.maximum_local_epsilon:g}"
+        say(f"Crowd jobs: each may cost one client a local epsilon of {local}, with delta 0.")
     say(f"Roster: {enrolled:,} clients enrolled, {len(consortium.roster) - enrolled:,} revoked.")
     _warn_of_shared_operators(consortium)
     say(f"Version {manifest.sequence}, digest {consortium.digest}")

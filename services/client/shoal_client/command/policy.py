@@ -44,6 +44,13 @@ MinimumThreshold = Annotated[
         "without the others. Without it all are needed.",
     ),
 ]
+MaximumLocalEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        help="Allow crowd jobs (Draw and Discard): the pure epsilon that one of them may cost one "
+        "client, under local privacy. Without it there are none."
+    ),
+]
 
 
 def policy(
@@ -55,6 +62,7 @@ def policy(
     mechanisms: list[str] | None,
     maximum_round_seconds: int,
     minimum_threshold: int | None,
+    maximum_local_epsilon: float | None,
 ) -> Policy:
     """Return the policy, with every query of this version allowed.
 
@@ -73,6 +81,7 @@ def policy(
                 "queries": get_args(QueryName),
                 "maximum_round_seconds": maximum_round_seconds,
                 "minimum_threshold": minimum_threshold,
+                "maximum_local_epsilon": maximum_local_epsilon,
             }
         )
     except pydantic.ValidationError as error:

@@ -12,6 +12,7 @@ from shoal_client.command.party import VALID_DAYS
 from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
+    MaximumLocalEpsilon,
     MaximumRoundSeconds,
     Mechanisms,
     MinimumColluders,
@@ -58,6 +59,7 @@ def quickstart(
     mechanism: Mechanisms = None,
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
     threshold: MinimumThreshold = None,
+    maximum_local_epsilon: MaximumLocalEpsilon = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
     ] = False,
@@ -83,6 +85,7 @@ def quickstart(
                 mechanisms=mechanism,
                 maximum_round_seconds=maximum_round_seconds,
                 minimum_threshold=threshold,
+                maximum_local_epsilon=maximum_local_epsilon,
             ),
             valid_days=VALID_DAYS,
         )
