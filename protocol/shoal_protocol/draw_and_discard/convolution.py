@@ -63,7 +63,7 @@ def laplace_sum_epsilon(*, delta: float, shift: float, additions: int) -> float:
             high = middle
         else:
             low = middle
-        if high - low <= 1e-12 * high:
+        if high - low <= 1e-9 * high:
             break
     return high
 

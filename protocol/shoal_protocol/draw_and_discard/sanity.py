@@ -14,8 +14,12 @@ from shoal_protocol.draw_and_discard.errors import RefusedSubmission
 from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.draw_and_discard.updates import decayed
 
-HONEST_REFUSED: Final = 1e-6
-"""Probability with which an honest submission is refused, at most."""
+HONEST_REFUSED: Final = 1e-12
+"""Probability with which an honest submission is refused, at most.
+
+So small that none is among all that come after a contribution: whether one is refused depends on
+data, which what is proven of later noise leaves out of account (`privacy`).
+"""
 
 
 def largest_change(task: CrowdTask) -> int:

@@ -1,0 +1,179 @@
+"""What a contribution to a crowd costs against whom, in words and numbers; it charges nobody.
+
+The adversaries are those of Pihur et al. (2018, arXiv:1807.04369). The promise is the local
+epsilon: it holds against everybody, whatever the trainer does, and it is what a client's ledger is
+charged. What later noise hides is an extra, against those who look late, and only where it is
+proven (`hiding`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal_protocol.draw_and_discard.ancestry import Ancestry
+from shoal_protocol.draw_and_discard.hiding import hidden_epsilon, refusal
+from shoal_protocol.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
+from shoal_protocol.draw_and_discard.sanity import HONEST_REFUSED
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+
+_UNMET, _FEWER = (
+    0.125,
+    0.125,
+)  # of delta, for lineages that have not met and noises that are missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What one adversary sees, and what one contribution costs against it: (epsilon, delta).
+
+    `reason` says on what that rests. Contributions of one record, or of one client, add up.
+    """
+
+    adversary: str
+    sees: str
+    epsilon: float
+    delta: float
+    reason: str
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        price = f"epsilon {self.epsilon:.4g}, delta {self.delta:g}"
+        return f"{self.adversary} (sees {self.sees}): {price}. {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyStatement:
+    """What one contribution to a crowd's task costs against each adversary.
+
+    I and II have the pure epsilon of the client's own noise. III has less where that is proven,
+    else the same.
+    """
+
+    listener: Statement
+    insider: Statement
+    latecomer: Statement
+
+    @property
+    def all(self) -> tuple[Statement, Statement, Statement]:
+        """Return the three, the strongest promise first."""
+        return self.listener, self.insider, self.latecomer
+
+    def __str__(self) -> str:
+        """Say all three, a line each."""
+        return "\n".join(map(str, self.all))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hidden:
+    """What `noises` noises, a contribution's own included, hide: three figures for one delta.
+
+    `paper` is Theorem 2's formula. `noise_alone` is exact for the noise, if nothing but it happened
+    to a difference of 2 clip: no claim for a task of several weights. `proven` is the claim; None
+    if there is none.
+    """
+
+    noises: int
+    paper: float
+    noise_alone: float
+    proven: float | None
+
+
+def statement(task: CrowdTask, *, later: int, overlap: int, delta: float) -> PrivacyStatement:
+    """State what one contribution costs; the latecomer looks `later` submissions after it.
+
+    `overlap` is how many other submissions may arrive between a draw and its answer: the rate of
+    submissions times the longest session.
+
+    Raises:
+        ValueError: `delta` is not strictly within (0, 1), or a count is negative.
+    """
+    local = task.contribution_epsilon
+    return PrivacyStatement(
+        listener=Statement(
+            adversary="I, listener",
+            sees="the drawn weights and what came back, and who sent it",
+            epsilon=local,
+            delta=0.0,
+            reason="The client's own noise, whatever was drawn.",
+        ),
+        insider=Statement(
+            adversary="II, insider",
+            sees="all instances before and after each submission",
+            epsilon=local,
+            delta=0.0,
+            reason="The same: not knowing which instance was drawn is not counted on.",
+        ),
+        latecomer=_latecomer(task, later=later, overlap=overlap, delta=delta),
+    )
+
+
+def curve(task: CrowdTask, noises: Sequence[int], *, delta: float) -> list[Hidden]:
+    """Return what so many noises hide of one contribution, for each number of them.
+
+    Raises:
+        ValueError: `delta` is not strictly within (0, 1/2), or a number is not positive.
+    """
+    return [
+        Hidden(
+            noises=each,
+            paper=paper_epsilon(epsilon=task.epsilon, additions=each, delta=delta),
+            noise_alone=exact_epsilon(epsilon=task.epsilon, additions=each, delta=delta),
+            proven=hidden_epsilon(task, additions=each, delta=delta),
+        )
+        for each in noises
+    ]
+
+
+def snapshot_epsilon(
+    task: CrowdTask, *, later: int, overlap: int, delta: float
+) -> tuple[float, int] | None:
+    """Return an epsilon at `delta` against one snapshot, and how many noises it counts on.
+
+    Whoever sees all instances `later` submissions after a contribution, nothing between, and took
+    no part between. The probabilities that lineages have not met, that the trunk has fewer noises,
+    or that an honest submission was refused, are part of delta. None if nothing less than the pure
+    epsilon is proven.
+
+    Raises:
+        ValueError: as for `statement`.
+    """
+    ancestry = Ancestry(instances=task.instances, later=later, overlap=overlap)
+    unmet, fewer = _UNMET * delta, _FEWER * delta
+    noises = ancestry.trunk(unmet=unmet, failure=fewer)
+    if noises < 1:
+        return None
+    survival, local = ancestry.survival(unmet=unmet), task.contribution_epsilon
+    for most in (1.0, 2.0, 4.0, 8.0):
+        refused = (later + 1) * HONEST_REFUSED * (1.0 + math.exp(most))
+        left = (delta - unmet - refused) / survival - fewer
+        if left <= 0.0:
+            break
+        found = hidden_epsilon(task, additions=noises, delta=min(left, 0.25))
+        if found is not None and found <= min(most, local) and found < local:
+            return found, noises
+    return None
+
+
+def _latecomer(task: CrowdTask, *, later: int, overlap: int, delta: float) -> Statement:
+    found = snapshot_epsilon(task, later=later, overlap=overlap, delta=delta)
+    sees = f"all instances once, {later} submissions later, and nothing between"
+    if found is None:
+        reason = refusal(task) or "There are too few later noises to prove less"
+        return Statement(
+            adversary="III, latecomer",
+            sees=sees,
+            epsilon=task.contribution_epsilon,
+            delta=0.0,
+            reason=f"The local epsilon: {reason[0].lower()}{reason[1:]}.",
+        )
+    epsilon, noises = found
+    return Statement(
+        adversary="III, latecomer",
+        sees=sees,
+        epsilon=epsilon,
+        delta=delta,
+        reason=(
+            f"At least {noises} noises lie on what all instances have in common, if those later "
+            "contributions are honest. An extra: the promise is the local epsilon."
+        ),
+    )

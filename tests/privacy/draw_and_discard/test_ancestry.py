@@ -1,0 +1,124 @@
+"""How many noises later snapshots share since a contribution, against crowds that are simulated.
+
+A simulated crowd remembers of each instance which noises it has had since the contribution.
+Seeds are fixed; each test says how often it would fail if the bound were exactly reached.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shoal_protocol.draw_and_discard.ancestry import Ancestry
+
+RUNS = 400
+UNMET = FEWER = 0.05
+
+SERIAL = Ancestry(instances=5, later=500, overlap=0)
+OVERLAPPING = Ancestry(instances=4, later=700, overlap=2)
+SINGLE = Ancestry(instances=1, later=30, overlap=0)
+
+
+def run(ancestry: Ancestry, generator: np.random.Generator) -> tuple[bool, int]:
+    """Return whether any instance descends from the contribution, and how many noises all share.
+
+    0 shared noises if only some descend from it. Lags are whatever `overlap` allows.
+    """
+    k, overlap = ancestry.instances, ancestry.overlap
+    # each instance's noises since the contribution, itself the first; None if it has none of it
+    instances: list[tuple[int, ...] | None] = [None] * k
+    history = [tuple(instances)]
+    for submission in range(ancestry.later + 1):
+        lag = int(generator.integers(0, min(overlap, submission) + 1))
+        drawn = history[submission - lag][generator.integers(k)]
+        here = (submission,) if submission == 0 else None if drawn is None else (*drawn, submission)
+        instances[generator.integers(k)] = here
+        history.append(tuple(instances))
+    alive = [each for each in instances if each is not None]
+    if len(alive) < k:
+        return bool(alive), 0
+    shared = 0
+    for noises in zip(*alive, strict=False):
+        if len(set(noises)) > 1:
+            break
+        shared += 1
+    return True, shared
+
+
+def at_most(count: int, chance: float) -> bool:
+    """Tell whether a count of `RUNS` is no further above its mean than 4 standard deviations."""
+    return count <= RUNS * chance + 4.0 * math.sqrt(RUNS * chance * (1.0 - chance))
+
+
+@pytest.mark.parametrize("ancestry", [SERIAL, OVERLAPPING, SINGLE], ids=str)
+def test_a_contribution_that_lasts_has_as_many_noises_after_it_as_is_said(
+    ancestry: Ancestry,
+) -> None:
+    # 4 standard deviations: a false alarm in 30,000 runs, were the bound exact
+    generator = np.random.default_rng(11)
+    found = [run(ancestry, generator) for _ in range(RUNS)]
+    least = ancestry.trunk(unmet=UNMET, failure=FEWER)
+    assert least >= 5
+    short = sum(lasts and shared < least for lasts, shared in found)
+    survival = ancestry.survival(unmet=UNMET)
+    assert at_most(short, UNMET + survival * FEWER)
+    assert at_most(sum(lasts for lasts, _ in found), survival)
+    # and it is no idle bound: half as many again would be too many for some
+    if ancestry.instances > 1:
+        assert sum(lasts and shared < 3 * least for lasts, shared in found) > 0
+
+
+def test_without_overlap_the_noises_are_binomial_once_lineages_have_met() -> None:
+    # mean and variance of the trunk, T_MRCA = k (k - 1) being the mean time to meet: 4 sigma
+    ancestry = replace(SERIAL, later=500)
+    generator = np.random.default_rng(12)
+    shared = [noises for lasts, noises in (run(ancestry, generator) for _ in range(800)) if noises]
+    k = ancestry.instances
+    expected = 1.0 + (ancestry.later - k * (k - 1)) / k
+    error = 4.0 * np.std(shared) / math.sqrt(len(shared))
+    assert abs(np.mean(shared) - expected) <= error
+    assert abs(len(shared) / 800 - 1.0 / k) <= 4.0 * math.sqrt((1 - 1 / k) / k / 800)
+
+
+def exact_chance_not_met(k: int, submissions: int) -> float:
+    """Return the probability that k lineages have not met: i of them become i - 1 by i(i-1)/k^2."""
+    left = np.zeros(k + 1)
+    left[k] = 1.0
+    counts = np.arange(k + 1)
+    falls = counts * (counts - 1) / k**2
+    for _ in range(submissions):
+        moved = left * falls
+        left = left - moved
+        left[:-1] += moved[1:]
+    return float(left[2:].sum())
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 40])
+@pytest.mark.parametrize("failure", [0.1, 1e-3, 1e-7])
+def test_lineages_have_met_when_it_is_said_and_not_much_earlier(k: int, failure: float) -> None:
+    meeting = Ancestry(instances=k, later=0, overlap=0).meeting(failure)
+    assert exact_chance_not_met(k, meeting) <= failure
+    assert exact_chance_not_met(k, meeting - 1 - k * k // 8) > failure
+
+
+def test_three_squares_of_k_leave_a_hundredth_which_is_far_above_a_usual_delta() -> None:
+    assert 1e-3 < exact_chance_not_met(20, 3 * 20**2) < 1e-2
+    assert Ancestry(instances=20, later=0, overlap=0).meeting(1e-6) > 7 * 20**2
+
+
+def test_overlapping_sessions_and_too_few_submissions_promise_less() -> None:
+    serial = Ancestry(instances=10, later=20_000, overlap=0)
+    trunks = [
+        replace(serial, overlap=overlap).trunk(unmet=1e-6, failure=1e-6) for overlap in (0, 2, 10)
+    ]
+    assert trunks == sorted(trunks, reverse=True)
+    assert trunks[-1] > 100
+    assert replace(serial, later=600).trunk(unmet=1e-6, failure=1e-6) == 0
+    assert replace(serial, overlap=500).trunk(unmet=1e-6, failure=1e-6) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"instances": 0}, {"later": -1}, {"overlap": -1}])
+def test_what_has_no_meaning_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        Ancestry(**({"instances": 2, "later": 1, "overlap": 0} | wrong))

@@ -1,0 +1,86 @@
+"""What is stated to data holders: the local epsilon against everybody, less only where proven."""
+
+import math
+
+import pytest
+
+from shoal_protocol.draw_and_discard.ancestry import Ancestry
+from shoal_protocol.draw_and_discard.hiding import hidden_epsilon
+from shoal_protocol.draw_and_discard.privacy import curve, snapshot_epsilon, statement
+from shoal_protocol.draw_and_discard.sanity import HONEST_REFUSED
+from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
+
+
+@pytest.mark.parametrize(
+    ("variant", "clipping"),
+    [("one", "coordinate"), ("one", "residual"), ("all", "coordinate"), ("feature", "residual")],
+)
+def test_listener_and_insider_have_the_local_epsilon_whatever_came_later(
+    variant: str, clipping: str
+) -> None:
+    task = make_task(variant=variant, clipping=clipping)
+    stated = statement(task, later=10**6, overlap=0, delta=DELTA)
+    for each in stated.listener, stated.insider:
+        assert (each.epsilon, each.delta) == (task.contribution_epsilon, 0.0)
+    assert stated.latecomer.epsilon <= task.contribution_epsilon
+
+
+def test_a_latecomer_is_promised_less_only_where_it_is_proven() -> None:
+    unproven = make_task(variant="all", clipping="coordinate")
+    latecomer = statement(unproven, later=10**6, overlap=0, delta=DELTA).latecomer
+    assert (latecomer.epsilon, latecomer.delta) == (1.0, 0.0)
+    assert "residual" in latecomer.reason
+    proven = make_task(variant="all")
+    early, late = (
+        statement(proven, later=later, overlap=0, delta=DELTA).latecomer
+        for later in (1000, 100_000)
+    )
+    assert (early.epsilon, early.delta) == (1.0, 0.0)
+    assert "few" in early.reason
+    assert late.epsilon < 0.1
+    assert late.delta == DELTA
+    assert "local epsilon" in late.reason
+
+
+def test_a_promise_to_a_latecomer_adds_up_to_its_delta() -> None:
+    task = make_task(variant="all")
+    later = 20_000
+    found = snapshot_epsilon(task, later=later, overlap=0, delta=DELTA)
+    assert found is not None
+    epsilon, noises = found
+    unmet = fewer = DELTA / 8.0
+    ancestry = Ancestry(instances=task.instances, later=later, overlap=0)
+    assert ancestry.trunk(unmet=unmet, failure=fewer) == noises
+    refused = (later + 1) * HONEST_REFUSED * (1.0 + math.e)
+    # the delta at which so many noises hide that much, found by bisection
+    low, high = 1e-12, 0.5
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if hidden_epsilon(task, additions=noises, delta=middle) > epsilon * (1.0 + 1e-9):
+            low = middle
+        else:
+            high = middle
+    total = unmet + refused + (1.0 / task.instances + unmet) * (fewer + high)
+    assert total == pytest.approx(DELTA, rel=1e-4)
+
+
+def test_so_many_submissions_that_some_honest_one_may_be_refused_promise_nothing() -> None:
+    task = make_task(variant="all", epsilon=8.0)
+    assert snapshot_epsilon(task, later=10**5, overlap=0, delta=DELTA) is not None
+    assert snapshot_epsilon(task, later=10**9, overlap=0, delta=DELTA) is None
+
+
+def test_a_statement_names_all_three_adversaries_in_words() -> None:
+    lines = str(statement(make_task(), later=10, overlap=1, delta=DELTA)).splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["I", "II", "III"]
+    assert all("epsilon 1, delta 0" in line for line in lines)
+
+
+def test_a_curve_shows_the_papers_formula_beside_what_is_true_and_what_is_claimed() -> None:
+    task = make_task(variant="one", epsilon=4.0)
+    rows = curve(task, [1, 100, 1000], delta=DELTA)
+    assert [row.noises for row in rows] == [1, 100, 1000]
+    assert rows[1].paper < rows[1].noise_alone < rows[1].proven
+    assert rows[1].noise_alone == pytest.approx(1.0094, rel=1e-3)
+    unproven = make_task(variant="all", clipping="coordinate")
+    assert curve(unproven, [100], delta=DELTA)[0].proven is None
