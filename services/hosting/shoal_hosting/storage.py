@@ -134,8 +134,13 @@ def translating_storage_errors() -> Iterator[None]:
         raise StorageUnavailable from error
 
 
-def check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
+def check_schema(
+    engine: Engine, metadata: MetaData, version: int, *, grown_from: int | None = None
+) -> None:
     """Make the tables of `metadata` in an empty database; refuse one of another version.
+
+    A database of the version `grown_from`, whose tables are all in this one unchanged, is given
+    those that are new; an older program then refuses it.
 
     Raises:
         StartupRefused: the database has another version's tables, or somebody else's, or another
@@ -144,7 +149,7 @@ def check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
         StorageUnavailable: it cannot be reached.
     """
     try:
-        _check_schema(engine, metadata, version)
+        _check_schema(engine, metadata, version, grown_from)
     except StorageUnavailable as error:
         if isinstance(error.__cause__, DatabaseHeld):
             raise StartupRefused(
@@ -161,7 +166,7 @@ def check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
         raise
 
 
-def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
+def _check_schema(engine: Engine, metadata: MetaData, version: int, grown_from: int | None) -> None:
     own = MetaData()
     versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
     with translating_storage_errors(), engine.begin() as connection:
@@ -176,6 +181,10 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
             connection.execute(versions.insert().values(version=version))
             return
         found = connection.execute(select(versions.c.version)).scalars().all()
+        if list(found) == [grown_from]:
+            metadata.create_all(connection)  # those that are not there
+            connection.execute(versions.update().values(version=version))
+            return
         if list(found) != [version]:
             raise StartupRefused(
                 f"the database has schema version {', '.join(map(str, found)) or 'none'}, "

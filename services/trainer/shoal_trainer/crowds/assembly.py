@@ -109,7 +109,7 @@ def assemble_replica(
             "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
         )
     engine = open_engine(database_url)
-    check_schema(engine, schema.metadata, schema.VERSION)
+    check_schema(engine, schema.metadata, schema.VERSION, grown_from=schema.GROWN_FROM)
     resources = Resources(
         name=party.name,
         signing_key=party.signing_key,
