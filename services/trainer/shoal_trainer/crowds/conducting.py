@@ -13,7 +13,6 @@ from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequ
 from shoal_protocol.draw_and_discard.draws import commitment
 from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.errors import RefusedJob, UnknownJob
-from shoal_protocol.phases import CrowdPhase
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
@@ -32,7 +31,7 @@ class Conductor:
         self._resources = resources
         self._book = book
         self._random_bytes = random_bytes
-        self._listed: list[tuple[str, CrowdPhase]] = []
+        self._told_open: set[str] = set()  # the jobs that were open when it was last told
         self._closed = Counter(
             "shoal_trainer_crowds_closed",
             "Crowd jobs that were closed",
@@ -78,22 +77,20 @@ class Conductor:
     async def step(self) -> None:
         """Close what is due, and tell those who wait what other processes opened or closed."""
         own = self._resources
-        now = own.clock()
+        now, still_open = own.clock(), set()
         for job, contributions in await own.storage.run(store.open_crowds):
             crowd = await self._book.find(job)
             request = crowd.request.body
             if now < request.closes_at and contributions < request.contributions:
-                continue
-            if await own.storage.run(store.close, crowd, self._sign, now=now):
+                still_open.add(job)
+            elif await own.storage.run(store.close, crowd, self._sign, now=now):
                 self._closed.inc()
                 log.info("crowd job closed", job=job)
-        listed = list(await own.storage.run(store.list_crowds, None))
-        if listed != self._listed:
-            changed = set(listed) ^ set(self._listed)
-            self._listed = listed
-            own.changes.tell(CROWD_LIST)
-            for job, _ in changed:
-                own.changes.tell(job)
+                self._told_open.add(job)
+        if changed := still_open ^ self._told_open:
+            self._told_open = still_open
+            for key in (CROWD_LIST, *changed):
+                own.changes.tell(key)
 
     def _sign(self, closing: CrowdClosing) -> Signed[CrowdClosing]:
         return sign(closing, self._resources.name, self._resources.signing_key)

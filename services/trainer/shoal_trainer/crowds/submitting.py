@@ -1,14 +1,15 @@
 """Takes submissions: judged in threads, stored in batches, acknowledged once they are durable."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import Counter, Histogram
 
 from shoal_hosting.group_commit import Batches
-from shoal_protocol.documents import from_json, sign
+from shoal_protocol.documents import Signed, decode, from_json, sign
 from shoal_protocol.draw_and_discard.documents import (
     Submission,
     SubmissionReceipt,
@@ -28,6 +29,7 @@ MOST_IN_BULK: Final = 1_000
 _JUDGING_THREADS: Final = 2
 _JUDGED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
+_BULK: Final = b'{"documents":'  # as the canonical form begins
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -45,7 +47,7 @@ Answer = Acknowledged | ProtocolError
 @dataclass(frozen=True, slots=True)
 class _Offered:
     crowd: CrowdRecord
-    document: Any  # of JSON
+    read: Callable[[], Signed[Submission]]
 
 
 class Submissions:
@@ -78,16 +80,14 @@ class Submissions:
             StorageUnavailable: nothing was stored.
         """
         crowd = await self._book.find(job)
-        value = await asyncio.to_thread(parse_canonical_json, encoded)
-        is_bulk = isinstance(value, dict) and value.keys() == {"documents"}
-        documents = value["documents"] if is_bulk else [value]
-        if not isinstance(documents, list) or len(documents) > MOST_IN_BULK:
-            raise MalformedDocument(f"documents must be a list of at most {MOST_IN_BULK}")
-        offered = (_Offered(crowd, document) for document in documents)
+        if not encoded.startswith(_BULK):
+            return await self._take(_Offered(crowd, partial(decode, encoded, Submission)))
+        documents = await asyncio.to_thread(_documents_in, encoded)
+        offered = (_Offered(crowd, partial(from_json, each, Submission)) for each in documents)
         answers = await asyncio.gather(*map(self._take, offered))
         if answers and all(isinstance(each, StorageUnavailable) for each in answers):
             raise StorageUnavailable  # so that the sender is told when to come back
-        return answers if is_bulk else answers[0]
+        return answers
 
     async def _take(self, offered: _Offered) -> Answer:
         judged = await self._judging.submit(offered)
@@ -103,20 +103,19 @@ class Submissions:
 
     def _judged(self, offered: _Offered) -> Replacement | ProtocolError:
         try:
-            return self._checked(offered.crowd, offered.document)
+            return self._checked(offered.crowd, offered.read())
         except ProtocolError as error:
             return error
 
-    def _checked(self, crowd: CrowdRecord, document: Any) -> Replacement:
+    def _checked(self, crowd: CrowdRecord, signed: Signed[Submission]) -> Replacement:
         """Check all of a submission but for what the store knows.
 
         Raises:
-            MalformedDocument, UnsupportedVersion, WrongManifest
+            WrongManifest
             UnknownClient, RevokedClient, WrongSigner, BadSignature: the client's or the draw's.
             RefusedSubmission: it answers another job's draw, or is no step from it.
         """
         request, book = crowd.request.body, self._resources.book
-        signed = from_json(document, Submission)
         submission, draw = signed.body, signed.body.draw.body
         consortium = book.get(request.manifest)
         consortium.verify(signed)
@@ -159,3 +158,13 @@ class Submissions:
         receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
         signed = sign(receipt, own.name, own.signing_key)  # Ed25519: the same bytes every time
         return Acknowledged(signed.encode(), replaced.is_new)
+
+
+def _documents_in(encoded: bytes) -> list[Any]:
+    value = parse_canonical_json(encoded)
+    if not isinstance(value, dict) or value.keys() != {"documents"}:
+        raise MalformedDocument("a body with several submissions has documents alone")
+    documents = value["documents"]
+    if not isinstance(documents, list) or len(documents) > MOST_IN_BULK:
+        raise MalformedDocument(f"documents must be a list of at most {MOST_IN_BULK}")
+    return documents
