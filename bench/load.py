@@ -25,31 +25,38 @@ def request(service: ServiceParty, method: str, path: str, body: bytes = b"") ->
 
 
 class _Answer:
-    """What httptools calls back; only the end of each answer matters."""
+    """What httptools calls back: an answer's body, and that it is complete."""
 
     def __init__(self) -> None:
         self.complete = False
+        self.body = b""
+
+    def on_body(self, part: bytes) -> None:
+        self.body += part
 
     def on_message_complete(self) -> None:
         self.complete = True
 
 
-async def ask(service: ServiceParty, requests: Sequence[bytes], *, connections: int) -> None:
-    """Send every request, one after another on each of `connections`.
+async def ask(service: ServiceParty, requests: Sequence[bytes], *, connections: int) -> list[bytes]:
+    """Send every request, one after another on each of `connections`; return the answers' bodies.
 
     Raises:
         RuntimeError: an answer is no success.
     """
-    waiting = iter(requests)
-    await asyncio.gather(*(_connection(service, waiting) for _ in range(connections)))
+    waiting, bodies = iter(enumerate(requests)), [b""] * len(requests)
+    await asyncio.gather(*(_connection(service, waiting, bodies) for _ in range(connections)))
+    return bodies
 
 
-async def _connection(service: ServiceParty, waiting: Iterator[bytes]) -> None:
+async def _connection(
+    service: ServiceParty, waiting: Iterator[tuple[int, bytes]], bodies: list[bytes]
+) -> None:
     url = urlsplit(service.url)
     reader, writer = await asyncio.open_connection(
         url.hostname, url.port, ssl=pinned_tls(service.certificate)
     )
-    for content in waiting:
+    for number, content in waiting:
         writer.write(content)
         answer = _Answer()
         parser = httptools.HttpResponseParser(answer)
@@ -60,5 +67,6 @@ async def _connection(service: ServiceParty, waiting: Iterator[bytes]) -> None:
             parser.feed_data(received)
         if parser.get_status_code() >= 300:
             raise RuntimeError(f"the service answered {parser.get_status_code()}")
+        bodies[number] = answer.body
     writer.close()
     await writer.wait_closed()
