@@ -4,7 +4,7 @@ PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
 
-.PHONY: demo test check lock bench audit figures images clean
+.PHONY: demo test check lock bench audit figures figures-draw-and-discard images clean
 
 demo: .venv/ready
 	.venv/bin/python -m demo
@@ -28,6 +28,10 @@ audit: .venv/ready
 # are fetched where it is not given. Some minutes on two cores.
 figures: .venv/ready
 	.venv/bin/python -m figures $(if $(DATA),--data $(DATA)) $(PARTS)
+
+# What Draw and Discard does, by simulation, in build/figures. Two minutes on two cores; needs no data.
+figures-draw-and-discard: .venv/ready
+	.venv/bin/python -m figures.draw_and_discard
 
 images:
 	docker compose build

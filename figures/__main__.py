@@ -7,66 +7,25 @@ Exits with 1 if a figure does not show what it must, with 2 if its data cannot b
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from figures import figure2, figure3, notes, ours, pictures, services
 from figures.authors import DELTA, key
-from figures.checks import Finding, figure2_findings, figure3_findings
+from figures.checks import figure2_findings, figure3_findings
 from figures.datasets import UCI_SETS, load_gdsc
+from figures.report import Report
 from figures.scores import mean_and_sd, quartiles
 from figures.sources import UCI, DataUnavailable, Files
 
 PARTS: Final = ("figure2", "figure3", "services")
-
-
-class Report:
-    """What is written beside the figures, collected part by part."""
-
-    def __init__(self, directory: Path, console: Console) -> None:
-        """Write into `directory`."""
-        self.directory = directory
-        self.console = console
-        self.said: dict[str, Any] = {}
-        self.findings: list[Finding] = []
-        self.seconds: dict[str, float] = {}
-
-    def write(self, name: str, content: Any) -> None:
-        """Write one file as JSON."""
-        path = self.directory / name
-        path.write_text(json.dumps(content, indent=1) + "\n")
-        self.console.print(f"written: {path}")
-
-    def judge(self, findings: list[Finding]) -> None:
-        """Print each rule and whether it holds, and remember."""
-        table = Table(title="What the figures must show", show_lines=False)
-        for heading in ("rule", "holds", "found"):
-            table.add_column(heading)
-        for each in findings:
-            verdict = "yes" if each.holds else "NO"
-            table.add_row(each.rule, verdict, each.detail, style=None if each.holds else "red")
-        self.console.print(table)
-        self.findings += findings
-
-    def show(self, title: str, curves: dict[str, dict[str, dict[str, float]]], what: str) -> None:
-        """Print one number for each method and price."""
-        table = Table(title=title)
-        table.add_column("epsilon")
-        for price in curves["ours"]:
-            table.add_column(price, justify="right")
-        for method, points in curves.items():
-            label = pictures.STYLES[method][0]
-            table.add_row(label, *(f"{each[what]:.3f}" for each in points.values()))
-        self.console.print(table)
 
 
 def _figure2(files: Files, report: Report, processes: int) -> None:
@@ -182,9 +141,7 @@ def main() -> int:
         | notes.circumstances(report.seconds, arguments.processes)
         | {"findings": [asdict(each) for each in report.findings]},
     )
-    failed = [each for each in report.findings if not each.holds]
-    console.print(f"{len(report.findings) - len(failed)} rules hold, {len(failed)} do not")
-    return 1 if failed else 0
+    return report.conclude()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def draw_figure2(
         axes[row][0].legend(fontsize=7)
     for each in axes.flat:
         _price_axis(each, [float(price) for price in next(iter(curves.values()))["ours"]])
-    _finish(figure, path, said)
+    finish(figure, path, said)
 
 
 def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> None:
@@ -92,7 +92,7 @@ def draw_figure3(curves: Curves, drugs: int, path: Path, said: list[str]) -> Non
     axes.set_title("Drug sensitivity (GDSC)")
     axes.legend(fontsize=7, ncols=2)
     _price_axis(axes, prices)
-    _finish(figure, path, said)
+    finish(figure, path, said)
 
 
 def _medians(axes: Axes, methods: Curves, shown: tuple[str, ...]) -> None:
@@ -125,7 +125,8 @@ def _price_axis(axes: Axes, prices: list[float]) -> None:
     axes.grid(alpha=0.3)
 
 
-def _finish(figure: Any, path: Path, said: list[str]) -> None:
+def finish(figure: Any, path: Path, said: list[str]) -> None:
+    """Write what is said below the figure, save it and close it."""
     lines = [line for each in said for line in textwrap.wrap(each, _WIDTH)]
     figure.supxlabel("\n".join(lines), fontsize=7, ha="left", x=0.01)
     figure.savefig(path, dpi=150)

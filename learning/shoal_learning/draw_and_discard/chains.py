@@ -70,7 +70,7 @@ def noisy_instances(
             changed = np.where(touches[place], copy * kept + added[place], copy)
             state[everyone, replaced[place]] = changed
     spread, mean, square = (np.array(each) for each in zip(*found, strict=True))
-    return Moments(tuple(updates), spread, mean, square)
+    return Moments(tuple(sorted(wanted)), spread, mean, square)
 
 
 def _moments(state: FloatMatrix) -> tuple[FloatVector, FloatVector, FloatVector]:

@@ -1,0 +1,255 @@
+"""The simulations behind the figures of Draw and Discard; draws no picture and judges nothing.
+
+The chains know none of the formulas that they are compared with, and the crowds take the very steps
+that clients take. numpy draws everything, from fixed seeds: the same figures every time.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from figures.running import run_all
+from shoal_learning.draw_and_discard.chains import lifetimes, noisy_instances
+from shoal_learning.draw_and_discard.simulation import Contributors, simulate
+from shoal_protocol.draw_and_discard.expectations import contractions, expected_rmse
+from shoal_protocol.draw_and_discard.tasks import CrowdTask, Family
+from shoal_protocol.draw_and_discard.theory import (
+    discarded,
+    expected_fixation_time,
+    expected_lifetime,
+    spread_after,
+    stationary_spread,
+)
+from shoal_protocol.tasks.bounds import ColumnBounds
+
+Floats = NDArray[np.float64]
+
+SEED: Final = 2022
+INSTANCES: Final = (2, 5, 10, 20, 50)
+
+TRUTH: Final = (0.5, -0.4, 0.3, 0.0, 0.2, -0.1)
+"""The intercept, then the coefficients of features that are uniform on [-1, 1]."""
+
+RESIDUAL_SD: Final = 0.3
+TARGETS: Final = {"linear": (-3.0, 3.0), "logistic": (0.0, 1.0), "poisson": (0.0, 20.0)}
+"""Public bounds of the target: a linear one ends ten standard deviations away, a count at 20."""
+
+CLIPS: Final = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
+"""Clip of a coordinate, over the learning rate, in units of the target."""
+
+SETTINGS: Final = (
+    (1.0, 1, 0.003),
+    (1.0, 20, 0.03),
+    (4.0, 1, 0.003),
+    (4.0, 20, 0.03),
+    (4.0, 100, 0.15),
+)
+"""Epsilon of a contribution, k, learning rate."""
+
+SLOPES: Final = {"linear": 1.0, "logistic": 0.230, "poisson": 1.73}
+"""Means of mu'(x'b) at the truth, by 2 million records."""
+
+SCORES: Final = {"linear": RESIDUAL_SD**2, "logistic": 0.230, "poisson": 1.73}
+"""Variances of y given x, likewise: with the canonical link the same numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is run."""
+
+    instances: tuple[int, ...] = INSTANCES
+    replicates: int = 4000
+    updates: int = 200_000
+    crowds: int = 128
+    contributions: int = 200_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Spread of k instances under noise of variance 1, from zero: means over R replicates."""
+
+    updates: tuple[int, ...]
+    means: tuple[float, ...]
+    formula: tuple[float, ...]
+    measured: float  # average of the last snapshots, in stationarity
+    expected: float
+    standard_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discards:
+    """What became of so many updates, each in a crowd of its own."""
+
+    measured: float
+    expected: float
+    standard_error: float
+    lifetime: tuple[float, float]  # measured, formula
+    fixation: tuple[float, float]
+    quantiles: tuple[int, ...]  # 5, 25, 50, 75, 95 % of the updates until it was decided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Error of one crowd's averaged coefficients: root mean square over the 6 of them."""
+
+    family: Family
+    epsilon: float
+    instances: int
+    median: float
+    quartiles: tuple[float, float]
+    root_mean_square: float
+    formula: float
+    """What the formulas for a pull expect, which leave clipping and correlations out."""
+
+
+def run(
+    size: Size, *, processes: int
+) -> tuple[dict[int, Spread], dict[int, Discards], list[Accuracy]]:
+    """Return spreads and discards by k, and the accuracies of all families and settings."""
+    settings = [(family, setting) for family in TARGETS for setting in SETTINGS]
+    # long ones first
+    units: list[Any] = [("accuracy", setting, size) for setting in settings]
+    units += [("spread", k, size) for k in reversed(size.instances)]
+    units += [("discards", k, size) for k in reversed(size.instances)]
+    found = run_all(_work, units, "Draw and Discard", processes=processes)
+    by_kind: dict[str, list[tuple[Any, Any]]] = {}
+    for (kind, what, _), result in zip(units, found, strict=True):
+        by_kind.setdefault(kind, []).append((what, result))
+    return (
+        dict(sorted(by_kind["spread"])),
+        dict(sorted(by_kind["discards"])),
+        [result for _, result in by_kind["accuracy"]],
+    )
+
+
+def _work(unit: Any) -> Spread | Discards | Accuracy:
+    kind, what, size = unit
+    if kind == "spread":
+        return spread(what, size)
+    return discards(what, size) if kind == "discards" else accuracy(what[0], what[1], size)
+
+
+def spread(instances: int, size: Size) -> Spread:
+    """Follow k instances that start alike, for 16 k^2 updates of Laplace noise of variance 1."""
+    square = instances**2
+    growing = sorted(
+        {math.ceil(square * part / 16) for part in (1, 2, 3, 4, *range(6, 96, 3))} - {6 * square}
+    )
+    settled = [6 * square + square * part for part in range(11)]
+    generator = np.random.default_rng([SEED, 1, instances])
+    found = noisy_instances(
+        instances=instances,
+        replicates=size.replicates,
+        updates=[*growing, *settled],
+        noise=lambda count: generator.laplace(0.0, math.sqrt(0.5), count),
+        generator=generator,
+    )
+    late = found.spread[len(growing) :].mean(axis=0)
+    return Spread(
+        updates=found.updates,
+        means=tuple(float(each) for each in found.spread.mean(axis=1)),
+        formula=tuple(
+            spread_after(each, instances=instances, update_variance=1.0) for each in found.updates
+        ),
+        measured=float(late.mean()),
+        expected=stationary_spread(instances=instances, update_variance=1.0),
+        standard_error=float(late.std()) / math.sqrt(size.replicates),
+    )
+
+
+def discards(instances: int, size: Size) -> Discards:
+    """Follow single updates until every instance holds them or none."""
+    generator = np.random.default_rng([SEED, 2, instances])
+    found = lifetimes(instances=instances, updates=size.updates, generator=generator)
+    expected = discarded(instances)
+    kept = found.decided[~found.lost]
+    return Discards(
+        measured=float(found.lost.mean()),
+        expected=expected,
+        standard_error=math.sqrt(expected * (1.0 - expected) / size.updates),
+        lifetime=(float(found.decided.mean()), expected_lifetime(instances)),
+        fixation=(float(kept.mean()) if kept.size else math.nan, expected_fixation_time(instances)),
+        quantiles=tuple(
+            int(each) for each in np.quantile(found.decided, [0.05, 0.25, 0.5, 0.75, 0.95])
+        ),
+    )
+
+
+def glm_task(family: Family, epsilon: float, instances: int, learning_rate: float) -> CrowdTask:
+    """Return the task: a clip of one or two learning rates, in units of the target."""
+    lower, upper = TARGETS[family]
+    return CrowdTask(
+        family=family,
+        features=tuple(
+            ColumnBounds(name=f"x{number}", lower=-1.0, upper=1.0)
+            for number in range(1, len(TRUTH))
+        ),
+        target=ColumnBounds(name="y", lower=lower, upper=upper),
+        clip=CLIPS[family] * learning_rate / target_scale(family),
+        epsilon=epsilon,
+        learning_rate=learning_rate,
+        instances=instances,
+    )
+
+
+def target_scale(family: Family) -> float:
+    """Return by what a target is divided before it is learned."""
+    return TARGETS["linear"][1] if family == "linear" else 1.0
+
+
+def glm_contributors(family: Family, generator: np.random.Generator) -> Contributors:
+    """Return contributors of the model that `TRUTH` makes; every record is a new one."""
+    truth = np.array(TRUTH)
+    lower, upper = TARGETS[family]
+
+    def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
+        rows = generator.uniform(-1.0, 1.0, (count, replicates, len(truth)))
+        rows[..., 0] = 1.0
+        predictors = rows @ truth
+        if family == "linear":
+            scatter = RESIDUAL_SD * generator.standard_normal(predictors.shape)
+            targets = np.clip(predictors + scatter, lower, upper) / target_scale(family)
+        elif family == "logistic":
+            ones = generator.random(predictors.shape) < 1.0 / (1.0 + np.exp(-predictors))
+            targets = ones.astype(np.float64)
+        else:
+            targets = np.minimum(generator.poisson(np.exp(predictors)), upper).astype(np.float64)
+        return rows, targets
+
+    return pick
+
+
+def accuracy(family: Family, setting: tuple[float, int, float], size: Size) -> Accuracy:
+    """Let crowds learn the model from zero, and compare their averages with the truth."""
+    epsilon, instances, learning_rate = setting
+    task = glm_task(family, epsilon, instances, learning_rate)
+    generator = np.random.default_rng(
+        [SEED, 3, list(TARGETS).index(family), int(epsilon), instances]
+    )
+    found = simulate(
+        task,
+        glm_contributors(family, generator),
+        generator,
+        contributions=size.contributions,
+        replicates=size.crowds,
+    )
+    scale = target_scale(family)
+    errors = (found.final / task.grid).mean(axis=1) * scale - np.array(TRUTH)
+    each = np.sqrt((errors**2).mean(axis=1))
+    learning = contractions(task, slope=SLOPES[family], score_variance=SCORES[family] / scale**2)
+    formula = expected_rmse(
+        learning, contributions=size.contributions, start_errors=[each / scale for each in TRUTH]
+    )
+    low, median, high = (float(part) for part in np.quantile(each, [0.25, 0.5, 0.75]))
+    return Accuracy(
+        family=family,
+        epsilon=epsilon,
+        instances=instances,
+        median=median,
+        quartiles=(low, high),
+        root_mean_square=math.sqrt(float((errors**2).mean())),
+        formula=formula * scale,
+    )

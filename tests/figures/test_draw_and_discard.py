@@ -1,0 +1,164 @@
+"""The figures of Draw and Discard cut down: keys, pictures, and rules that can fail."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from figures.draw_and_discard import __main__ as command
+from figures.draw_and_discard.checks import REFERENCE, findings
+from figures.draw_and_discard.experiments import (
+    SETTINGS,
+    TARGETS,
+    Accuracy,
+    Discards,
+    Size,
+    Spread,
+    glm_contributors,
+    glm_task,
+)
+from figures.report import Report
+from shoal_protocol.draw_and_discard.later_noise import epsilon_t_table
+from shoal_protocol.draw_and_discard.updates import steps
+
+ROOT = Path(__file__).parents[2]
+SMALL = Size(instances=(2, 5), replicates=300, updates=3000, crowds=3, contributions=300)
+EPSILON_T = {
+    1.0: {10: {"paper": 0.74, "exact": 0.60}},
+    4.0: {10: {"paper": 2.9, "exact": 2.6}, 100: {"paper": 0.93, "exact": 1.01}},
+}
+
+
+def small_run(directory: Path) -> Report:
+    directory.mkdir()
+    report = Report(directory, Console(quiet=True))
+    command.run(report, SMALL, processes=1)
+    return report
+
+
+def test_a_small_run_writes_every_figure_with_its_keys_and_is_the_same_again(tmp_path: Path):
+    report = small_run(tmp_path / "one")
+    small_run(tmp_path / "two")
+    written = json.loads((tmp_path / "one/draw_and_discard.json").read_text())
+    assert set(written) == {"variance", "discarded", "epsilon_T", "glm_rmse"}
+    assert set(written["variance"]) == set(written["discarded"]) == {"2", "5"}
+    assert written["variance"]["5"]["formula"] == 2.5
+    assert written["discarded"]["5"] == {
+        "measured": pytest.approx(0.8, abs=0.04),
+        "formula": 0.8,
+    }
+    assert written["epsilon_T"]["4"]["100"] == {
+        "paper": pytest.approx(0.9304, abs=1e-4),
+        "exact": pytest.approx(1.0094, abs=1e-3),
+    }
+    assert {family: {e: set(ks) for e, ks in by.items()} for family, by in REFERENCE.items()} == {
+        family: {e: set(ks) for e, ks in by.items()} for family, by in written["glm_rmse"].items()
+    }
+    for name in ("variance", "discards", "epsilon_T", "rmse"):
+        assert (tmp_path / f"one/draw_and_discard_{name}.png").stat().st_size > 10_000
+    notes = json.loads((tmp_path / "one/draw_and_discard_notes.json").read_text())
+    assert len(notes["findings"]) == len(report.findings) > 20
+    again = json.loads((tmp_path / "two/draw_and_discard.json").read_text())
+    assert again == written
+
+
+def good() -> tuple[dict[int, Spread], dict[int, Discards], list[Accuracy]]:
+    """Return figures exactly as they should be."""
+    spread = Spread(
+        updates=(10, 100),
+        means=(2.0, 5.0),
+        formula=(2.0, 5.0),
+        measured=5.0,
+        expected=5.0,
+        standard_error=0.1,
+    )
+    discards = Discards(
+        measured=0.9,
+        expected=0.9,
+        standard_error=0.001,
+        lifetime=(28.3, 28.3),
+        fixation=(90.0, 90.0),
+        quantiles=(1, 4, 11, 35, 115),
+    )
+    accuracies = [
+        Accuracy(
+            family=family,
+            epsilon=epsilon,
+            instances=k,
+            median=REFERENCE[family][f"{epsilon:g}"][str(k)],
+            quartiles=(0.1, 0.2),
+            root_mean_square=0.2,
+            formula=0.2,
+        )
+        for family in TARGETS
+        for epsilon, k, _ in SETTINGS
+    ]
+    return {10: spread}, {10: discards}, accuracies
+
+
+def broken(spreads, discards, epsilon_t, accuracies) -> list[str]:
+    return [
+        each.rule for each in findings(spreads, discards, epsilon_t, accuracies) if not each.holds
+    ]
+
+
+def test_figures_as_they_should_be_hold():
+    spreads, discards, accuracies = good()
+    assert broken(spreads, discards, EPSILON_T, accuracies) == []
+
+
+def test_each_rule_can_fail():
+    spreads, discards, accuracies = good()
+    off = {10: replace(spreads[10], measured=5.5)}
+    assert broken(off, discards, EPSILON_T, accuracies) == ["k = 10: the spread settles at k/2"]
+    slow = {10: replace(spreads[10], means=(1.4, 5.0))}
+    assert broken(slow, discards, EPSILON_T, accuracies) == [
+        "k = 10: the spread grows as the formula says"
+    ]
+    kept = {10: replace(discards[10], measured=0.89)}
+    assert broken(spreads, kept, EPSILON_T, accuracies) == ["k = 10: 1 - 1/k are discarded"]
+    never = {1.0: EPSILON_T[1.0], 4.0: {10: {"paper": 2.9, "exact": 2.6}}}
+    [rule] = broken(spreads, discards, never, accuracies)
+    assert rule.startswith("epsilon 4: the paper's")
+    worse = [replace(each, median=1.3 * each.median) for each in accuracies]
+    rules = broken(spreads, discards, EPSILON_T, worse)
+    assert len(rules) == 15 and all("independent" in each for each in rules)
+    upside_down = [replace(each, median=1.0 / each.instances) for each in accuracies]
+    costs = [each for each in broken(spreads, discards, EPSILON_T, upside_down) if "larger" in each]
+    assert len(costs) == 6
+
+
+def test_a_failed_rule_is_the_commands_exit_status(tmp_path: Path):
+    spreads, discards, accuracies = good()
+    report = Report(tmp_path, Console(quiet=True))
+    report.judge(findings(spreads, discards, EPSILON_T, accuracies))
+    assert report.conclude() == 0
+    report.judge(findings({10: replace(spreads[10], measured=9.0)}, {}, {}, []))
+    assert report.conclude() == 1
+
+
+def test_a_linear_target_with_bounds_is_the_same_model_as_without():
+    task = glm_task("linear", 4.0, 20, 0.03)
+    rows, targets = glm_contributors("linear", np.random.default_rng(1))(500, 1)
+    weights = np.array([200_000, -150_000, 90_000, 0, 80_000, -30_000])
+    found = 3.0 * steps(task, weights, rows, targets) / task.grid
+    residuals = 3.0 * targets - rows @ (3.0 * weights / task.grid)
+    unbounded = np.clip(0.03 * residuals[..., None] * rows, -0.03, 0.03)
+    assert np.abs(found - unbounded).max() < 3.1 / task.grid  # a lattice unit, in the target's
+    assert np.abs(targets).max() < 1.0
+    # Laplace noise of scale 2 * .03 / 4 in units of the target, but for the lattice's rounding
+    assert 9.0 * task.noise_variance == pytest.approx(2 * (2 * 0.03 / 4) ** 2, rel=1e-3)
+
+
+def test_the_page_has_the_figures_of_the_exact_curve():
+    page = (ROOT / "docs/figures.md").read_text()
+    table = epsilon_t_table((1.0, 4.0, 8.0), (10, 30, 100, 1000), delta=1e-5)
+    for epsilon, by_additions in table.items():
+        [row] = re.findall(rf"^\| ε = {epsilon:g} \|(.*→.*)\|$", page, flags=re.MULTILINE)
+        shown = [[float(part.strip(" *")) for part in cell.split("→")] for cell in row.split("|")]
+        for cell, each in zip(shown, by_additions.values(), strict=True):
+            assert cell == pytest.approx([each["paper"], each["exact"]], rel=0.005)
