@@ -53,7 +53,9 @@ def matrix_query(dimension: int) -> SecondMomentMatrix:
     )
 
 
-def quickstart(directory: Path, *, clients: dict[str, int], nodes: int) -> list[Process]:
+def quickstart(
+    directory: Path, *, clients: dict[str, int], nodes: int, options: Sequence[str] = ()
+) -> list[Process]:
     """Make a federation's files in `directory` and return its services, not started."""
     command = [
         *(sys.executable, "-m", "shoal_client", "quickstart", str(directory), "--json"),
@@ -61,6 +63,7 @@ def quickstart(directory: Path, *, clients: dict[str, int], nodes: int) -> list[
         *("--minimum-cohort", "2", "--minimum-colluders", "0"),
         *("--maximum-epsilon", "50"),
         *(f"--clients={site}={count}" for site, count in clients.items()),
+        *options,
     ]
     made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return [

@@ -115,7 +115,7 @@ def _show(study: Study, prospects: tuple[Prospect, ...]) -> None:
         "times that one client takes part": [f"{each.answers:,}" for each in prospects],
         "bytes that it sends, in all": [f"{each.sent_bytes:,}" for each in prospects],
         "bytes that it receives": [f"{each.received_bytes:,}" for each in prospects],
-        "bytes that all services keep": [f"{each.stored_bytes:,}" for each in prospects],
+        "bytes that all services take in": [f"{each.taken_in_bytes:,}" for each in prospects],
         "price of one client": [f"({study.epsilon:g}, {study.delta:g})", f"{study.epsilon:g}"],
         "expected error of a coefficient": [f"{each.error.total:.3g}" for each in prospects],
         "  by the privacy noise": [f"{each.error.noise:.3g}" for each in prospects],

@@ -6,7 +6,7 @@ It keeps nothing and decides about no job.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pydantic
 
@@ -18,7 +18,6 @@ from shoal_client.peer import (
     NOT_FOUND,
     OK,
     Answer,
-    Peer,
     outcomes,
 )
 from shoal_protocol.documents import Signed, decode, describe, from_json
@@ -74,6 +73,16 @@ class Outcome:
     receipt: bytes | None = None
 
 
+class Asked(Protocol):
+    """What is asked of a connection to the trainer: as `Peer` answers, and raises."""
+
+    async def get(self, path: str, **parameters: str | int) -> Answer:
+        """Ask."""
+
+    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+        """Send."""
+
+
 class LogPage(pydantic.BaseModel):
     """A part of an instance's log."""
 
@@ -84,7 +93,7 @@ class LogPage(pydantic.BaseModel):
 class CrowdTrainer:
     """The trainer, asked about crowd jobs. Every method raises `Unavailable` as `Peer` does."""
 
-    def __init__(self, peer: Callable[[], Peer]) -> None:
+    def __init__(self, peer: Callable[[], Asked]) -> None:
         """Ask what `peer` returns: connections may be closed and opened again."""
         self._peer = peer
 

@@ -85,7 +85,7 @@ def draw_and_discard(study: Study) -> Prospect:
         answers=study.contributions_per_client,
         sent_bytes=sent * study.contributions_per_client,
         received_bytes=received * study.contributions_per_client + sizes.of_crowd_job(task),
-        stored_bytes=contributions * sizes.of_stored_contribution(task),
+        taken_in_bytes=contributions * sent,
         error=tried[rate],
         settings={
             "instances": study.instances,

@@ -87,7 +87,7 @@ def distributed_compute(study: Study) -> Prospect:
         answers=answers,
         sent_bytes=answers * sent + joining,
         received_bytes=answers * received + job,
-        stored_bytes=task.rounds * study.asked * sent,
+        taken_in_bytes=task.rounds * study.asked * sent + study.clients * joining,
         error=error,
         settings={
             "Compute nodes": study.nodes,

@@ -62,7 +62,7 @@ class Prospect:
     answers: int
     sent_bytes: int  # by one client, in all
     received_bytes: int
-    stored_bytes: int  # by all services together
+    taken_in_bytes: int  # by all services together, of all clients
     error: ErrorParts
     settings: Mapping[str, float | int | str]
     excluded: str | None = None

@@ -129,12 +129,6 @@ def of_contribution(task: CrowdTask) -> tuple[int, int]:
     return nonce + _size(submission, "client"), _size(draw) + _size(receipt)
 
 
-def of_stored_contribution(task: CrowdTask) -> int:
-    """Return what the trainer has to keep of one contribution: its link of a chain."""
-    *_, receipt = _exchange(task)
-    return len(receipt.entry.model_dump_json())
-
-
 def _exchange(task: CrowdTask) -> tuple[Draw, Submission, SubmissionReceipt]:
     weights = _weights(task)
     draw = Draw(

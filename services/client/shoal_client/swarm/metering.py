@@ -20,12 +20,16 @@ UPLOAD: Final = "upload"
 BULK_UPLOAD: Final = "bulk upload"
 JOIN: Final = "join"
 HELD: Final = "held query"
+DRAW: Final = "draw"
+SUBMISSION: Final = "submission"
 OTHER: Final = "other"
 _KINDS: Final = (
     (re.compile(r"/v1/rounds/[^/]+/shares"), UPLOAD),
     (re.compile(r"/v1/rounds/[^/]+/shares/bulk"), BULK_UPLOAD),
     (re.compile(r"/v1/rounds/[^/]+/shares/held"), HELD),
     (re.compile(r"/v1/jobs/[^/]+/joins"), JOIN),
+    (re.compile(r"/v1/crowds/[^/]+/draws"), DRAW),
+    (re.compile(r"/v1/crowds/[^/]+/submissions"), SUBMISSION),
 )
 _KEPT_ALIVE_SECONDS: Final = 60.0  # less than a service keeps an idle connection
 
@@ -41,16 +45,24 @@ class RequestFigures:
     sent_bytes: int
 
 
+def figures_of(seconds: "array[float]", sent_bytes: int) -> RequestFigures:
+    """Return the figures of requests that took these times and bytes together."""
+    p50, p95, p99 = np.percentile(seconds, (50, 95, 99)) * 1e3
+    return RequestFigures(len(seconds), float(p50), float(p95), float(p99), sent_bytes)
+
+
+def kind_of(path: str) -> str:
+    """Return what a request to `path` is for."""
+    return next((kind for pattern, kind in _KINDS if pattern.fullmatch(path)), OTHER)
+
+
 @dataclass
 class _Requests:
     seconds: "array[float]" = field(default_factory=lambda: array("f"))
     sent_bytes: int = 0
 
     def figures(self) -> RequestFigures:
-        p50, p95, p99 = np.percentile(self.seconds, (50, 95, 99)) * 1e3
-        return RequestFigures(
-            len(self.seconds), float(p50), float(p95), float(p99), self.sent_bytes
-        )
+        return figures_of(self.seconds, self.sent_bytes)
 
 
 class Meter(httpx.AsyncBaseTransport):
@@ -80,7 +92,7 @@ class Meter(httpx.AsyncBaseTransport):
         transport = self._transports.get(_origin(request.url))
         if transport is None:
             raise httpx.ConnectError("no service of the manifest has this address")
-        kind = next((kind for path, kind in _KINDS if path.fullmatch(request.url.path)), OTHER)
+        kind = kind_of(request.url.path)
         begun = self._monotonic()
         try:
             response = await transport.handle_async_request(request)

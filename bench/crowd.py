@@ -1,0 +1,310 @@
+"""A simulated crowd contributes to one crowd job over TLS, each phone once: rates and unit costs.
+
+    python -m bench.crowd [--contributions 100000] [--together 1] [--concurrency 16]
+
+The trainer is a real process with its database on disk; the phones are one process beside it. Every
+contribution is one draw, one step with exact noise, one signed submission and one receipt, each
+checked. At the end the closing, all logs and all receipts are compared: whatever was acknowledged
+must be in an instance's chain, once. The floor is an empty request to the same process.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import nacl.utils
+import numpy as np
+
+from bench.drive import SITE, quickstart
+from bench.load import ask, request
+from bench.planner import outcomes
+from demo.federation import Federation, Process
+from shoal_client import read_client_keys
+from shoal_client.command.connection import open_book
+from shoal_client.crowds.audit import verify_logs
+from shoal_client.crowds.trainer import CrowdTrainer
+from shoal_client.peer import Peer
+from shoal_client.planning import Study
+from shoal_client.planning.assumptions import assume
+from shoal_client.planning.crowds import crowd_task, draw_and_discard
+from shoal_client.swarm.crowds import CrowdFigures, CrowdSwarm
+from shoal_hosting.party import load_party
+from shoal_protocol.documents import Signed, sign
+from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
+from shoal_protocol.draw_and_discard.draws import check_closing, drawn_instance
+from shoal_protocol.draw_and_discard.model import CrowdModel
+
+EPSILON: Final = 4.0
+FEATURES: Final = 5
+INSTANCES: Final = 20
+SESSION_SECONDS: Final = 600
+_EMPTY_REQUESTS: Final = 3000
+_FRESH_CONNECTIONS: Final = 200
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_WAIT_SECONDS: Final = 20
+
+
+def study(contributions: int) -> Study:
+    """Return what the crowd learns: a linear regression, at the learning rate that suits it."""
+    return Study(
+        family="linear",
+        clients=contributions,
+        features=FEATURES,
+        epsilon=EPSILON,
+        delta=0.0,
+        instances=INSTANCES,
+    )
+
+
+class _Job:
+    """A crowd job at a trainer that runs, and the phones' way to it."""
+
+    def __init__(self, directory: Path, trainer: Process, contributions: int) -> None:
+        self.directory, self.process = directory, trainer
+        self.book = open_book(directory / "parties" / "analyst", directory / "consortium")
+        self.study = study(contributions)
+        self.prospect = draw_and_discard(self.study)
+        self.task = crowd_task(self.study, float(self.prospect.settings["learning rate"]))
+        self.peer = Peer(
+            self.book.current.manifest.trainer,
+            clock=_now,
+            random_bytes=nacl.utils.random,
+            transport=None,
+        )
+        self.trainer = CrowdTrainer(lambda: self.peer)
+
+    async def open(self) -> str:
+        """Open it, for a week or until all have contributed; return its id."""
+        analyst = load_party(self.directory / "parties" / "analyst")
+        asked = CrowdJobRequest(
+            manifest=self.book.current.digest,
+            nonce=nacl.utils.random(16).hex(),
+            analyst=analyst.name,
+            task=self.task,
+            contributions=self.study.contributions,
+            contributions_per_client=1,
+            contributions_per_record=1,
+            session_seconds=SESSION_SECONDS,
+            closes_at=(_now() + timedelta(days=7)).replace(microsecond=0),
+        )
+        encoded = sign(asked, analyst.name, analyst.signing_key).encode()
+        answer = await self.peer.post("/v1/crowds", encoded, "application/json")
+        if answer.is_refusal:
+            raise RuntimeError(f"the trainer refuses the job: {answer.reason}")
+        return asked.digest
+
+    def swarm(self, job: str, *, together: int, concurrency: int) -> CrowdSwarm:
+        """Return the phones, with records as the plan assumes them."""
+        keys = read_client_keys(self.directory / "clients" / SITE / "clients.key")
+        generator = np.random.default_rng(1)
+        features, targets = outcomes(self.study, (len(keys),), generator)
+        return CrowdSwarm(
+            book=self.book,
+            job=job,
+            keys=keys,
+            records=np.column_stack([features, targets]),
+            monotonic=time.monotonic,
+            together=together,
+            concurrency=concurrency,
+        )
+
+    async def closing(self, job: str) -> Signed[CrowdClosing]:
+        """Return the closing, once it is there."""
+        crowd = await self.trainer.crowd(job, self.book.current)
+        while True:
+            closing = await self.trainer.closing(crowd, wait_seconds=_WAIT_SECONDS)
+            if closing is not None:
+                return closing
+
+
+async def measure(
+    directory: Path, trainer: Process, *, contributions: int, together: int, concurrency: int
+) -> dict[str, Any]:
+    """Return what was measured, by what it is of; the trainer runs."""
+    work = _Job(directory, trainer, contributions)
+    try:
+        empty, fresh = await _connections(work, concurrency)
+        job = await work.open()
+        swarm = work.swarm(job, together=together, concurrency=concurrency)
+        disk, trainer_cpu, own_cpu = _size(work), _cpu_seconds(trainer), time.process_time()
+        figures = await swarm.run()
+        trainer_cpu = _cpu_seconds(trainer) - trainer_cpu
+        own_cpu = time.process_time() - own_cpu
+        closing = (await work.closing(job)).body
+        used = {
+            "trainer, CPU ms": trainer_cpu * 1e3 / contributions,
+            "trainer, disk bytes": (_size(work) - disk) / contributions,
+            "phone, CPU ms": own_cpu * 1e3 / contributions,
+            "phone, bytes sent with HTTP heads": sum(
+                each.sent_bytes for kind, each in figures.requests.items() if kind != "other"
+            )
+            / contributions,
+            "phone, bytes received": sum(
+                count for kind, count in figures.received_bytes.items() if kind != "other"
+            )
+            / contributions,
+        }
+        return {
+            "contributions acknowledged": figures.acknowledged,
+            "seconds": figures.seconds,
+            "contributions a second": figures.contributions_per_second,
+            "the same, of empty requests": figures.contributions_per_second / empty,
+            "empty requests a second": empty,
+            "refused": figures.refused,
+            "errors": figures.errors,
+            "ms until answered": {
+                kind: f"{each.p50_milliseconds:.1f}, {each.p95_milliseconds:.1f}, "
+                f"{each.p99_milliseconds:.1f} (50, 95, 99 %)"
+                for kind, each in sorted(figures.requests.items())
+                if kind != "other"
+            },
+            "of each contribution": used,
+            "a new TLS connection, trainer's CPU ms": fresh,
+            "trainer, peak MiB": trainer.peak_memory_mib,
+            "checked": await _checked(work, job, closing, figures),
+            "error of the averaged coefficients": _learned(work, closing),
+        }
+    finally:
+        await work.peer.close()
+
+
+async def _checked(
+    work: _Job, job: str, closing: CrowdClosing, figures: CrowdFigures
+) -> dict[str, Any]:
+    """Compare what was acknowledged with the chains, and all draws with the seed."""
+    crowd = await work.trainer.crowd(job, work.book.current)
+    check_closing(closing, crowd.opening)
+    begun = time.monotonic()
+    await verify_logs(work.trainer, crowd, closing)
+    taken = time.monotonic() - begun
+    linked: Counter[str] = Counter()
+    for instance, head in enumerate(closing.heads):
+        after = 0
+        while after < head.revision:
+            page = await work.trainer.log(job, instance, after=after)
+            linked.update(entry.digest for entry in page.entries)
+            after = page.entries[-1].revision
+    seed, instances = bytes.fromhex(closing.seed), len(closing.heads)
+    elsewhere = sum(
+        drawn_instance(seed, nonce, instances) != instance
+        for nonce, (instance, _) in figures.draws.items()
+    )
+    return {
+        "links in all chains": linked.total(),
+        "acknowledged and lost": len(figures.links - linked.keys()),
+        "counted twice": sum(count > 1 for count in linked.values())
+        + figures.acknowledged
+        - len(figures.links),
+        "draws": len(figures.draws),
+        "draws that are not as the seed says": elsewhere,
+        "replacements of an instance, least and most": (
+            f"{min(head.revision for head in closing.heads):,} to "
+            f"{max(head.revision for head in closing.heads):,}"
+        ),
+        "seconds to fetch and verify all chains": taken,
+    }
+
+
+def _learned(work: _Job, closing: CrowdClosing) -> dict[str, float]:
+    model = CrowdModel.closed(work.task, closing)
+    truth = assume(work.study).truth
+    return {
+        "root mean square, this run": float(np.sqrt(np.mean((model.averaged - truth) ** 2))),
+        "planned": work.prospect.error.total,
+        "of zeros": work.study.effect,
+    }
+
+
+async def _connections(work: _Job, connections: int) -> tuple[float, float]:
+    """Return empty requests a second over so many connections, and the CPU ms of a new one."""
+    service = work.book.current.manifest.trainer
+    content = request(service, "GET", "/healthz")
+    await ask(service, [content] * connections, connections=connections)
+    begun = time.perf_counter()
+    await ask(service, [content] * _EMPTY_REQUESTS, connections=connections)
+    rate = _EMPTY_REQUESTS / (time.perf_counter() - begun)
+    before = _cpu_seconds(work.process)
+    for _ in range(_FRESH_CONNECTIONS):
+        await ask(service, [content], connections=1)
+    return rate, (_cpu_seconds(work.process) - before) * 1e3 / _FRESH_CONNECTIONS
+
+
+def _size(work: _Job) -> int:
+    data = Path(work.process.environment["SHOAL_DATA"])
+    return sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+
+
+def _cpu_seconds(process: Process) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _print(found: dict[str, Any], indent: str = "") -> None:
+    for what, figure in found.items():
+        if isinstance(figure, dict):
+            print(f"{indent}{what}" + ("" if figure else ": none"))
+            _print(figure, indent + "  ")
+        elif isinstance(figure, int):
+            print(f"{indent}{what:46} {figure:>12,}")
+        elif isinstance(figure, float):
+            print(f"{indent}{what:46} {figure:12,.3f}")
+        else:
+            print(f"{indent}{what:46} {figure}")
+
+
+def run(*, contributions: int, together: int, concurrency: int) -> dict[str, Any]:
+    """Make a federation of which only the trainer runs, and measure."""
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        services = quickstart(
+            directory,
+            clients={SITE: contributions},
+            nodes=2,
+            options=["--maximum-local-epsilon", str(EPSILON)],
+        )
+        trainer = next(each for each in services if each.name == "trainer")
+        with Federation() as federation:
+            federation.start(trainer)
+            return asyncio.run(
+                measure(
+                    directory,
+                    federation["trainer"],
+                    contributions=contributions,
+                    together=together,
+                    concurrency=concurrency,
+                )
+            )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--contributions", type=int, default=100_000)
+    parser.add_argument("--together", type=int, default=1, help="phones that share a request")
+    parser.add_argument("--concurrency", type=int, default=16, help="requests open at once")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    found = run(
+        contributions=arguments.contributions,
+        together=arguments.together,
+        concurrency=arguments.concurrency,
+    )
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""A crowd of simulated phones that contribute to one crowd job; it keeps no ledger and no records.
+
+Every draw, step, noise, signature and receipt is real, and checked as a client checks it. What a
+phone would do besides, its ledger and its waiting, is left out: only the trainer is to be loaded.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import nacl.utils
+import numpy as np
+from nacl.signing import SigningKey
+from numpy.typing import NDArray
+
+from shoal_client.crowds.contributing import NONCE_BYTES, Crowd, draw_noise, make_submission
+from shoal_client.crowds.trainer import CrowdTrainer, Sent
+from shoal_client.noise import exact_noise
+from shoal_client.peer import ACKNOWLEDGED, Unavailable
+from shoal_client.swarm.lines import Line, Tally
+from shoal_client.swarm.metering import Monotonic, RequestFigures
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.draw_and_discard.documents import Draw, SubmissionReceipt
+
+_NOISE_TOGETHER: Final = 1000  # one draw for many phones costs far less than many draws
+_TRIES: Final = 8
+_PAUSE_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class CrowdFigures:
+    """What a crowd did. `links` are digests of the log entries that receipts acknowledge.
+
+    `draws` says of each nonce which instance at which revision the trainer served.
+    """
+
+    seconds: float
+    acknowledged: int
+    refused: dict[str, int]
+    errors: dict[str, int]
+    requests: dict[str, RequestFigures]
+    received_bytes: dict[str, int]
+    links: frozenset[str] = field(repr=False)
+    draws: dict[str, tuple[int, int]] = field(repr=False)
+
+    @property
+    def contributions_per_second(self) -> float:
+        """Return how many contributions were drawn for and acknowledged in a second."""
+        return self.acknowledged / self.seconds if self.seconds > 0.0 else 0.0
+
+
+@dataclass
+class CrowdSwarm:
+    """Phones by their keys; the first has index `first` on the roster, and so on.
+
+    `records`, shape (phones, m), has one record of each, in the order of the task's columns.
+    `together` phones share a request, as behind a gateway; with 1 each asks for itself. Up to
+    `concurrency` requests are open at once.
+    """
+
+    book: ManifestBook
+    job: str
+    keys: Sequence[SigningKey] = field(repr=False)
+    records: NDArray[np.float64] = field(repr=False)
+    monotonic: Monotonic
+    first: int = 0
+    together: int = 1
+    concurrency: int = 16
+    done: int = 0
+    """How many were acknowledged so far."""
+
+    _links: set[str] = field(default_factory=set, init=False, repr=False)
+    _draws: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    _refused: Counter[str] = field(default_factory=Counter, init=False)
+
+    async def run(self) -> CrowdFigures:
+        """Let every phone contribute once.
+
+        Raises:
+            Unavailable: the trainer stopped answering.
+            CrowdRefused, ProtocolError: it refuses a draw, or what it answers is none.
+        """
+        consortium, tally = self.book.current, Tally(self.monotonic)
+        lines = [Line(consortium.manifest.trainer, tally) for _ in range(self.concurrency)]
+        trainers = [CrowdTrainer(partial(_same, line)) for line in lines]
+        try:
+            crowd = await trainers[0].crowd(self.job, consortium)
+            waiting = self._groups(crowd)
+            begun = self.monotonic()
+            async with asyncio.TaskGroup() as group:
+                for trainer in trainers:
+                    group.create_task(self._work(trainer, crowd, waiting))
+            seconds = self.monotonic() - begun
+        finally:
+            for line in lines:
+                await line.close()
+        return CrowdFigures(
+            seconds=seconds,
+            acknowledged=self.done,
+            refused=dict(self._refused),
+            errors=dict(tally.errors),
+            requests=tally.figures(),
+            received_bytes=dict(tally.received_bytes),
+            links=frozenset(self._links),
+            draws=self._draws,
+        )
+
+    def _groups(self, crowd: Crowd) -> Iterator[tuple[range, NDArray[np.int64]]]:
+        """Yield the phones that share a request, by position, with noise of their own for each."""
+        size = max(self.together, _NOISE_TOGETHER - _NOISE_TOGETHER % self.together)
+        for start in range(0, len(self.keys), size):
+            phones = range(start, min(start + size, len(self.keys)))
+            noise = draw_noise(crowd.request.task, len(phones), exact_noise)
+            for place in range(0, len(phones), self.together):
+                yield phones[place : place + self.together], noise[place : place + self.together]
+
+    async def _work(
+        self,
+        trainer: CrowdTrainer,
+        crowd: Crowd,
+        waiting: Iterator[tuple[range, NDArray[np.int64]]],
+    ) -> None:
+        for phones, noise in waiting:
+            await self._contribute(trainer, crowd, phones, noise)
+
+    async def _contribute(
+        self, trainer: CrowdTrainer, crowd: Crowd, phones: range, noise: NDArray[np.int64]
+    ) -> None:
+        nonces = [nacl.utils.random(NONCE_BYTES).hex() for _ in phones]
+        draws = await self._draw(trainer, crowd, nonces)
+        self._draws.update(
+            (draw.body.nonce, (draw.body.instance, draw.body.revision)) for draw in draws
+        )
+        submissions = [
+            make_submission(
+                crowd,
+                draw,
+                self.first + phone,
+                self.keys[phone],
+                self.records[phone],
+                noise=own,
+                random_bytes=nacl.utils.random,
+            )
+            for phone, draw, own in zip(phones, draws, noise, strict=True)
+        ]
+        await self._submit(trainer, crowd, [Sent.of(each) for each in submissions])
+
+    async def _draw(
+        self, trainer: CrowdTrainer, crowd: Crowd, nonces: list[str]
+    ) -> list[Signed[Draw]]:
+        for tried in range(1, _TRIES):
+            with suppress(Unavailable):
+                return await trainer.draw(crowd, nonces)
+            await asyncio.sleep(_PAUSE_SECONDS * tried)
+        return await trainer.draw(crowd, nonces)
+
+    async def _submit(self, trainer: CrowdTrainer, crowd: Crowd, sent: list[Sent]) -> None:
+        """Send until each has its answer: the same bytes again where there was none."""
+        for tried in range(1, _TRIES + 1):
+            try:
+                outcomes = await trainer.submit(crowd, sent)
+            except Unavailable:
+                outcomes = [None] * len(sent)
+            for outcome in outcomes:
+                if outcome is not None and outcome.outcome == ACKNOWLEDGED and outcome.receipt:
+                    receipt = decode(outcome.receipt, SubmissionReceipt)
+                    self._links.add(receipt.body.entry.digest)
+                    self.done += 1
+                elif outcome is not None:
+                    self._refused[outcome.outcome] += 1
+            sent = [each for each, outcome in zip(sent, outcomes, strict=True) if outcome is None]
+            if not sent:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS * tried)
+        raise Unavailable("the trainer does not say what became of submissions")
+
+
+def _same(line: Line) -> Line:
+    return line
