@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shoal_client.analyst import Analyst as Analyst
     from shoal_client.analyst import Job as Job
-    from shoal_client.analyst import JobInterrupted as JobInterrupted
     from shoal_client.async_analyst import AsyncAnalyst as AsyncAnalyst
-    from shoal_client.async_analyst import JobFailed as JobFailed
-    from shoal_client.async_analyst import JobRefused as JobRefused
-    from shoal_client.async_analyst import OutOfBudget as OutOfBudget
+    from shoal_client.crowds.job import CrowdJob as CrowdJob
     from shoal_client.federation import Federation as Federation
     from shoal_client.holder import DataHolder as DataHolder
+    from shoal_client.job_failures import JobFailed as JobFailed
+    from shoal_client.job_failures import JobInterrupted as JobInterrupted
+    from shoal_client.job_failures import JobRefused as JobRefused
+    from shoal_client.job_failures import OutOfBudget as OutOfBudget
     from shoal_client.keys import read_client_keys as read_client_keys
     from shoal_client.policy import Policy as Policy
     from shoal_client.records import Records as Records
     from shoal_hosting.manifest_book import ManifestBook as ManifestBook
+    from shoal_protocol.draw_and_discard.model import CrowdModel as CrowdModel
+    from shoal_protocol.draw_and_discard.tasks import CrowdTask as CrowdTask
     from shoal_protocol.tasks import BernoulliTask as BernoulliTask
     from shoal_protocol.tasks import CategoricalTask as CategoricalTask
     from shoal_protocol.tasks import ColumnBounds as ColumnBounds
@@ -41,12 +44,15 @@ _WHERE = {
     "BernoulliTask": "shoal_protocol.tasks",
     "CategoricalTask": "shoal_protocol.tasks",
     "ColumnBounds": "shoal_protocol.tasks",
+    "CrowdJob": "shoal_client.crowds.job",
+    "CrowdModel": "shoal_protocol.draw_and_discard.model",
+    "CrowdTask": "shoal_protocol.draw_and_discard.tasks",
     "DataHolder": "shoal_client.holder",
     "Federation": "shoal_client.federation",
     "Job": "shoal_client.analyst",
-    "JobFailed": "shoal_client.async_analyst",
-    "JobInterrupted": "shoal_client.analyst",
-    "JobRefused": "shoal_client.async_analyst",
+    "JobFailed": "shoal_client.job_failures",
+    "JobInterrupted": "shoal_client.job_failures",
+    "JobRefused": "shoal_client.job_failures",
     "LinearRegressionTask": "shoal_protocol.tasks",
     "LogisticRegressionTask": "shoal_protocol.tasks",
     "ManifestBook": "shoal_hosting.manifest_book",
@@ -54,7 +60,7 @@ _WHERE = {
     "NormalMeanTask": "shoal_protocol.tasks",
     "NormalTask": "shoal_protocol.tasks",
     "NumpyroTask": "shoal_protocol.tasks",
-    "OutOfBudget": "shoal_client.async_analyst",
+    "OutOfBudget": "shoal_client.job_failures",
     "PoissonRegressionTask": "shoal_protocol.tasks",
     "PoissonTask": "shoal_protocol.tasks",
     "Policy": "shoal_client.policy",

@@ -6,37 +6,27 @@ report = job.wait()
 report.posterior.interval(0.95)
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
 
 import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
-from shoal_client.async_analyst import AsyncAnalyst, JobState, Notice, Progress, unheard
+from shoal_client.async_analyst import AsyncAnalyst, JobState, Progress
 from shoal_client.clock import Clock, system_clock
+from shoal_client.conversation import Connect, converse
+from shoal_client.crowds.analyst import ListedCrowd
+from shoal_client.crowds.job import CrowdJob
+from shoal_client.insisting import Notice, unheard
+from shoal_client.job_failures import JobInterrupted
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import Task
-
-T = TypeVar("T")
-Connect = Callable[[], AsyncAnalyst]
-
-
-class JobInterrupted(KeyboardInterrupt):
-    """The wait for a job was interrupted; the job itself goes on. `job` is its id."""
-
-    def __init__(self, job: str) -> None:
-        super().__init__(f"interrupted, but the job goes on; its id is {job}")
-        self.job = job
 
 
 class Analyst:
@@ -133,11 +123,72 @@ class Analyst:
             return await core.submit(request)
 
         try:
-            return self.job(_converse(self._connect, submitted))
+            return self.job(converse(self._connect, submitted))
         except KeyboardInterrupt:
             if not made:
                 raise
             raise JobInterrupted(made[0]) from None
+
+    def open_crowd(
+        self,
+        task: CrowdTask,
+        *,
+        contributions: int,
+        contributions_per_client: int,
+        contributions_per_record: int,
+        session_seconds: int,
+        open_seconds: int,
+    ) -> CrowdJob:
+        """Open a crowd job (Draw and Discard) and return at once.
+
+        The task says what one contribution costs. A client makes at most
+        `contributions_per_client`, with each of its records `contributions_per_record`; the job
+        is closed after `contributions` of them, or `open_seconds` from now. A model that was drawn
+        must come back within `session_seconds`.
+
+        Raises:
+            ValueError: an argument is out of range.
+            JobRefused: the trainer or the consortium's policy does not allow it.
+            Unavailable: the trainer did not answer, several times.
+            JobInterrupted: by the user; the trainer may have opened the job, or not.
+        """
+        made: list[str] = []
+
+        async def opened(core: AsyncAnalyst) -> str:
+            request = core.crowds.request(
+                task,
+                contributions=contributions,
+                contributions_per_client=contributions_per_client,
+                contributions_per_record=contributions_per_record,
+                session_seconds=session_seconds,
+                open_seconds=open_seconds,
+            )
+            made.append(request.digest)
+            return await core.crowds.open(request)
+
+        try:
+            return self.crowd(converse(self._connect, opened))
+        except KeyboardInterrupt:
+            if not made:
+                raise
+            raise JobInterrupted(made[0]) from None
+
+    def crowd(self, job: str) -> CrowdJob:
+        """Return the handle of a crowd job that was opened earlier, from its id."""
+        return CrowdJob(job, self._connect)
+
+    def crowds(self) -> list[ListedCrowd]:
+        """Return the trainer's crowd jobs, of all analysts.
+
+        Raises:
+            JobFailed: the trainer serves no crowd jobs.
+            Unavailable: the trainer did not answer, several times.
+        """
+
+        async def listed(core: AsyncAnalyst) -> list[ListedCrowd]:
+            return list(await core.crowds.listed())
+
+        return converse(self._connect, listed)
 
     def job(self, job: str) -> "Job":
         """Return the handle of a job that was submitted earlier, from its id."""
@@ -161,7 +212,7 @@ class Job:
             JobFailed: the trainer does not know it.
             Unavailable: the trainer did not answer, several times.
         """
-        return _converse(self._connect, lambda core: core.state(self.id))
+        return converse(self._connect, lambda core: core.state(self.id))
 
     def request(self) -> JobRequest:
         """Return what was asked for, as its analyst signed it.
@@ -171,7 +222,7 @@ class Job:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: what it shows is no analyst's request, or that of another job.
         """
-        return _converse(self._connect, lambda core: core.submitted(self.id)).body
+        return converse(self._connect, lambda core: core.submitted(self.id)).body
 
     def wait(self, progress: Progress = lambda state: None) -> PosteriorReport:
         """Wait for the posterior; `progress` is called with each new state.
@@ -183,7 +234,7 @@ class Job:
             JobInterrupted: by the user; the job goes on.
         """
         try:
-            return _converse(self._connect, lambda core: core.wait(self.id, progress)).body
+            return converse(self._connect, lambda core: core.wait(self.id, progress)).body
         except KeyboardInterrupt:
             raise JobInterrupted(self.id) from None
 
@@ -193,7 +244,7 @@ class Job:
         Raises:
             JobFailed, Unavailable, ProtocolError: as `wait`.
         """
-        signed = _converse(self._connect, lambda core: core.report(self.id, wait_seconds=0))
+        signed = converse(self._connect, lambda core: core.report(self.id, wait_seconds=0))
         return None if signed is None else signed.body
 
     def certificate(self) -> bytes | None:
@@ -206,40 +257,4 @@ class Job:
             JobFailed, Unavailable: as `wait`.
             ProtocolError: it does not hold, or is of another job.
         """
-        return _converse(self._connect, lambda core: core.certificate(self.id))
-
-
-def _converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable[T]]) -> T:
-    async def connected() -> T:
-        async with connect() as core:  # connections belong to one event loop
-            return await conversation(core)
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        in_notebook = False
-    else:
-        in_notebook = True
-    if not in_notebook:
-        return asyncio.run(connected())
-    return _in_another_thread(connected())  # a notebook's own thread already runs a loop
-
-
-def _in_another_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` in a loop of its own; an interruption here ends it there."""
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
-
-    async def begun() -> T:
-        task = asyncio.ensure_future(work)
-        running.set_result((asyncio.get_running_loop(), task))
-        return await task
-
-    with ThreadPoolExecutor(1) as own:
-        done = own.submit(asyncio.run, begun())
-        try:
-            return done.result()
-        except KeyboardInterrupt:
-            loop, task = running.result()
-            with suppress(RuntimeError):  # it ended by itself, and its loop with it
-                loop.call_soon_threadsafe(task.cancel)
-            raise
+        return converse(self._connect, lambda core: core.certificate(self.id))

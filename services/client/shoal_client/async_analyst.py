@@ -1,8 +1,7 @@
 """An analyst's side of a job for asynchronous programs; it believes no report that is unsigned."""
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -12,7 +11,10 @@ import pydantic
 from nacl.signing import SigningKey
 
 from shoal_client.clock import Clock, system_clock
-from shoal_client.peer import ACCEPTED, OK, Answer, Peer, Unavailable
+from shoal_client.crowds.analyst import AsyncCrowds, CrowdAnalyst
+from shoal_client.insisting import PATIENT_TRIES, TRIES, Insisting, Notice, unheard
+from shoal_client.job_failures import JobFailed, JobRefused, OutOfBudget
+from shoal_client.peer import ACCEPTED, OK, Peer
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.certificates import ReleaseCertificate
@@ -26,28 +28,6 @@ from shoal_protocol.tasks import Task
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
-TRIES: Final = 6  # over about 20 seconds
-PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
-
-_TOO_FEW = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
-_WHO_DECLINED = "Ask the data holders: their agents' logs say why they declined"
-
-
-class JobRefused(Exception):
-    """The trainer does not take the job; the message holds the refusal's code and detail."""
-
-
-class OutOfBudget(JobRefused):
-    """Too few clients have enough of their privacy budget left for the job."""
-
-
-class JobFailed(Exception):
-    """The job ended without a posterior; the message says why."""
-
-    @property
-    def hint(self) -> str | None:
-        """What to do about it, where the trainer cannot know."""
-        return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
 
 
 class RoundState(pydantic.BaseModel):
@@ -85,11 +65,6 @@ class JobState(pydantic.BaseModel):
 
 
 Progress = Callable[[JobState], None]
-Notice = Callable[[str], None]
-
-
-def unheard(notice: str) -> None:
-    """Leave a notice unheard."""
 
 
 class AsyncAnalyst:
@@ -107,7 +82,6 @@ class AsyncAnalyst:
         notice: Notice = unheard,
     ) -> None:
         """Connect to the trainer; `notice` is told, once a request, that it does not answer."""
-        self._notice = notice
         self._name = name
         self._key = key
         self._book = book
@@ -118,6 +92,16 @@ class AsyncAnalyst:
             clock=clock,
             random_bytes=random_bytes,
             transport=transport,
+        )
+        self._insist = Insisting(self._trainer, notice)
+
+    @property
+    def crowds(self) -> AsyncCrowds:
+        """Return what she does with crowd jobs, by the same connections."""
+        return AsyncCrowds(
+            CrowdAnalyst(self._name, self._key, self._book, self._clock, self._random_bytes),
+            self._trainer,
+            self._insist,
         )
 
     async def __aenter__(self) -> "AsyncAnalyst":
@@ -277,20 +261,3 @@ class AsyncAnalyst:
                     progress(await self.state(job))
                 return signed
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
-
-    async def _insist(self, request: Callable[[], Awaitable[Answer]], tries: int = TRIES) -> Answer:
-        for tried in range(tries - 1):
-            try:
-                return await request()
-            except Unavailable:
-                if not tried:
-                    self._notice(f"{self._silent_trainer}; trying again")
-                await asyncio.sleep(self._trainer.seconds_until_due)
-        try:
-            return await request()
-        except Unavailable as error:
-            raise Unavailable(f"{self._silent_trainer}: {error}") from error
-
-    @property
-    def _silent_trainer(self) -> str:
-        return f"the trainer at {self._trainer.url} does not answer"

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from rich.console import Console
 
-from shoal_client.analyst import Analyst, Job, JobInterrupted
-from shoal_client.async_analyst import JobFailed
+from shoal_client.analyst import Analyst, Job
+from shoal_client.job_failures import JobFailed, JobInterrupted
 from shoal_client.watching import Watch, told
 from shoal_protocol.jobs import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal_client.async_analyst import JobFailed, JobRefused
+from shoal_client.job_failures import JobFailed, JobRefused
 from shoal_client.peer import Unavailable
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import describe

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_client.crowds.contributing import Crowd
+from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.trainer import CrowdTrainer
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.documents import (

@@ -4,45 +4,24 @@ What goes into it is the drawn weights and one record. Which coordinate is touch
 depend on neither.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
+from shoal_client.crowds.crowd import Crowd
 from shoal_client.negative_binomial import FairBits
 from shoal_client.noise import NoiseSampler
 from shoal_protocol.documents import Role, Signed, sign
-from shoal_protocol.draw_and_discard.documents import (
-    CrowdJobRequest,
-    CrowdOpening,
-    Draw,
-    Submission,
-)
-from shoal_protocol.draw_and_discard.draws import check_draw
+from shoal_protocol.draw_and_discard.documents import Draw, Submission
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.draw_and_discard.updates import contribute, design_rows, steps
 from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.manifest import Consortium
 from shoal_protocol.mechanisms import LaplacePart
 from shoal_protocol.sharing import RandomBytes
 
 NONCE_BYTES: Final = 32
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """A crowd job that was checked, and the manifest version that it is bound to."""
-
-    request: CrowdJobRequest
-    opening: CrowdOpening
-    consortium: Consortium
-
-    @property
-    def job(self) -> str:
-        """Return the job's id."""
-        return self.request.digest
 
 
 def noise_part(task: CrowdTask) -> LaplacePart:
@@ -64,18 +43,6 @@ def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDAr
     if drawn.dtype != np.int64 or drawn.shape != (contributions * task.touched,):
         raise ValueError("a noise sampler must return a vector of 64-bit integers")
     return drawn.reshape(contributions, task.touched)
-
-
-def verified(draw: Signed[Draw], crowd: Crowd, nonce: str) -> Signed[Draw]:
-    """Return a draw that the trainer signed in answer to `nonce`.
-
-    Raises:
-        RefusedDraw: it cannot be one; the detail says why.
-        ProtocolError: the trainer did not sign it under the job's manifest.
-    """
-    crowd.consortium.verify(draw)
-    check_draw(draw.body, crowd.opening, nonce=nonce)
-    return draw
 
 
 def make_submission(

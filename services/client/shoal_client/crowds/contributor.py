@@ -17,11 +17,11 @@ from shoal_client.background import Background
 from shoal_client.crowds import memory
 from shoal_client.crowds.contributing import (
     NONCE_BYTES,
-    Crowd,
     draw_noise,
     make_submission,
     noise_part,
 )
+from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Prepared
 from shoal_client.crowds.records_used import Limits, allowed_records
 from shoal_client.crowds.trainer import CrowdTrainer, Sent

@@ -13,8 +13,8 @@ from shoal_client.admission import check_crowd
 from shoal_client.background import Background
 from shoal_client.crowds import memory
 from shoal_client.crowds.audit import Kept, faults
-from shoal_client.crowds.contributing import Crowd
 from shoal_client.crowds.contributor import MOST_TOGETHER, Contributor
+from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Evidence, StoredCrowd
 from shoal_client.crowds.records_used import contributions_made
 from shoal_client.crowds.schedule import Schedule

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import pydantic
 
-from shoal_client.crowds.contributing import Crowd, verified
+from shoal_client.crowds.crowd import Crowd, verified
 from shoal_client.peer import (
     ACCEPTED,
     ACKNOWLEDGED,

@@ -1,0 +1,32 @@
+"""Why an analyst's job comes to nothing, as exceptions; it asks nobody."""
+
+import re
+from typing import Final
+
+_TOO_FEW: Final = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
+_WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined"
+
+
+class JobRefused(Exception):
+    """The trainer does not take the job; the message holds the refusal's code and detail."""
+
+
+class OutOfBudget(JobRefused):
+    """Too few clients have enough of their privacy budget left for the job."""
+
+
+class JobFailed(Exception):
+    """The job ended without a posterior; the message says why."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where the trainer cannot know."""
+        return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
+
+
+class JobInterrupted(KeyboardInterrupt):
+    """The wait for a job was interrupted; the job itself goes on. `job` is its id."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"interrupted, but the job goes on; its id is {job}")
+        self.job = job

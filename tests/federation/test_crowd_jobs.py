@@ -1,0 +1,251 @@
+"""Crowd jobs from end to end: the real trainer and data holders, on a network with faults."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal_client.crowds.analyst import CrowdState
+from shoal_client.job_failures import JobFailed, JobRefused
+from shoal_client.noise import exact_noise
+from shoal_client.policy import Policy
+from shoal_client.status import CrowdStatus
+from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.phases import CrowdPhase
+from shoal_protocol.tasks import ColumnBounds
+from tests.simulated.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.simulated.wire import Fault, Rule
+from tests.simulation import Federation
+
+CLIENTS = sum(SITES.values())
+OPEN_SECONDS = 100
+TICK = 6.0  # seconds: what is due is found a little later, and the tests are quick
+TASK = CrowdTask(
+    family="linear",
+    features=(ColumnBounds(name="age", lower=0.0, upper=120.0),),
+    target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
+    clip=0.05,
+    epsilon=0.5,
+    learning_rate=0.1,
+    instances=3,
+)
+POLICY = Policy.model_validate(
+    HOLDER_POLICY.model_dump() | {"maximum_local_epsilon": 1.0, "crowd_families": ("linear",)}
+)
+HOLDERS: dict[str, dict[str, Any]] = {site: {"policy": POLICY} for site in SITES}
+
+
+@pytest.fixture(scope="module")
+def open_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    """A consortium that allows crowd jobs."""
+    return make_trust(tmp_path_factory.mktemp("open"), nodes=2, maximum_local_epsilon=2.0)
+
+
+@pytest.fixture
+async def crowded(open_trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
+    async with Federation(open_trust, tmp_path, holders=HOLDERS) as running:
+        yield running
+
+
+async def open_crowd(federation: Federation, **changes: Any) -> str:
+    arguments: dict[str, Any] = {
+        "task": TASK,
+        "contributions": 1000,
+        "contributions_per_client": 2,
+        "contributions_per_record": 2,
+        "session_seconds": 60,
+        "open_seconds": OPEN_SECONDS,
+    }
+    arguments |= changes
+    request = federation.analyst.crowds.request(arguments.pop("task"), **arguments)
+    return await federation.after(federation.analyst.crowds.open(request))
+
+
+async def state(federation: Federation, job: str) -> CrowdState:
+    return await federation.after(federation.analyst.crowds.state(job))
+
+
+async def finish(federation: Federation, job: str) -> CrowdModel:
+    """Step until the job is closed and every data holder has compared its closing."""
+
+    async def is_judged() -> bool:
+        return all([await verdict(federation, site) for site in SITES])
+
+    async def is_closed() -> bool:
+        answer = await federation.ask("trainer", f"/v1/crowds/{job}/closing")
+        return answer.status_code == 200
+
+    await federation.until(is_closed, tick=TICK)
+    federation.wire.rules.clear()
+    await federation.until(is_judged, tick=TICK)
+    crowd = await federation.after(federation.analyst.crowds.crowd(job))
+    closing = await federation.after(federation.analyst.crowds.verify(crowd))
+    assert closing is not None
+    return CrowdModel.closed(crowd.request.task, closing.body)
+
+
+async def crowd_status(federation: Federation, site: str) -> CrowdStatus | None:
+    if not federation.is_up(site):
+        return None
+    found = (await federation.holder(site).status()).crowds
+    return found[0] if found else None
+
+
+async def verdict(federation: Federation, site: str) -> str | None:
+    found = await crowd_status(federation, site)
+    return None if found is None else found.verdict
+
+
+async def charged(federation: Federation) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for site in SITES:
+        spent = await federation.holder(site).spent()
+        counts.update({client: len(costs) for client, costs in spent.items()})
+    return counts
+
+
+async def test_a_crowd_learns_and_everybody_bears_the_trainer_out(crowded: Federation) -> None:
+    job = await open_crowd(crowded)
+    model = await finish(crowded, job)
+    assert model.contributions == 2 * CLIENTS
+    assert await charged(crowded) == {client: 2 for client in range(CLIENTS)}
+    for site, clients in SITES.items():
+        found = await crowd_status(crowded, site)
+        assert found is not None
+        assert (found.contributions, found.verdict) == ({"acknowledged": 2 * clients}, "borne out")
+    after = await state(crowded, job)
+    assert (after.phase, after.contributors) == (CrowdPhase.CLOSED, CLIENTS)
+    assert np.array_equal(
+        model.instances, (await crowded.after(crowded.analyst.crowds.wait(job, print))).instances
+    )
+
+
+async def test_a_job_is_closed_when_it_has_what_it_wanted(crowded: Federation) -> None:
+    job = await open_crowd(crowded, contributions=9)
+    model = await finish(crowded, job)
+    assert model.contributions == 9
+    assert sum((await charged(crowded)).values()) >= 9
+
+
+async def test_snapshots_show_the_model_while_it_is_learned(crowded: Federation) -> None:
+    job = await open_crowd(crowded)
+    crowd = await crowded.after(crowded.analyst.crowds.crowd(job))
+    before = await crowded.after(crowded.analyst.crowds.snapshot(crowd))
+    assert (before.contributions, before.averaged.tolist()) == (0, [0.0, 0.0])
+    for _ in range(8):
+        await crowded.step()
+        crowded.clock.move(TICK)
+    half = await crowded.after(crowded.analyst.crowds.snapshot(crowd))
+    assert 0 < half.contributions < 2 * CLIENTS
+    assert await crowded.after(crowded.analyst.crowds.closing(crowd)) is None
+    final = await finish(crowded, job)
+    assert final.contributions == 2 * CLIENTS
+    assert final.as_start() == tuple(final.averaged)
+
+
+async def test_noise_from_opendp_passes_the_trainers_bound(
+    open_trust: Trust, tmp_path: Path
+) -> None:
+    """28 contributions; each is refused with probability 1e-6: fails once in 30,000 runs."""
+    async with Federation(open_trust, tmp_path, noise=exact_noise, holders=HOLDERS) as federation:
+        model = await finish(federation, await open_crowd(federation))
+        assert model.contributions == 2 * CLIENTS
+
+
+FAULTS = {
+    "answers to submissions are lost": Rule(
+        Fault.ANSWER_LOST, receiver="trainer", path="submissions", chance=0.5
+    ),
+    "submissions are lost": Rule(Fault.LOST, receiver="trainer", path="submissions", chance=0.5),
+    "submissions come twice": Rule(Fault.DUPLICATED, receiver="trainer", path="submissions"),
+    "submissions come late": Rule(Fault.LATE, receiver="trainer", path="submissions", chance=0.3),
+    "draws are lost": Rule(Fault.LOST, receiver="trainer", path="draws", chance=0.5),
+    "answers to draws are lost": Rule(
+        Fault.ANSWER_LOST, receiver="trainer", path="draws", chance=0.5
+    ),
+    "the trainer dies when a submission came": Rule(
+        Fault.RECEIVER_DIES_AFTER, receiver="trainer", path="submissions", chance=0.2
+    ),
+    "the trainer dies before a submission": Rule(
+        Fault.RECEIVER_DIES_BEFORE, receiver="trainer", path="submissions", chance=0.2
+    ),
+    "a data holder dies when it sent a submission": Rule(
+        Fault.SENDER_DIES_AFTER, sender="clinic-a", path="submissions", chance=0.5
+    ),
+    "a data holder dies before it sends a submission": Rule(
+        Fault.SENDER_DIES_BEFORE, sender="clinic-a", path="submissions", chance=0.5
+    ),
+    "a data holder dies when it has drawn": Rule(
+        Fault.SENDER_DIES_AFTER, sender="clinic-a", path="draws", chance=0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_whatever_the_network_does_each_charge_is_one_contribution(
+    crowded: Federation, name: str
+) -> None:
+    """What was acknowledged is in the closing once; nobody is charged beyond what is allowed."""
+    crowded.wire.rules.append(FAULTS[name])
+    job = await open_crowd(crowded)
+    model = await finish(crowded, job)
+    counts = await charged(crowded)
+    assert max(counts.values()) <= 2
+    outcomes: Counter[str] = Counter()
+    for site in SITES:
+        found = await crowd_status(crowded, site)
+        assert found is not None and found.verdict == "borne out"
+        outcomes.update(found.contributions)
+    acknowledged = outcomes["acknowledged"]
+    assert acknowledged <= model.contributions <= sum(outcomes.values()) == sum(counts.values())
+    assert acknowledged > CLIENTS  # most came through
+
+
+async def test_a_job_that_the_manifest_does_not_allow_is_refused(federation: Federation) -> None:
+    with pytest.raises(JobRefused, match="maximum_local_epsilon"):
+        await open_crowd(federation)
+
+
+async def test_a_job_above_the_manifests_epsilon_is_refused(crowded: Federation) -> None:
+    with pytest.raises(JobRefused, match="exceeds"):
+        await open_crowd(crowded, contributions_per_client=5)
+
+
+async def test_an_unknown_job_has_no_state_and_no_model(crowded: Federation) -> None:
+    for conversation in (
+        crowded.analyst.crowds.state("ab" * 32),
+        crowded.analyst.crowds.crowd("ab" * 32),
+    ):
+        with pytest.raises(JobFailed):
+            await crowded.after(conversation)
+
+
+async def test_rounds_and_crowds_share_one_budget(open_trust: Trust, tmp_path: Path) -> None:
+    """A job in rounds takes nearly all of it: the crowd gets what is left, which is nothing."""
+    async with Federation(open_trust, tmp_path, holders=HOLDERS) as federation:
+        report = await federation.learn(
+            privacy=federation.request().body.privacy.model_copy(update={"epsilon": 4.0})
+        )
+        assert report.privacy.epsilon <= 4.0
+        job = await open_crowd(federation)
+        for _ in range(OPEN_SECONDS // 6):
+            await federation.step()
+            federation.clock.move(TICK)
+        assert (await state(federation, job)).contributions == 0
+        assert max((await charged(federation)).values()) == 1  # the round
+
+
+async def test_data_holders_that_allow_no_crowds_never_ask_about_them(
+    open_trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(open_trust, tmp_path) as federation:
+        await open_crowd(federation)
+        for _ in range(20):
+            await federation.step()
+            federation.clock.move(1.0)
+        asked = {each.path for each in federation.wire.log if each.sender in SITES}
+        assert asked and not any("crowds" in path for path in asked)
