@@ -17,7 +17,8 @@ import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
-from shoal_client.crowds.contributing import NONCE_BYTES, Crowd, draw_noise, make_submission
+from shoal_client.crowds.contributing import NONCE_BYTES, draw_noise, make_submission
+from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.trainer import CrowdTrainer, Sent
 from shoal_client.noise import exact_noise
 from shoal_client.peer import ACKNOWLEDGED, Unavailable
