@@ -137,14 +137,26 @@ def snapshot_epsilon(
     Raises:
         ValueError: as for `statement`.
     """
-    ancestry = Ancestry(instances=task.instances, later=later, overlap=overlap)
+    found = _snapshot(task, Ancestry(instances=task.instances, later=later, overlap=overlap), delta)
+    if overlap == 0:
+        # without open sessions all that comes later follows from the instances as they are
+        while later := later // 2:
+            ancestry = Ancestry(instances=task.instances, later=later, overlap=0)
+            earlier = _snapshot(task, ancestry, delta)
+            if found is not None and (earlier is None or found < earlier):
+                break
+            found = earlier
+    return found
+
+
+def _snapshot(task: CrowdTask, ancestry: Ancestry, delta: float) -> tuple[float, int] | None:
     unmet, fewer = _UNMET * delta, _FEWER * delta
     noises = ancestry.trunk(unmet=unmet, failure=fewer)
     if noises < 1:
         return None
     survival, local = ancestry.survival(unmet=unmet), task.contribution_epsilon
     for most in (1.0, 2.0, 4.0, 8.0):
-        refused = (later + 1) * HONEST_REFUSED * (1.0 + math.exp(most))
+        refused = (ancestry.later + 1) * HONEST_REFUSED * (1.0 + math.exp(most))
         left = (delta - unmet - refused) / survival - fewer
         if left <= 0.0:
             break

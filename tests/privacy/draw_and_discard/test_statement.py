@@ -1,5 +1,6 @@
 """What is stated to data holders: the local epsilon against everybody, less only where proven."""
 
+import itertools
 import math
 
 import pytest
@@ -67,7 +68,16 @@ def test_a_promise_to_a_latecomer_adds_up_to_its_delta() -> None:
 def test_so_many_submissions_that_some_honest_one_may_be_refused_promise_nothing() -> None:
     task = make_task(variant="all", epsilon=8.0)
     assert snapshot_epsilon(task, later=10**5, overlap=0, delta=DELTA) is not None
-    assert snapshot_epsilon(task, later=10**9, overlap=0, delta=DELTA) is None
+    assert snapshot_epsilon(task, later=10**9, overlap=1, delta=DELTA) is None
+
+
+def test_whoever_looks_still_later_learns_no_more_if_no_session_is_open() -> None:
+    task = make_task(variant="one")
+    claims = [
+        snapshot_epsilon(task, later=later, overlap=0, delta=DELTA)[0]
+        for later in (12_500 * 2**doublings for doublings in range(0, 17, 4))
+    ]
+    assert all(late <= early * (1.0 + 1e-9) for early, late in itertools.pairwise(claims))
 
 
 def test_a_statement_names_all_three_adversaries_in_words() -> None:
