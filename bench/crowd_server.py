@@ -2,11 +2,11 @@
 
     python -m bench.crowd_server [--contributions 4000] [--weights 11] [--instances 20]
 
-All in one run, on databases that reach the disk. Each is a ratio to `/healthz` of the same
-processes at the same moment, for the load shares this machine's cores with them: with as few as
-here, a second process shows what it costs and not what it gains. The clients' own work is done
-before the clock runs. PostgreSQL is left out, and it says so, where its server programs are not
-installed.
+On databases that reach the disk. The load, and PostgreSQL, share this machine's cores with the
+trainer, so read the ratios to `/healthz` of the same processes in the same round, of which the
+median is shown: with as few cores as here, a second process shows what it costs and not what it
+gains. CPU times are the trainer's own, without PostgreSQL's. The clients' own work is done while
+no clock runs. PostgreSQL is left out, and it says so, where its server programs are not installed.
 """
 
 import argparse
@@ -17,9 +17,11 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -28,7 +30,7 @@ import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 
-from bench.load import ask, request
+from bench.load import Lines, ask, request
 from bench.replicas import postgresql
 from demo.federation import Federation, Process
 from demo.watching import free_ports
@@ -41,15 +43,14 @@ from shoal_protocol.draw_and_discard.updates import contribute
 from shoal_protocol.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.tasks import ColumnBounds
 
-CONNECTIONS: Final = 16
+CONNECTIONS: Final = 64
 BULK: Final = 100
 CLIENTS: Final = 200
+ROUNDS: Final = 8
 SITE: Final = "site"
 MOST_LOCAL_EPSILON: Final = 1000.0
 SQLITE, POSTGRESQL, TWO = "one process, SQLite", "one process, PostgreSQL", "two processes"
 EMPTY, DRAWS, SUBMISSIONS, IN_BULK = "empty", "draws", "submissions", f"in bodies of {BULK}"
-
-Rates = dict[str, float]
 
 
 def task_of(weights: int, instances: int, epsilon: float) -> CrowdTask:
@@ -122,23 +123,29 @@ class Trainer:
             self.processes.append(Process(name, conducting.module, environment, log))
             self.addresses.append(listed.model_copy(update={"url": f"https://127.0.0.1:{port}"}))
 
-    async def ask_all(self, requests: Sequence[tuple[str, str, bytes]]) -> list[bytes]:
+    async def ask_all(
+        self, all_lines: Sequence[Lines], requests: Sequence[tuple[str, str, bytes]]
+    ) -> list[bytes]:
         """Spread requests over the processes; return the answers' bodies in order."""
         count = len(self.addresses)
         parts = await asyncio.gather(
             *(
-                ask(
-                    address,
-                    [request(address, *each) for each in requests[turn::count]],
-                    connections=CONNECTIONS // count,
-                )
-                for turn, address in enumerate(self.addresses)
+                lines.ask([request(address, *each) for each in requests[turn::count]])
+                for turn, (address, lines) in enumerate(zip(self.addresses, all_lines, strict=True))
             )
         )
         bodies = [b""] * len(requests)
         for turn, part in enumerate(parts):
             bodies[turn::count] = part
         return bodies
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all processes have used (Linux)."""
+        used = 0
+        for process in self.processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used += int(fields[11]) + int(fields[12])  # in user mode, and in the kernel
+        return used / os.sysconf("SC_CLK_TCK")
 
     async def open(self, task: CrowdTask, contributions: int) -> str:
         """Open a crowd job for so many contributions and return its id."""
@@ -199,6 +206,27 @@ def answers_to(drawn: list[bytes], keys: Sequence[SigningKey], task: CrowdTask) 
         return [each for part in made for each in part]
 
 
+@dataclass
+class Figures:
+    """What every round measured, by kind: answers a second, and the trainer's CPU time of each."""
+
+    rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    cpu_seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def rate(self, kind: str) -> float:
+        """Return the median rate."""
+        return float(np.median(self.rates[kind]))
+
+    def ratio(self, kind: str) -> float:
+        """Return the median over rounds of the rate, of that of empty answers in the same round."""
+        return float(np.median(np.divide(self.rates[kind], self.rates[EMPTY])))
+
+    def cpu_milliseconds(self, kind: str) -> float:
+        """Return the median CPU time that one answer took, of all processes together."""
+        return 1e3 * float(np.median(self.cpu_seconds[kind]))
+
+
 async def measure(
     directory: Path,
     *,
@@ -207,45 +235,52 @@ async def measure(
     contributions: int,
     weights: int,
     instances: int,
-) -> tuple[Rates, dict[str, int]]:
-    """Return what is answered per second, and the bytes of a draw, a submission and a receipt."""
+) -> Figures:
+    """Ask for empty answers, draw, and submit, by turns in `ROUNDS` rounds."""
     trainer = Trainer(directory, processes=processes, database_url=database_url)
-    task = task_of(weights, instances, MOST_LOCAL_EPSILON * CLIENTS / contributions / 4.0)
+    each = contributions // ROUNDS
+    task = task_of(weights, instances, MOST_LOCAL_EPSILON * CLIENTS / (8.0 * each * ROUNDS))
+    figures = Figures()
     with Federation() as federation:
         federation.start(trainer.processes[0])
         federation.start(*trainer.processes[1:])
-        job = await trainer.open(task, 2 * contributions)
+        job = await trainer.open(task, 4 * each * ROUNDS)
         where = f"/v1/crowds/{job}"
-        nonces = [{"nonce": secrets.token_hex(32)} for _ in range(2 * contributions)]
-        asked = [json.dumps(each, separators=(",", ":")).encode() for each in nonces]
-        empty: list[tuple[str, str, bytes]] = [("GET", "/healthz", b"")] * contributions
-        draws = [("POST", f"{where}/draws", each) for each in asked]
-        await trainer.ask_all([*empty[:100], *draws[:100]])  # what is only the first time slow
-        rates: Rates = {}
+        lines = [await Lines.open(each, CONNECTIONS // processes) for each in trainer.addresses]
 
-        async def timed(what: str, requests: list[tuple[str, str, bytes]], of: int) -> list[bytes]:
-            begun = time.perf_counter()
-            answers = await trainer.ask_all(requests)
-            rates[what] = of / (time.perf_counter() - begun)
+        async def timed(kind: str, requests: list[tuple[str, str, bytes]], of: int) -> list[bytes]:
+            cpu, begun = trainer.cpu_seconds(), time.perf_counter()
+            answers = await trainer.ask_all(lines, requests)
+            figures.rates[kind].append(of / (time.perf_counter() - begun))
+            figures.cpu_seconds[kind].append((trainer.cpu_seconds() - cpu) / of)
             return answers
 
-        await timed(EMPTY, empty, contributions)
-        drawn = await timed(DRAWS, draws, len(draws))
-        made = await asyncio.to_thread(answers_to, drawn, trainer.keys, task)
-        single, bulk = made[:contributions], made[contributions:]
-        receipts = await timed(
-            SUBMISSIONS, [("POST", f"{where}/submissions", each) for each in single], len(single)
-        )
-        bodies = [
-            b'{"documents":[' + b",".join(bulk[start : start + BULK]) + b"]}"
-            for start in range(0, len(bulk), BULK)
-        ]
-        await timed(IN_BULK, [("POST", f"{where}/submissions", each) for each in bodies], len(bulk))
-        [state] = await trainer.ask_all([("GET", where, b"")])
-        if json.loads(state)["contributions"] != 2 * contributions:
+        for _ in range(ROUNDS):
+            nonces = [{"nonce": secrets.token_hex(32)} for _ in range(2 * each)]
+            asked = [json.dumps(nonce, separators=(",", ":")).encode() for nonce in nonces]
+            await timed(EMPTY, [("GET", "/healthz", b"")] * each, each)
+            drawn = await timed(DRAWS, [("POST", f"{where}/draws", one) for one in asked], 2 * each)
+            made = answers_to(drawn, trainer.keys, task)
+            single, bulk = made[:each], made[each:]
+            sent = [("POST", f"{where}/submissions", one) for one in single]
+            receipts = await timed(SUBMISSIONS, sent, each)
+            bodies = [
+                b'{"documents":[' + b",".join(bulk[start : start + BULK]) + b"]}"
+                for start in range(0, each, BULK)
+            ]
+            sent = [("POST", f"{where}/submissions", one) for one in bodies]
+            await timed(IN_BULK, sent, each)
+            figures.sizes = {
+                "draw": len(drawn[0]),
+                "submission": len(single[0]),
+                "receipt": len(receipts[0]),
+            }
+        [state] = await trainer.ask_all(lines, [("GET", where, b"")])
+        if json.loads(state)["contributions"] != 2 * each * ROUNDS:
             raise RuntimeError("not every contribution was taken")
-        sizes = {"draw": drawn[0], "submission": single[0], "receipt": receipts[0]}
-        return rates, {name: len(content) for name, content in sizes.items()}
+        for connected in lines:
+            await connected.close()
+    return figures
 
 
 def main() -> None:
@@ -258,15 +293,14 @@ def main() -> None:
     has_postgresql = all(map(shutil.which, ("initdb", "postgres", "pg_isready")))
     if not has_postgresql:
         print("PostgreSQL's server programs are not installed here: SQLite only")
-    found: dict[str, Rates] = {}
-    sizes: dict[str, int] = {}
+    found: dict[str, Figures] = {}
     for what, processes in ((SQLITE, 1), (POSTGRESQL, 1), (TWO, 2)):
         if what is not SQLITE and not has_postgresql:
             continue
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             url = "" if what is SQLITE else stack.enter_context(postgresql())
-            found[what], sizes = asyncio.run(
+            found[what] = asyncio.run(
                 measure(
                     directory,
                     processes=processes,
@@ -277,11 +311,14 @@ def main() -> None:
                 )
             )
     columns = (EMPTY, DRAWS, SUBMISSIONS, IN_BULK)
-    print(f"{'a second, and of empty':26}" + "".join(f"{each:>20}" for each in columns))
-    for what, rates in found.items():
-        shown = [f"{rates[each]:.0f} ({rates[each] / rates[EMPTY]:.2f})" for each in columns]
-        print(f"{what:26}" + "".join(f"{each:>20}" for each in shown))
-    print("bytes: " + ", ".join(f"{name} {size}" for name, size in sizes.items()))
+    print(f"{'a second (of empty)':26}" + "".join(f"{kind:>20}" for kind in columns))
+    for what, of in found.items():
+        rates = [f"{of.rate(kind):.0f} ({of.ratio(kind):.2f})" for kind in columns]
+        print(f"{what:26}" + "".join(f"{each:>20}" for each in rates))
+    print("CPU milliseconds of each")
+    for what, of in found.items():
+        print(f"{what:26}" + "".join(f"{of.cpu_milliseconds(kind):20.2f}" for kind in columns))
+    print("bytes: " + ", ".join(f"{name} {size}" for name, size in found[SQLITE].sizes.items()))
 
 
 if __name__ == "__main__":

@@ -38,24 +38,56 @@ class _Answer:
         self.complete = True
 
 
+class Lines:
+    """Connections to one service, shaken hands and kept open."""
+
+    def __init__(self, lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
+        self._lines = lines
+
+    @classmethod
+    async def open(cls, service: ServiceParty, connections: int) -> "Lines":
+        """Open so many connections."""
+        url, tls = urlsplit(service.url), pinned_tls(service.certificate)
+        opening = (
+            asyncio.open_connection(url.hostname, url.port, ssl=tls) for _ in range(connections)
+        )
+        return cls(await asyncio.gather(*opening))
+
+    async def ask(self, requests: Sequence[bytes]) -> list[bytes]:
+        """Send every request, one after another on each line; return the answers' bodies.
+
+        Raises:
+            RuntimeError: an answer is no success.
+        """
+        waiting, bodies = iter(enumerate(requests)), [b""] * len(requests)
+        await asyncio.gather(*(_ask(*line, waiting, bodies) for line in self._lines))
+        return bodies
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for _, writer in self._lines:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in self._lines))
+
+
 async def ask(service: ServiceParty, requests: Sequence[bytes], *, connections: int) -> list[bytes]:
-    """Send every request, one after another on each of `connections`; return the answers' bodies.
+    """Open connections, `Lines.ask` over them, and close them.
 
     Raises:
         RuntimeError: an answer is no success.
     """
-    waiting, bodies = iter(enumerate(requests)), [b""] * len(requests)
-    await asyncio.gather(*(_connection(service, waiting, bodies) for _ in range(connections)))
+    lines = await Lines.open(service, connections)
+    bodies = await lines.ask(requests)
+    await lines.close()
     return bodies
 
 
-async def _connection(
-    service: ServiceParty, waiting: Iterator[tuple[int, bytes]], bodies: list[bytes]
+async def _ask(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    waiting: Iterator[tuple[int, bytes]],
+    bodies: list[bytes],
 ) -> None:
-    url = urlsplit(service.url)
-    reader, writer = await asyncio.open_connection(
-        url.hostname, url.port, ssl=pinned_tls(service.certificate)
-    )
     for number, content in waiting:
         writer.write(content)
         answer = _Answer()
@@ -68,5 +100,3 @@ async def _connection(
         if parser.get_status_code() >= 300:
             raise RuntimeError(f"the service answered {parser.get_status_code()}")
         bodies[number] = answer.body
-    writer.close()
-    await writer.wait_closed()
