@@ -116,7 +116,7 @@ def of_crowd_job(task: CrowdTask) -> int:
         manifest=_DIGEST,
         job=_DIGEST,
         commitment=_DIGEST,
-        instances=(_weights(task),) * task.instances,
+        instances=((0,) * task.dimension,) * task.instances,
         opened_at=_WHEN,
     )
     return _size(request) + _size(opening)
