@@ -15,6 +15,7 @@ from shoal_client.command import (
     certificate,
     clients,
     consortium,
+    crowd,
     job,
     ledger,
     model,
@@ -43,6 +44,7 @@ app.add_typer(party.app, name="party")
 app.add_typer(consortium.app, name="consortium")
 app.add_typer(clients.app, name="clients")
 app.add_typer(job.app, name="job")
+app.add_typer(crowd.app, name="crowd")
 app.add_typer(certificate.app, name="certificate")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(round.app, name="round")

@@ -50,7 +50,7 @@ def progress(
     for each in newest:
         closes = "closed"
         if each.deadline is not None and each.phase in _TAKING_SHARES:
-            closes = _until(each.deadline, now)
+            closes = until(each.deadline, now)
         table.add_row(str(each.number), _phase(each.phase), closes)
     return Group(head, table)
 
@@ -147,10 +147,11 @@ def _phase(phase: str) -> Text:
 
 def _joining(deadline: datetime, now: datetime) -> str:
     """Say when joining ends at the latest: it ends sooner if as many joined as may."""
-    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({_until(deadline, now)})"
+    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
 
 
-def _until(deadline: datetime, now: datetime) -> str:
+def until(deadline: datetime, now: datetime) -> str:
+    """Say how long it is until a deadline."""
     left = deadline - now
     if left <= timedelta(0):
         return "closed"

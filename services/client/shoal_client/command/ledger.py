@@ -117,7 +117,10 @@ def agent(
         table.add_row(*_cells(each))
     show(table)
     rounds = Counter(each.round for each in clients)
-    say(f"{len(rounds):,} rounds were answered, {len(clients):,} times by a client.")
+    say(
+        f"{len(rounds):,} rounds and contributions to crowds were charged, {len(clients):,} times "
+        "to a client."
+    )
     say(
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
         f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "

@@ -130,13 +130,8 @@ class Contributor:
             if outcome is not None
         ]
         await self._background.disk(memory.settle, settled)
-        acknowledged = sum(outcome == ACKNOWLEDGED for _, outcome, _ in settled)
-        self._report(
-            "contributions settled",
-            job=job,
-            acknowledged=acknowledged,
-            refused=len(settled) - acknowledged,
-        )
+        taken = sum(outcome == ACKNOWLEDGED for _, outcome, _ in settled)
+        self._report("contributions settled", job=job, taken=taken, not_taken=len(settled) - taken)
         if any(outcome == CrowdClosed.code for _, outcome, _ in settled):
             await self._background.disk(memory.end, job, CrowdClosed.code)
 

@@ -5,7 +5,9 @@ crowd jobs, no round waits for it.
 """
 
 import math
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -44,6 +46,7 @@ CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
 
 _LONGEST_VERDICT: Final = 5  # faults that are named
+_NONCE: Final = re.compile(r"^(draw|submission) [0-9a-f]{64}: ")
 
 
 class TakingPart:
@@ -210,13 +213,13 @@ class TakingPart:
         except (Unavailable, CrowdRefused, ProtocolError) as error:
             self._report("no closing", job=stored.job, reason=str(error))
             return
-        said = [each for faults_ in found.values() for each in faults_]
-        verdict = "; ".join(said[:_LONGEST_VERDICT]) or BORNE_OUT
+        verdict = _in_words(found)
         await self._background.disk(
             memory.conclude, stored.job, closing=closing.encode(), verdict=verdict, kept=found
         )
         del self._closings_at[stored.job]
-        self._report("closing checked", job=stored.job, verdict=verdict)
+        event = "closing checked" if verdict == BORNE_OUT else "trainer cheated"
+        self._report(event, job=stored.job, verdict=verdict)
 
     async def _faults(self, crowd: Crowd, closing: CrowdClosing) -> dict[str, list[str]]:
         stored = await self._background.disk(memory.evidence, crowd.job)
@@ -235,6 +238,13 @@ class TakingPart:
 def _kept(stored: Evidence) -> Kept:
     receipt = None if stored.receipt is None else decode(stored.receipt, SubmissionReceipt)
     return Kept(stored.contribution, decode(stored.draw, Draw), receipt)
+
+
+def _in_words(found: Mapping[str, Sequence[str]]) -> str:
+    """Say what is wrong and how often, without the nonces: they would tell whose contributions."""
+    said = Counter(_NONCE.sub("", each) for several in found.values() for each in several)
+    named = [f"{what} ({times} times)" for what, times in said.most_common(_LONGEST_VERDICT)]
+    return "; ".join(named) or BORNE_OUT
 
 
 def _times(epsilon: float, cost: Cost) -> int:

@@ -1,0 +1,66 @@
+"""How a crowd job and its model look on a terminal; it asks nobody and reads no clock."""
+
+from datetime import datetime
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from shoal_client.command.job_views import until
+from shoal_client.command.terminal import plain
+from shoal_client.crowds.analyst import CrowdState
+from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
+from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_protocol.phases import CrowdPhase
+
+
+def asked(request: CrowdJobRequest) -> RenderableType:
+    """Show what a job asks of whom, and what it costs a client and a record."""
+    task = request.task
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("Job", plain(request.digest))
+    facts.add_row("Analyst", plain(request.analyst))
+    facts.add_row("Learns", plain(f"{task.family} model of {task.target.name}"))
+    facts.add_row("Features", plain(", ".join(each.name for each in task.features)))
+    facts.add_row(
+        "Each contribution",
+        f"epsilon {task.contribution_epsilon:g}, local and pure; {task.variant}",
+    )
+    facts.add_row(
+        "At most",
+        f"{request.contributions_per_client:,} of a client (epsilon {request.client_epsilon:g}), "
+        f"{request.contributions_per_record:,} with a record (epsilon {request.record_epsilon:g})",
+    )
+    facts.add_row("Instances", f"{task.instances:,}")
+    return facts
+
+
+def progress(state: CrowdState, *, now: datetime) -> RenderableType:
+    """Show where a job stands."""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("Phase", state.phase)
+    facts.add_row("Contributions", f"{state.contributions:,} of {state.wanted:,}")
+    facts.add_row("Contributors", f"{state.contributors:,} clients")
+    if state.phase is CrowdPhase.OPEN:
+        facts.add_row("Closes", f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({_left(state, now)})")
+    if state.spread is not None:
+        spread = ", ".join(f"{each:.3g}" for each in state.spread)
+        facts.add_row("Spread", f"{spread} (variance over instances)")
+    return facts
+
+
+def one_line(state: CrowdState, *, now: datetime) -> str:
+    """Say where a job stands in one line, for output that is no terminal."""
+    said = (
+        f"{state.phase}: {state.contributions:,} of {state.wanted:,} contributions, from "
+        f"{state.contributors:,} clients"
+    )
+    return said if state.phase is CrowdPhase.CLOSED else f"{said}; closes {_left(state, now)}"
+
+
+def learned(model: CrowdModel) -> RenderableType:
+    """Show a model: its coefficients, what it cost, and what it is not."""
+    return plain(str(model.summary()))
+
+
+def _left(state: CrowdState, now: datetime) -> str:
+    return until(state.closes_at, now)

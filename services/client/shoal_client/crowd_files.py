@@ -1,0 +1,120 @@
+"""Crowd files: a crowd job as an analyst writes it down in TOML; knows no consortium and no key."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import pydantic
+from pydantic import Field
+
+from shoal_protocol.documents import Model, describe
+from shoal_protocol.draw_and_discard.tasks import CrowdTask, Family
+
+_TARGETS: Final[dict[Family, str]] = {
+    "linear": "systolic_pressure = [60, 220]",
+    "logistic": "smoker = [0, 1]                # yes is whatever lies above the middle",
+    "poisson": "visits = [0, 20]               # 0, and the largest count",
+}
+
+_EXAMPLE: Final = """\
+[task]
+family = "%s"
+epsilon = 1.0                  # of one contribution, local and pure
+learning_rate = 0.03
+clip = 0.03                    # largest step of a weight; the noise is 2 clip / epsilon
+instances = 20                 # as many as contributions that are under way at once, or fewer:
+                               # more of them cost accuracy; see `shoal plan`
+# variant = "one"              # or feature, all: which weights a contribution touches
+# clipping = "coordinate"      # or residual, with which later noise hides a contribution further
+# start = [0, 0, 0]            # weights to begin with, such as an earlier model's
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+[target]
+%s
+
+[contributions]
+total = 100000                 # the job is closed after so many of them, or when `open` has passed
+per_client = 1
+per_record = 1
+
+[times]                        # seconds
+open = 86400
+session = 600                  # within which a model that was drawn must come back
+"""
+
+Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
+Bounds = tuple[float, float]
+
+
+class Contributions(Model):
+    """How many contributions are wanted, and allowed."""
+
+    total: int = Field(ge=1)
+    per_client: int = Field(ge=1)
+    per_record: int = Field(ge=1)
+
+
+class Times(Model):
+    """How long the job is open, and a draw may be answered, in seconds."""
+
+    open: Seconds
+    session: Seconds
+
+
+class _CrowdFile(Model):
+    task: dict[str, Any]
+    features: dict[str, Bounds] = Field(min_length=1)
+    target: dict[str, Bounds] = Field(min_length=1, max_length=1)
+    contributions: Contributions
+    times: Times
+
+
+class CrowdFile(Model):
+    """A crowd job, complete but for the analyst, the consortium and the time of its opening."""
+
+    task: CrowdTask
+    contributions: Contributions
+    times: Times
+
+
+def read_crowd_file(path: Path) -> CrowdFile:
+    """Read a crowd file.
+
+    Raises:
+        ValueError: it is not TOML, or something in it is missing, unknown or out of range.
+        OSError: it cannot be read.
+    """
+    try:
+        return parse_crowd_file(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{path}: {describe(error)}") from error
+
+
+def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
+    """Put together what the TOML says.
+
+    Raises:
+        pydantic.ValidationError: something is missing, unknown or out of range.
+    """
+    file = _CrowdFile.model_validate(content)
+    [target] = _columns(file.target)
+    task = file.task | {"features": _columns(file.features), "target": target}
+    return CrowdFile.model_validate(
+        {"task": task, "contributions": file.contributions, "times": file.times}
+    )
+
+
+def example(family: Family) -> str:
+    """Return a crowd file to begin with."""
+    return (_EXAMPLE % (family, _TARGETS[family])).rstrip()
+
+
+def _columns(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
+    ]

@@ -1,0 +1,197 @@
+"""`shoal crowd` against a real trainer behind real TLS, and a data holder that contributes."""
+
+import json
+import socket
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shoal_client.command import app
+from shoal_client.crowd_files import example, parse_crowd_file, read_crowd_file
+from shoal_client.holder import DataHolder
+from shoal_client.keys import read_client_keys
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.party import read_pin
+from shoal_protocol.draw_and_discard.tasks import Family
+from tests.command.test_job_command import UNKNOWN, Trial, no_logs, run, shoal, trainer_of
+
+__all__ = ["no_logs"]
+CLIENTS = 30
+CROWD = """
+[task]
+family = "linear"
+epsilon = 0.5
+learning_rate = 0.1
+clip = 0.05
+instances = 3
+
+[features]
+age = [18, 90]
+
+[target]
+pressure = [80, 180]
+
+[contributions]
+total = 1000
+per_client = 1
+per_record = 1
+
+[times]
+open = 3600
+session = 600
+"""
+POLICY = Policy(
+    analysts=("analyst",),
+    tasks=(),
+    queries=(),
+    columns=("age", "pressure"),
+    maximum_epsilon=1.0,
+    delta=0.0,
+    minimum_population=20,
+    minimum_colluders=1,
+    maximum_local_epsilon=1.0,
+    crowd_families=("linear",),
+)
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        home = tmp_path / "federation"
+        arguments = ["--clients", f"site={CLIENTS}", "--first-port", str(port - 4)]
+        made = CliRunner().invoke(
+            app, ["quickstart", str(home), *arguments, "--maximum-local-epsilon", "1.0"]
+        )
+        assert made.exit_code == 0, made.output
+        (home / "crowd.toml").write_text(CROWD)
+        yield Trial(home, listener)
+
+
+def holder_of(trial: Trial) -> DataHolder:
+    site = trial.home / "clients" / "site"
+    data = trial.home / "data" / "site"
+    values = np.column_stack([np.linspace(20.0, 80.0, CLIENTS), np.linspace(90.0, 170.0, CLIENTS)])
+    return DataHolder(
+        keys=read_client_keys(site / "clients.key"),
+        records=Records(("age", "pressure"), values, np.arange(CLIENTS + 1)),
+        policy=POLICY,
+        book=ManifestBook.open(trial.home / "consortium", read_pin(site), data),
+        data_directory=data,
+        clock=trial.clock,
+    )
+
+
+async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) -> None:
+    """Over 31 minutes of the trial's clock, in which about half of the clients contribute."""
+    async with trainer_of(trial) as step:
+        opened = await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")
+        job = opened.stdout.strip()
+        listed = await shoal("crowd", "list", *trial.who, "--json")
+        assert json.loads(listed.stdout) == {"crowds": [{"job": job, "phase": "open"}]}
+        holder = holder_of(trial)
+        for minutes in (0, 31):
+            trial.late = timedelta(minutes=minutes)
+            await holder.step()
+            while not (await holder.status()).crowds or holder._crowd_step is not None:
+                await holder.step()
+        shown = await shoal("crowd", "show", job, *trial.who)
+        for fact in ("linear model of pressure", "epsilon 0.5, local and pure", "of 1,000"):
+            assert fact in shown.stdout
+        found = json.loads((await shoal("crowd", "show", job, *trial.who, "--json")).stdout)
+        made = found["state"]["contributions"]
+        assert 0 < made < CLIENTS  # not so with probability below 1e-7
+        assert "still open" in (await shoal("crowd", "model", job, *trial.who, status=6)).stderr
+        assert "still open" in (await shoal("crowd", "verify", job, *trial.who, status=6)).stderr
+        now = await shoal("crowd", "model", job, *trial.who, "--snapshot", "--json")
+        assert json.loads(now.stdout)["contributions"] == made
+        trial.late = timedelta(hours=2)
+        await step()
+        model = json.loads((await shoal("crowd", "model", job, *trial.who, "--json")).stdout)
+        assert set(model["coefficients"]) == {"(intercept)", "age"}
+        assert model["instances"] == json.loads(now.stdout)["instances"]
+        verified = await shoal("crowd", "verify", job, *trial.who)
+        assert f"All {made} contributions are in 3 unbroken logs" in verified.stdout
+        watched = await shoal("crowd", "watch", job, *trial.who)
+        assert f"closed: {made} of 1,000 contributions" in watched.stdout
+        assert "no standard error" in watched.stdout
+        last = (await shoal("crowd", "watch", job, "--json", *trial.who)).stdout.splitlines()[-1]
+        assert json.loads(last) == model
+        await holder.close()
+
+
+async def test_a_crowd_job_beyond_the_policy_is_refused_with_the_trainers_reason(
+    trial: Trial,
+) -> None:
+    file = trial.home / "crowd.toml"
+    file.write_text(CROWD.replace("epsilon = 0.5", "epsilon = 1.5"))
+    async with trainer_of(trial):
+        refused = await shoal("crowd", "open", *trial.who, file, status=3)
+    assert "1.5" in refused.stderr
+
+
+async def test_a_crowd_job_that_nobody_opened_is_not_known(trial: Trial) -> None:
+    async with trainer_of(trial):
+        for command in ("show", "watch", "model", "verify"):
+            refused = await shoal("crowd", command, UNKNOWN, *trial.who, status=3)
+            assert "No such job" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("clip = 0.05", "clop = 0.05", "clip"),
+        ("[18, 90]", "[90, 18]", "lower bound"),
+        ("pressure = [80, 180]", "", "target"),
+        ("per_record = 1", "per_record = 0", "per_record"),
+        ("[task]", "[task", "TOML"),
+        ('"linear"', '"horoscope"', "family"),
+        ("epsilon = 0.5", "epsilon = -1", "epsilon"),
+    ],
+)
+def test_what_is_wrong_with_a_crowd_file_is_named_before_anybody_is_asked(
+    trial: Trial, old: str, new: str, named: str
+) -> None:
+    file = trial.home / "crowd.toml"
+    file.write_text(CROWD.replace(old, new))
+    result = run("crowd", "open", *trial.who, file)
+    assert result.exit_code == 1
+    assert named in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("family", get_args(Family))
+def test_the_command_prints_an_example_of_every_family_that_can_be_read(family: Family) -> None:
+    file = parse_crowd_file(tomllib.loads(run("crowd", "example", "--family", family).stdout))
+    assert file.task.family == family
+    assert (file.contributions.total, file.times.session) == (100_000, 600)
+
+
+def test_what_is_commented_out_in_the_example_can_be_had(tmp_path: Path) -> None:
+    text = example("linear")
+    for name in ("variant", "clipping", "start"):
+        text = text.replace(f"# {name} =", f"{name} =")
+    (tmp_path / "crowd.toml").write_text(text)
+    assert read_crowd_file(tmp_path / "crowd.toml").task.start == (0.0, 0.0, 0.0)
+
+
+def test_the_price_against_each_adversary_is_said_without_asking_anybody(tmp_path: Path) -> None:
+    (tmp_path / "crowd.toml").write_text(CROWD)
+    options = ["--later", 100_000, "--overlap", 50, "--delta", 1e-6]
+    said = run("crowd", "privacy", tmp_path / "crowd.toml", *options)
+    assert said.exit_code == 0, said.output
+    assert [line.split(" (")[0] for line in said.stdout.splitlines()] == [
+        "I, listener",
+        "II, insider",
+        "III, latecomer",
+    ]
+    listed = json.loads(run("crowd", "privacy", tmp_path / "crowd.toml", *options, "--json").stdout)
+    assert [each["epsilon"] for each in listed][:2] == [0.5, 0.5]
