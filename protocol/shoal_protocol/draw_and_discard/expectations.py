@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.theory import Contraction
+from shoal_protocol.draw_and_discard.theory import Contraction, price_of_instances
 
 FloatVector = NDArray[np.float64]
 
@@ -81,3 +81,18 @@ def slope_at(task: CrowdTask, intercept: float) -> float:
     if task.family == "logistic":
         return 0.25 / math.cosh(min(abs(intercept), 50.0) / 2.0) ** 2
     return math.exp(min(intercept, math.log(task.target.upper)))
+
+
+def price_in_words(instances: int, contributions: int) -> str:
+    """Return what so many instances cost in accuracy at so many contributions, as a sentence."""
+    if instances == 1:
+        return "a single instance: nothing is discarded, and nothing is averaged"
+    kept = f"{instances} instances keep 1 of {instances} updates in the long run; "
+    try:
+        ratio = price_of_instances(instances, contributions=max(1, contributions))
+    except ValueError:
+        return kept + "so few contributions cannot teach that many: take fewer instances"
+    return kept + (
+        "from as many contributions, a single one at a learning rate that fits it would have"
+        f" 1/{ratio:.3g} of the variance"
+    )

@@ -5,7 +5,7 @@ is no posterior and no standard error; `expected_error` says what the noise does
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,13 @@ from shoal_protocol.draw_and_discard import expectations, stationarity, updates
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, Weights
 from shoal_protocol.draw_and_discard.stationarity import Stationarity
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.theory import Contraction, price_of_instances
+from shoal_protocol.draw_and_discard.theory import Contraction
 from shoal_protocol.draw_and_discard.units import to_data_units, to_normalised
+from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
@@ -232,24 +236,19 @@ class CrowdModel(Model):
     @property
     def price(self) -> str:
         """What k instances cost in accuracy, in plain words."""
-        k = self.task.instances
-        if k == 1:
-            return "a single instance: nothing is discarded, and nothing is averaged"
-        kept = f"{k} instances keep 1 of {k} updates in the long run; "
-        try:
-            ratio = price_of_instances(k, contributions=max(1, self.contributions))
-        except ValueError:
-            return kept + "so few contributions cannot teach that many: take fewer instances"
-        return kept + (
-            f"from as many contributions, a single one at a learning rate that fits it would have"
-            f" 1/{ratio:.3g} of the variance"
-        )
+        return expectations.price_in_words(self.task.instances, self.contributions)
+
+    @property
+    def title(self) -> str:
+        """What it is a model of."""
+        family = self.task.family.capitalize()
+        return f"{family} model of {self.task.target.name}, from a crowd"
 
     def summary(self) -> Summary:
         """Return a table of coefficients, averaged, with the least and largest over instances."""
         each = self.instance_coefficients
         return Summary(
-            f"{self.task.family.capitalize()} model of {self.task.target.name}, from a crowd",
+            self.title,
             ("", "averaged", "lowest instance", "highest instance"),
             tuple(
                 (name, f"{mean:.5g}", f"{low:.5g}", f"{high:.5g}")
@@ -263,6 +262,21 @@ class CrowdModel(Model):
                 ("Instances", self.price),
                 ("Caution", CAUTION),
             ),
+        )
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw every instance's normalised weights and their average, on `axes` or on new ones.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return plots.scattered(
+            self.task.weight_names,
+            self.weights,
+            self.averaged,
+            axes,
+            title=f"{self.title}, normalised",
+            caption="the spread is no standard error",
         )
 
     def _repr_html_(self) -> str:

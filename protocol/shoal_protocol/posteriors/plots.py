@@ -129,6 +129,31 @@ def predictions(
     return _finished(axes, "Predictions", caption)
 
 
+def scattered(
+    names: Sequence[str],
+    each: NDArray[np.float64],
+    averaged: NDArray[np.float64],
+    axes: "Axes | None",
+    *,
+    title: str,
+    caption: str,
+) -> "Axes":
+    """Draw what several models have for each name, shape (k, n), and their average, shape (n,).
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    rows = np.arange(len(names))
+    axes = axes or _new_axes(height=1.4 + 0.32 * len(names))
+    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    axes.plot(each.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
+    axes.plot(averaged, rows, "o", color=_COLOUR, markersize=5)
+    axes.set_yticks(rows, [visible(name) for name in names], parse_math=False)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("every instance, and their average")
+    return _finished(axes, title, caption)
+
+
 def _level_within(score: float) -> float:
     return 2.0 * NormalDist().cdf(float(score)) - 1.0
 

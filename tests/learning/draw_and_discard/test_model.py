@@ -2,8 +2,10 @@
 
 import json
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from pydantic import ValidationError
 
 from shoal_learning.draw_and_discard.simulation import simulate
@@ -245,6 +247,20 @@ def test_it_shows_itself_and_names_are_never_taken_for_markup():
     assert "1,000" in text and CAUTION in text and "local and pure" in text
     assert "<b>" not in page and "&lt;b&gt;" in page
     assert "1,000 contributions" in repr(model) == str(model)
+
+
+def test_its_picture_has_every_instance_and_takes_no_name_for_a_formula():
+    matplotlib.use("Agg")
+    task = in_units("linear").model_copy(
+        update={"features": (AGE.model_copy(update={"name": "$\\frac$"}), DOSE)}
+    )
+    model = some_model(task)
+    axes = model.plot()
+    axes.figure.canvas.draw()  # a formula that is none would raise here
+    drawn = np.array([line.get_xdata() for line in axes.lines[1:]])
+    assert np.array_equal(drawn, [*model.weights, model.averaged])
+    assert axes.get_yticklabels()[1].get_text() == "$\\frac$"
+    pyplot.close("all")
 
 
 def test_it_is_written_as_json_and_read_back():

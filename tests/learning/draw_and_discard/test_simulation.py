@@ -113,6 +113,22 @@ def test_a_linear_models_errors_are_the_theorys(instances: int, variant: str):
         assert float(errors.mean()) == pytest.approx(expected, rel=0.2)
 
 
+def test_a_lattice_as_coarse_as_a_task_may_have_costs_little():
+    # A clip of 16 lattice units, not of thousands: rounding towards zero takes up to a unit off a
+    # step. 600 crowds each; over 12 other seeds the ratio of mean squares was 1.00, sd .07.
+    def mean_square(grid_bits: int) -> float:
+        generator = np.random.default_rng(10)
+        task = crowd_task(
+            variant="all", instances=4, learning_rate=1 / 16, clip=1 / 16, grid_bits=grid_bits
+        )
+        truth = np.array([0.1, 0.3, -0.2])
+        contributors = linear_contributors(truth, 0.1, generator)
+        found = simulate(task, contributors, generator, contributions=1200, replicates=600)
+        return float((((found.final / task.grid).mean(axis=1) - truth) ** 2).mean())
+
+    assert mean_square(8) / mean_square(22) == pytest.approx(1.0, abs=0.3)
+
+
 def test_what_is_simulated_is_the_same_for_the_same_seed():
     def once(seed: int) -> np.ndarray:
         generator = np.random.default_rng(seed)

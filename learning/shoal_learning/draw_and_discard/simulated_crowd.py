@@ -1,0 +1,84 @@
+"""A crowd of records in memory, for planning and for teaching: crowd tasks are learned from it.
+
+It has NO PRIVACY: whoever runs it has all records, and the noise is numpy's. What comes out is
+distributed as what a real crowd's job would give from as many contributions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shoal_learning.draw_and_discard.simulation import in_turn, simulate
+from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.draw_and_discard.updates import design_rows
+
+
+class SimulatedCrowd:
+    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+
+    `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
+    noise; the same `seed` and the same calls give the same models.
+    """
+
+    def __init__(self, records: Mapping[str, ArrayLike] | Any, *, seed: int) -> None:
+        """Copy the records.
+
+        Raises:
+            ValueError: they are not vectors of finite numbers of one length, or there are none.
+        """
+        names = records.keys() if isinstance(records, Mapping) else records.columns
+        self.columns = tuple(str(name) for name in names)
+        try:
+            self._values = np.column_stack(
+                [np.array(records[name], dtype=np.float64) for name in names]
+            )
+        except (TypeError, ValueError):
+            raise ValueError("records must have columns of numbers, all of one length") from None
+        if not len(self._values) or not np.isfinite(self._values).all():
+            raise ValueError("there must be records, and every value a finite number")
+        self._seeds = np.random.SeedSequence(seed)
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
+
+    def learn(
+        self,
+        task: CrowdTask,
+        *,
+        contributions_per_client: int = 1,
+        snapshots: Sequence[int] = (),
+    ) -> tuple[CrowdModel, ...]:
+        """Return the models after so many contributions each, and in the end after all of them.
+
+        Each client contributes `contributions_per_client` times; who does so next is chosen at
+        random among those that have contributed least. Each pays the task's `contribution_epsilon`
+        for every one.
+
+        Raises:
+            ValueError: a column of the task is missing, or a snapshot is none of this job's.
+        """
+        missing = [name for name in task.column_names if name not in self.columns]
+        if missing:
+            raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
+        places = [self.columns.index(name) for name in task.column_names]
+        rows, targets = design_rows(task, self._values[:, places])
+        [seeds] = self._seeds.spawn(1)
+        generator = np.random.default_rng(seeds)
+        found = simulate(
+            task,
+            in_turn(rows, targets, generator),
+            generator,
+            contributions=contributions_per_client * len(self),
+            snapshots=snapshots,
+        )
+        return tuple(
+            CrowdModel.of(task, weights[0], contributions)
+            for contributions, weights in zip(found.contributions, found.weights, strict=True)
+        )
