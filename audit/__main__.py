@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from audit import scenarios
+from audit import crowd_scenarios, scenarios
 from audit.report import problems, summary, table
 from audit.running import Outcome, processes, run
 from audit.scenarios import Scenario
@@ -39,6 +39,9 @@ def plan(*, quick: bool) -> list[Scenario]:
         scenarios.missing_laplace_noise(1.0, few),
         scenarios.fresh_noise_on_retry(1.0, few),
         scenarios.sensitivity_of_values(1.0, few),
+        crowd_scenarios.honest(1.0, few),
+        crowd_scenarios.honest(4.0, few),
+        crowd_scenarios.half_the_noise(1.0, few),
     ]
 
 

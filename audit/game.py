@@ -7,6 +7,7 @@ short ones; nothing of it is written again here. One client's records differ bet
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,6 +22,7 @@ from shoal_client.contribution import draw_noise
 from shoal_client.noise import NoiseSampler, exact_noise
 from shoal_compute.executors import Threads
 from shoal_compute.summing import add_shares
+from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import Int64Vector, Uint64Vector
 from shoal_protocol.queries import NoiseDesign
 from shoal_protocol.rounds import RoundSpec
@@ -89,6 +91,21 @@ class Game:
     def sampler(self, client: int) -> NoiseSampler:
         """Return what a client draws its noise with."""
         return self.samplers.get(client, exact_noise)
+
+    def true_epsilon(self, adversary: str) -> float | None:
+        """Return what an honest round costs against `adversary`; None if it is not known."""
+        clients = len(self.cohort) - self.spec.colluders
+        if adversary == Adversary.WORST_CASE:
+            return self.claim.epsilon
+        if not self.claim.delta:
+            return None
+        noises = len(self.cohort) if adversary == Adversary.PUBLIC else clients
+        mu = self.claim.mu * math.sqrt((clients - 1) / noises)
+        return gaussian_epsilon(mu=mu, delta=self.claim.delta)
+
+    def play(self, world: int, runs: int) -> dict[str, Floats]:
+        """Return each adversary's statistic, as `play` does."""
+        return {adversary: found for adversary, found in play(self, world, runs).items()}
 
 
 def play(game: Game, world: int, runs: int) -> dict[Adversary, Floats]:

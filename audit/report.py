@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from audit.game import Adversary
 from audit.running import Outcome
 
 POWER: Final = 0.5
@@ -14,8 +13,8 @@ def table(outcomes: list[Outcome]) -> str:
     rows = [
         (outcome.scenario.name, adversary, outcome)
         for outcome in outcomes
-        for adversary in Adversary
-        if adversary is Adversary.WORST_CASE or not outcome.scenario.is_faulty
+        for adversary in outcome.measured
+        if adversary == outcome.scenario.worst_adversary or not outcome.scenario.is_faulty
     ]
     return "\n".join(
         [
@@ -29,7 +28,7 @@ def table(outcomes: list[Outcome]) -> str:
     )
 
 
-def _figures(outcome: Outcome, adversary: Adversary) -> str:
+def _figures(outcome: Outcome, adversary: str) -> str:
     scenario, measured = outcome.scenario, outcome.measured[adversary]
     true = scenario.true_epsilon(adversary)
     above = "caught" if scenario.is_faulty else "ABOVE THE CLAIM"
@@ -56,7 +55,7 @@ def summary(outcomes: list[Outcome], *, failure: float, quick: bool) -> dict[str
                 "runs_in_each_world": outcome.scenario.runs,
                 "delta": outcome.worst.claim.delta,
                 "measured": {
-                    adversary.value: {
+                    str(adversary): {
                         "claimed_epsilon": measured.claim.epsilon,
                         "claimed_mu": measured.claim.mu,
                         "epsilon_any_mechanism": measured.bounds.epsilon,
@@ -88,7 +87,7 @@ def problems(outcomes: list[Outcome], *, quick: bool) -> list[str]:
                 found.append(f"{name}: the fault was not caught")
             continue
         found += [
-            f"{name}: costs more than it claims, seen by: {adversary.value}"
+            f"{name}: costs more than it claims, seen by: {adversary}"
             for adversary, measured in outcome.measured.items()
             if measured.refutes_the_claim
         ]

@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 
 from audit.bounds import Counts
-from audit.claims import Measured
-from audit.game import Adversary, Game, play
+from audit.claims import Claim, Measured
+from audit.contributions import ContributionGame
+from audit.game import Game
 from audit.scenarios import Scenario
 
 _LARGEST_CHUNK: Final = 10_000  # runs; about a second of work
@@ -24,12 +25,12 @@ class Outcome:
     """A scenario, and what each adversary proved in it."""
 
     scenario: Scenario
-    measured: dict[Adversary, Measured]
+    measured: dict[str, Measured]
 
     @property
     def worst(self) -> Measured:
         """Return what the strongest adversary proved, the one the claim is made for."""
-        return self.measured[Adversary.WORST_CASE]
+        return self.measured[self.scenario.worst_adversary]
 
 
 @contextmanager
@@ -48,7 +49,8 @@ def run(
     """
     game = scenario.game
     thresholds = game.claim.thresholds(trials=scenario.runs, failure=failure)
-    counts = {adversary: np.zeros((_WORLDS, len(thresholds)), np.int64) for adversary in Adversary}
+    claims: dict[str, Claim] = dict(game.claims.items())
+    counts = {adversary: np.zeros((_WORLDS, len(thresholds)), np.int64) for adversary in claims}
     work = {
         pool.submit(guesses, game, world, runs, thresholds): (world, runs)
         for runs in _chunks(scenario.runs)
@@ -62,7 +64,7 @@ def run(
     return Outcome(
         scenario=scenario,
         measured={
-            adversary: game.claims[adversary].measured(
+            adversary: claims[adversary].measured(
                 [
                     Counts(trials=scenario.runs, hits=int(hits), alarms=int(alarms))
                     for alarms, hits in found.T
@@ -75,12 +77,12 @@ def run(
 
 
 def guesses(
-    game: Game, world: int, runs: int, thresholds: tuple[float, ...]
-) -> dict[Adversary, list[int]]:
+    game: Game | ContributionGame, world: int, runs: int, thresholds: tuple[float, ...]
+) -> dict[str, list[int]]:
     """Return in how many runs each adversary's statistic exceeds each threshold."""
     return {
         adversary: [int(np.count_nonzero(statistic > threshold)) for threshold in thresholds]
-        for adversary, statistic in play(game, world, runs).items()
+        for adversary, statistic in game.play(world, runs).items()
     }
 
 

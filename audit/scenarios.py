@@ -17,7 +17,8 @@ from nacl.utils import random as random_bytes
 from pyroaring import BitMap
 from scipy import stats
 
-from audit.game import Adversary, Game
+from audit.contributions import ContributionGame
+from audit.game import Game
 from shoal_client import quickstart
 from shoal_client.noise import exact_noise
 from shoal_protocol.accounting import Cap, Cost
@@ -42,13 +43,13 @@ THRESHOLD_OF_DATA: Final = 7.5
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A round to be played `runs` times in each world.
+    """A round, or a contribution to a crowd, to be played `runs` times in each world.
 
     With a fault planted, `fault` is the epsilon that it truly costs in the worst case.
     """
 
     name: str
-    game: Game
+    game: Game | ContributionGame
     runs: int
     fault: float | None = None
 
@@ -57,16 +58,16 @@ class Scenario:
         """Tell whether a fault was planted."""
         return self.fault is not None
 
-    def true_epsilon(self, adversary: Adversary) -> float | None:
-        """Return what the round costs against `adversary`, worked out; None if it is not known."""
-        claim, cohort = self.game.claim, len(self.game.cohort)
-        clients = cohort - self.game.spec.colluders
-        if adversary is Adversary.WORST_CASE:
-            return claim.epsilon if self.fault is None else self.fault
-        if self.is_faulty or not claim.delta:
-            return None
-        noises = cohort if adversary is Adversary.PUBLIC else clients
-        return gaussian_epsilon(mu=claim.mu * math.sqrt((clients - 1) / noises), delta=claim.delta)
+    def true_epsilon(self, adversary: str) -> float | None:
+        """Return what it costs against `adversary`, worked out; None if it is not known."""
+        if not self.is_faulty:
+            return self.game.true_epsilon(adversary)
+        return self.fault if adversary == self.worst_adversary else None
+
+    @property
+    def worst_adversary(self) -> str:
+        """Return the strongest adversary, the last one: the one the claim is made for."""
+        return list(self.game.claims)[-1]
 
 
 @dataclass(frozen=True, kw_only=True)

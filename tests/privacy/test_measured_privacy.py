@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from audit import __main__ as command
-from audit import scenarios
+from audit import crowd_scenarios, scenarios
 from audit.bounds import Counts
 from audit.game import Adversary
 from audit.report import problems
@@ -43,6 +43,7 @@ def played(scenario: Scenario, pool: Executor) -> Outcome:
         scenarios.honest_matrix(3.0, 20_000),
         scenarios.honest_laplace(1.0, 10_000),
         scenarios.honest_laplace(3.0, 10_000),
+        crowd_scenarios.honest(1.0, 10_000),
     ],
     ids=lambda scenario: scenario.name,
 )
@@ -54,7 +55,7 @@ def test_an_honest_round_costs_what_it_claims_to_every_adversary(
     for measured in outcome.measured.values():
         assert not measured.refutes_the_claim
     assert outcome.worst.epsilon > scenario.game.claim.epsilon / 2.0
-    known = [outcome.measured[each].bounds.mu for each in Adversary]
+    known = [measured.bounds.mu for measured in outcome.measured.values()]
     assert known == sorted(known), "who knows more learns more"
     assert problems([outcome], quick=True) == []
 
@@ -85,12 +86,13 @@ def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
         scenarios.missing_laplace_noise(1.0, 10_000),
         scenarios.fresh_noise_on_retry(1.0, 10_000),
         scenarios.sensitivity_of_values(1.0, 10_000),
+        crowd_scenarios.half_the_noise(1.0, 10_000),
     ],
     ids=lambda scenario: scenario.name,
 )
 def test_a_planted_fault_is_caught(scenario: Scenario, pool: Executor) -> None:
     outcome = played(scenario, pool)
-    true = scenario.true_epsilon(Adversary.WORST_CASE)
+    true = scenario.true_epsilon(scenario.worst_adversary)
     assert outcome.worst.refutes_the_claim
     assert true is not None
     assert scenario.game.claim.epsilon < outcome.worst.epsilon < true
@@ -168,5 +170,5 @@ def test_the_command_prints_a_table_writes_json_and_fails_if_something_is_wrong(
 def test_the_command_plays_every_honest_round_and_every_fault(quick: bool) -> None:
     planned = command.plan(quick=quick)
     assert len({scenario.name for scenario in planned}) == len(planned)
-    assert sum(scenario.is_faulty for scenario in planned) == 6
+    assert sum(scenario.is_faulty for scenario in planned) == 7
     assert quick or min(scenario.runs for scenario in planned) >= 100_000

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit import scenarios
+from audit import crowd_scenarios, scenarios
+from audit.contributions import DRAWN, NEIGHBOURS, both_steps, submitted
 from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
 from shoal_client.contribution import draw_noise, seal_contribution
+from shoal_client.crowds.contributing import Crowd, make_submission
+from shoal_client.crowds.contributing import draw_noise as draw_noise_of
 from shoal_client.noise import exact_noise
 from shoal_protocol.attestations import PartialSum
 from shoal_protocol.encoding import decode_uint64, encode_uint64
@@ -22,6 +25,7 @@ from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.sharing import Share
 from tests.protocol import examples
+from tests.protocol.crowd_examples import CONTRIBUTOR, CROWD_CONSORTIUM, CROWD_JOB, DRAW, OPENING
 from tests.simulated.audit import look_at
 from tests.simulated.chance import fixed_bytes
 from tests.simulated.trust import SITES, Trust, make_trust
@@ -174,3 +178,27 @@ def test_in_each_world_the_statistic_has_the_mean_and_spread_that_its_adversary_
             assert abs(statistic.mean() - world * game.claim.mu) < 6 * spread / np.sqrt(20_000)
             assert abs(statistic.std() / spread - 1.0) < 6 / np.sqrt(2 * 20_000)
     assert VICTIM not in game.colluders
+
+
+def test_a_contribution_that_is_played_is_what_a_submission_carries() -> None:
+    game = crowd_scenarios.honest(1.0, 1).game
+    task = game.task
+    request = CROWD_JOB.model_copy(update={"task": task})
+    opening = OPENING.model_copy(update={"instances": (tuple(DRAWN.tolist()),) * task.instances})
+    crowd = Crowd(request=request, opening=opening, consortium=CROWD_CONSORTIUM)
+    draw = examples.named("trainer", DRAW.model_copy(update={"weights": tuple(DRAWN.tolist())}))
+    noise = draw_noise_of(task, RUNS, game.sampler)
+    for world, step in enumerate(both_steps(task)):
+        for run in range(RUNS):
+            chance = fixed_bytes(f"coordinate of run {run}")
+            submission = make_submission(
+                crowd,
+                draw,
+                CONTRIBUTOR,
+                examples.client_key(CONTRIBUTOR),
+                NEIGHBOURS[world],
+                noise=noise[run],
+                random_bytes=fixed_bytes(f"coordinate of run {run}"),
+            )
+            [played] = submitted(task, step, noise[[run]], random_bytes=chance)
+            assert submission.body.weights == tuple(played.tolist())
