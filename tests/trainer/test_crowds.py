@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import MetaData
 
+from shoal_hosting.storage import check_schema, open_engine, sqlite_url
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -20,7 +22,9 @@ from shoal_protocol.draw_and_discard.documents import (
 from shoal_protocol.draw_and_discard.draws import commitment, drawn_instance
 from shoal_protocol.draw_and_discard.sanity import largest_change
 from shoal_protocol.encoding import canonical_json
+from shoal_trainer import schema
 from shoal_trainer.assembly import Service
+from shoal_trainer.store import add_job
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
 from tests.trainer.crowd import (
@@ -36,7 +40,7 @@ from tests.trainer.crowd import (
     trainer_of,
     verified,
 )
-from tests.trainer.federation import successor
+from tests.trainer.federation import job, successor
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -133,6 +137,27 @@ async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_no
     assert [each.body.instance for each in drawn] == [
         drawn_instance(seed, nonce(number), TASK.instances) for number in range(25)
     ]
+
+
+async def test_a_database_of_before_crowd_jobs_is_gone_on_with(
+    tmp_path: Path, clock: HandMovedClock
+) -> None:
+    engine = open_engine(sqlite_url(tmp_path / "trainer.sqlite"))
+    check_schema(engine, MetaData(), schema.GROWN_FROM)
+    new = {"manifests", "crowd_jobs", "crowd_instances", "crowd_log", "crowd_contributors"}
+    before = [each for each in schema.metadata.sorted_tables if each.name not in new]
+    schema.metadata.create_all(engine, before)
+    request = signed(job(manifest=CONSORTIUM.digest), "analyst")
+    with engine.begin() as db:
+        add_job(db, request)
+    engine.dispose()
+    service = trainer_of(tmp_path, None, clock)
+    asker = Asker(service.app)
+    assert (await asker.open(REQUEST)).status_code == 201
+    assert (await asker.contribute(JOB, "a")).status_code == 201
+    listed = await asker.ask("GET", "/v1/jobs")
+    assert listed.json() == {"jobs": [{"job": request.digest, "phase": "enrolling"}]}
+    await service.close()
 
 
 async def test_two_jobs_have_two_seeds(asker: Asker) -> None:
@@ -368,6 +393,15 @@ async def test_a_job_with_one_instance_has_no_spread(asker: Asker) -> None:
     request = crowd(task=TASK.model_copy(update={"instances": 1}))
     await asker.open(request)
     assert (await asker.state(request.digest))["spread"] is None
+
+
+async def test_contributors_are_counted_once_each(opened: Asker) -> None:
+    for number, client in enumerate((3, 4, 3, 3, 5)):
+        await opened.contribute(JOB, number, client=client)
+    drawn = [await opened.draw(JOB, f"at once {number}") for number in range(4)]
+    answers = [answer_to(each, client) for each, client in zip(drawn, (5, 6, 6, 7), strict=True)]
+    await opened.submit(JOB, bulk(answers))
+    assert (await opened.state(JOB))["contributors"] == 5
 
 
 async def test_jobs_are_listed_by_phase_with_a_tag(

@@ -98,6 +98,7 @@ def assemble(
         StartupRefused: the party is not the manifest's trainer, or the database is not ours, or
             its ledger is broken.
         StorageUnavailable: the database does not answer.
+        UnknownManifest: an open crowd job is bound to a manifest that is not on file.
     """
     check_trainer(party, book)
     engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"), alone=True)

@@ -20,6 +20,7 @@ from shoal_hosting.storage import StorageThread, check_schema, open_engine
 from shoal_protocol.errors import StorageUnavailable
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
+from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws
@@ -43,7 +44,13 @@ def check_trainer(party: Party, book: ManifestBook) -> None:
 
 
 def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
-    """Return what serves the crowd jobs in the storage of `resources`."""
+    """Return what serves the crowd jobs in the storage of `resources`.
+
+    Raises:
+        UnknownManifest: an open one is bound to a manifest that is not on file.
+    """
+    for crowd in resources.storage.run_here(store.open_records):
+        resources.book.get(crowd.request.body.manifest)
     book = CrowdBook(resources.storage)
     return Crowds(
         resources=resources,
@@ -101,6 +108,7 @@ def assemble_replica(
     Raises:
         StartupRefused: the database is not ours, or no PostgreSQL: others could not share it.
         StorageUnavailable: the database does not answer.
+        UnknownManifest: as `assemble_crowds`.
     """
     check_trainer(party, book)
     if database_url is None:

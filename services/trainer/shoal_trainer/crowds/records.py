@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, LogEntry
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.encoding import format_time
+from shoal_protocol.encoding import canonical_json, format_time
 from shoal_protocol.phases import CrowdPhase
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
@@ -33,8 +33,8 @@ class CrowdRecords:
         found = await self._storage.run(store.list_crowds, phase)
         return [{"job": job, "phase": phase_.value} for job, phase_ in found]
 
-    async def state(self, job: str) -> dict[str, Any]:
-        """Return where a crowd job stands.
+    async def state(self, job: str) -> bytes:
+        """Return where a crowd job stands, in JSON.
 
         `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units
         of the weight; null with a single instance.
@@ -44,15 +44,7 @@ class CrowdRecords:
         """
         crowd = await self._book.find(job)
         found, instances = await self._storage.run(store.state, crowd.number)
-        request = crowd.request.body
-        spread = await asyncio.to_thread(spread_of, request.task, instances)
-        return _shown(found) | {
-            "job": job,
-            "wanted": request.contributions,
-            "instances": request.task.instances,
-            "spread": spread,
-            "closes_at": format_time(request.closes_at),
-        }
+        return await asyncio.to_thread(_state_shown, crowd.request.body, found, instances)
 
     async def request(self, job: str) -> bytes:
         """Return the signed request.
@@ -80,22 +72,18 @@ class CrowdRecords:
         crowd = await self._book.find(job)
         return await self._storage.run(store.find_closing, crowd.number)
 
-    async def instances(self, job: str) -> dict[str, Any]:
-        """Return all instances as they are at one moment, and by how many contributions.
+    async def instances(self, job: str) -> bytes:
+        """Return all instances as they are at one moment, after how many contributions, in JSON.
 
         Raises:
             UnknownJob
         """
         crowd = await self._book.find(job)
         found = await self._storage.run(store.snapshot, crowd.number)
-        return {
-            "job": job,
-            "contributions": sum(each.revision for each in found),
-            "instances": [{"revision": each.revision, "weights": each.weights} for each in found],
-        }
+        return await asyncio.to_thread(_instances_shown, job, found)
 
-    async def log(self, job: str, instance: int, *, after: int, count: int) -> dict[str, Any]:
-        """Return up to `count` log entries of an instance that follow revision `after`.
+    async def log(self, job: str, instance: int, *, after: int, count: int) -> bytes:
+        """Return up to `count` log entries of an instance that follow revision `after`, in JSON.
 
         `next` is the last one's revision, None if there was no more than that.
 
@@ -109,8 +97,8 @@ class CrowdRecords:
         entries = await self._storage.run(
             page, job, crowd.number, instance, after=after, count=count
         )
-        shown = await asyncio.to_thread(lambda: [each.model_dump(mode="json") for each in entries])
-        return {"entries": shown, "next": after + count if len(entries) == count else None}
+        following = after + count if len(entries) == count else None
+        return await asyncio.to_thread(_log_shown, entries, following)
 
 
 def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | None:
@@ -121,9 +109,35 @@ def spread_of(task: CrowdTask, instances: Sequence[Instance]) -> list[float] | N
     return [float(each) for each in weights.var(axis=0, ddof=1)]
 
 
-def _shown(state: CrowdState) -> dict[str, Any]:
-    return {
-        "phase": state.phase.value,
-        "contributions": state.contributions,
-        "contributors": state.contributors,
-    }
+def _state_shown(
+    request: CrowdJobRequest, state: CrowdState, instances: Sequence[Instance]
+) -> bytes:
+    return canonical_json(
+        {
+            "job": request.digest,
+            "phase": state.phase.value,
+            "contributions": state.contributions,
+            "contributors": state.contributors,
+            "wanted": request.contributions,
+            "instances": request.task.instances,
+            "spread": spread_of(request.task, instances),
+            "closes_at": format_time(request.closes_at),
+        }
+    )
+
+
+def _instances_shown(job: str, instances: Sequence[Instance]) -> bytes:
+    return canonical_json(
+        {
+            "job": job,
+            "contributions": sum(each.revision for each in instances),
+            "instances": [
+                {"revision": each.revision, "weights": list(each.weights)} for each in instances
+            ],
+        }
+    )
+
+
+def _log_shown(entries: Sequence[LogEntry], following: int | None) -> bytes:
+    shown = [entry.model_dump(mode="json") for entry in entries]
+    return canonical_json({"entries": shown, "next": following})

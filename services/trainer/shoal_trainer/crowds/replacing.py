@@ -62,13 +62,13 @@ def replace_all(db: Connection, batch: Sequence[Replacement], *, now: datetime) 
         by_job[each.crowd.number].append(position)
     outcomes: dict[int, Outcome] = {}
     jobs = crowds.jobs.c
-    query = select(jobs.number, jobs.phase, jobs.contributions).where(jobs.number.in_(by_job))
+    query = select(jobs.number, jobs.phase, jobs.contributions, jobs.contributors)
     # all replicas lock in the same order; rows that refer to the job may still be added
-    locked = query.order_by(jobs.number).with_for_update(key_share=True)
-    for number, phase, contributions in db.execute(locked).all():
+    locked = query.where(jobs.number.in_(by_job)).order_by(jobs.number)
+    for number, phase, *totals in db.execute(locked.with_for_update(key_share=True)).all():
         positions = by_job[number]
         offered = [batch[position] for position in positions]
-        job = _Job(db, offered, contributions, is_open=CrowdPhase(phase) is CrowdPhase.OPEN)
+        job = _Job(db, offered, *totals, is_open=CrowdPhase(phase) is CrowdPhase.OPEN)
         results = [job.take(each, now) for each in offered]
         job.store()
         outcomes.update(zip(positions, results, strict=True))
@@ -79,14 +79,20 @@ class _Job:
     """One job's part of a batch: what is on file of it, and what is to be added."""
 
     def __init__(
-        self, db: Connection, offered: Sequence[Replacement], contributions: int, *, is_open: bool
+        self,
+        db: Connection,
+        offered: Sequence[Replacement],
+        contributions: int,
+        contributors: int,
+        *,
+        is_open: bool,
     ) -> None:
         self._db = db
         crowd = offered[0].crowd
         self._number, self._id = crowd.number, crowd.request.digest
         self._request: CrowdJobRequest = crowd.request.body
         self._is_open = is_open
-        self._contributions = contributions
+        self._contributions, self._contributors = contributions, contributors
         self._known = self._answered([each.nonce for each in offered])
         self._counts = self._contributed({each.client for each in offered})
         self._heads = self._current({each.instance for each in offered})
@@ -163,6 +169,7 @@ class _Job:
         self._clients.add(offered.client)
         self._known[offered.nonce] = (offered.submission, entry)
         self._contributions += 1
+        self._contributors += count == 0
         return entry
 
     def store(self) -> None:
@@ -191,6 +198,6 @@ class _Job:
             for client in self._clients
         ]
         db.execute(counted, rows)
-        total = {"contributions": self._contributions}
+        totals = {"contributions": self._contributions, "contributors": self._contributors}
         job = crowds.jobs.c.number == self._number
-        db.execute(crowds.jobs.update().where(job).values(total))
+        db.execute(crowds.jobs.update().where(job).values(totals))

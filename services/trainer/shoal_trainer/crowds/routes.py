@@ -1,7 +1,7 @@
 """The HTTP routes of crowd jobs: bytes in, bytes out; they decide nothing."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -66,9 +66,9 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         return Response(listed, media_type=JSON, headers={"ETag": tag_of(listed)})
 
     @router.get("/{job}")
-    async def show_crowd(job: JobId) -> dict[str, Any]:
+    async def show_crowd(job: JobId) -> Response:
         """Say where the crowd job stands: contributions, spread over instances, and until when."""
-        return await records.state(job)
+        return Response(await records.state(job), media_type=JSON)
 
     @router.get("/{job}/request")
     async def show_request(job: JobId) -> Response:
@@ -104,23 +104,24 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         return Response(answers.receipt, 201 if answers.is_new else 200, media_type=JSON)
 
     @router.get("/{job}/instances")
-    async def show_instances(job: JobId) -> dict[str, Any]:
+    async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
-        return await records.instances(job)
+        return Response(await records.instances(job), media_type=JSON)
 
     @router.get("/{job}/log/{instance}")
     async def show_log(
         job: JobId, instance: InstanceIndex, after: After = 0, count: Count = 1000
-    ) -> dict[str, Any]:
+    ) -> Response:
         """List an instance's replacements from revision `after` on."""
-        return await records.log(job, instance, after=after, count=count)
+        page = await records.log(job, instance, after=after, count=count)
+        return Response(page, media_type=JSON)
 
     @router.get("/{job}/closing")
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed closing: the last instances, and the seed. 202 while it is open."""
         closing = await changes.until_found(job, lambda: records.closing(job), wait)
         if closing is None:
-            return Response(canonical_json(await records.state(job)), 202, media_type=JSON)
+            return Response(await records.state(job), 202, media_type=JSON)
         return Response(closing, media_type=JSON)
 
     return router

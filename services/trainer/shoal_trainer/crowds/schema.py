@@ -33,6 +33,7 @@ class CrowdTables:
             Column("seed", LargeBinary, nullable=False),  # secret until the job is closed
             Column("phase", String(16), nullable=False, index=True),
             Column("contributions", BigInteger, nullable=False),
+            Column("contributors", BigInteger, nullable=False),  # different ones
             Column("closing", LargeBinary),  # signed, once it is closed
         )
 

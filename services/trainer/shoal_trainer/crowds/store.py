@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, Select, select
 
 from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.documents import Signed, decode
@@ -84,6 +84,7 @@ def add_crowd(
         seed=seed,
         phase=CrowdPhase.OPEN.value,
         contributions=0,
+        contributors=0,
     )
     number = db.execute(
         new.on_conflict_do_nothing().returning(crowds.jobs.c.number)
@@ -135,13 +136,17 @@ def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
     return [(row.id, row.contributions) for row in rows]
 
 
+def open_records(db: Connection) -> Sequence[CrowdRecord]:
+    """Return the crowd jobs that are open, in full."""
+    return [find_crowd(db, job) for job, _ in open_crowds(db)]
+
+
 def state(db: Connection, number: int) -> tuple[CrowdState, list[Instance]]:
     """Return where the crowd job of that number stands, and its instances."""
-    columns, contributors = crowds.jobs.c, crowds.contributors
-    query = select(columns.phase, columns.contributions).where(columns.number == number)
-    row = db.execute(query).one()
-    counted = select(func.count()).select_from(contributors).where(contributors.c.job == number)
-    found = CrowdState(CrowdPhase(row.phase), row.contributions, db.execute(counted).scalar_one())
+    columns = crowds.jobs.c
+    query = select(columns.phase, columns.contributions, columns.contributors)
+    row = db.execute(query.where(columns.number == number)).one()
+    found = CrowdState(CrowdPhase(row.phase), row.contributions, row.contributors)
     return found, snapshot(db, number)
 
 
