@@ -2,6 +2,7 @@
 
 from bench import (
     certificates,
+    crowd_server,
     freezing,
     full_path,
     gossip,
@@ -17,6 +18,7 @@ for part in (
     full_path,
     uploads,
     replicas,
+    crowd_server,
     freezing,
     summing,
     traffic,

@@ -1,6 +1,6 @@
 """Draws and submissions per second of a trainer, as one process and as two, of an empty answer.
 
-    python -m bench.crowd_server [--contributions 4000] [--weights 11] [--instances 20]
+    python -m bench.crowd_server [--contributions 3200] [--weights 11] [--instances 20]
 
 On databases that reach the disk. The load, and PostgreSQL, share this machine's cores with the
 trainer, so read the ratios to `/healthz` of the same processes in the same round, of which the
@@ -286,7 +286,7 @@ async def measure(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--contributions", type=int, default=4000)
+    parser.add_argument("--contributions", type=int, default=3200)
     parser.add_argument("--weights", type=int, default=11)
     parser.add_argument("--instances", type=int, default=20)
     arguments = parser.parse_args()

@@ -1,6 +1,7 @@
 """Opens crowd jobs, and closes those that are due; whichever process does so, it is done once."""
 
 import asyncio
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -43,7 +44,7 @@ class Conductor:
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
-            RefusedJob: the policy does not allow it, or it is too late for it.
+            RefusedJob: the policy does not allow it, it is too late, or it begins off the lattice.
         """
         own = self._resources
         signed = await asyncio.to_thread(decode, encoded, CrowdJobRequest)
@@ -60,6 +61,16 @@ class Conductor:
         if request.closes_at <= now:
             raise RefusedJob("closes_at has passed")
         seed = self._random_bytes(SEED_BYTES)
+        opening = await asyncio.to_thread(self._opening, request, seed, now)
+        is_new = await own.storage.run(store.add_crowd, signed, opening, seed)
+        if is_new:
+            log.info("crowd job opened", job=request.digest)
+            own.changes.tell(CROWD_LIST)
+        return request.digest, is_new
+
+    def _opening(
+        self, request: CrowdJobRequest, seed: bytes, now: datetime
+    ) -> Signed[CrowdOpening]:
         opening = CrowdOpening(
             manifest=request.manifest,
             job=request.digest,
@@ -67,12 +78,7 @@ class Conductor:
             instances=(first_weights(request.task),) * request.task.instances,
             opened_at=now,
         )
-        opened = sign(opening, own.name, own.signing_key)
-        is_new = await own.storage.run(store.add_crowd, signed, opened, seed)
-        if is_new:
-            log.info("crowd job opened", job=request.digest)
-            own.changes.tell(CROWD_LIST)
-        return request.digest, is_new
+        return sign(opening, self._resources.name, self._resources.signing_key)
 
     async def step(self) -> None:
         """Close what is due, and tell those who wait what other processes opened or closed."""
@@ -100,8 +106,12 @@ def first_weights(task: CrowdTask) -> tuple[int, ...]:
     """Return the weights, shape (p,), with which every instance begins: no chance is in them.
 
     So anyone can check them, and what instances come to differ by is noise and data alone.
+
+    Raises:
+        RefusedJob: the lattice has no such weights.
     """
     start = np.zeros(task.dimension) if task.start is None else np.array(task.start)
     on_lattice = np.rint(start * task.grid)
-    kept = np.clip(on_lattice, -LARGEST_WEIGHT, LARGEST_WEIGHT).astype(np.int64)
-    return tuple(kept.tolist())
+    if np.any(np.abs(on_lattice) > LARGEST_WEIGHT):
+        raise RefusedJob("a weight of start is too large for its lattice: lower grid_bits")
+    return tuple(on_lattice.astype(np.int64).tolist())
