@@ -1,5 +1,4 @@
-"""How far clients that lie within the sanity bound move a crowd's model, as docs/draw-and-discard.md
-says: nobody can check what a locally private client sends."""
+"""How far clients that lie within the sanity bound move a crowd's model: docs/draw-and-discard.md."""
 
 import numpy as np
 
