@@ -1,4 +1,4 @@
-"""How far clients that lie within the sanity bound move a crowd's model: docs/draw-and-discard.md."""
+"""How far clients that lie within the sanity bound move a crowd: see docs/draw-and-discard.md."""
 
 import numpy as np
 
