@@ -20,7 +20,7 @@ from tests.simulation import Federation
 
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return make_trust(tmp_path_factory.mktemp("trust"))
+    return make_trust(tmp_path_factory.mktemp("trust"), maximum_local_epsilon=2.0)
 
 
 class KnownHosts(httpx.AsyncBaseTransport):

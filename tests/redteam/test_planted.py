@@ -29,6 +29,7 @@ from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
 from shoal_redteam.stage import Stage
+from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
     UNREAD,
@@ -206,6 +207,11 @@ def credulous_clients(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(answering, "check_round", nothing)
 
 
+def any_step(patch: pytest.MonkeyPatch) -> None:
+    """The trainer takes whatever comes back for a draw."""
+    patch.setattr(submitting, "check_submission", nothing)
+
+
 PLANTED: list[tuple[Plant, str]] = [
     (late_shares, "late"),
     (transplants, "transplant"),
@@ -231,6 +237,8 @@ PLANTED: list[tuple[Plant, str]] = [
     (free_rounds, "differencing-two-rounds"),
     (shown_sums, "unauthenticated"),
     (impossible_totals, "overflowing-client"),
+    (any_step, "crowd-submissions"),
+    (any_signer, "crowd-submissions"),
     (loose_json, "non-canonical"),
     (no_limits, "oversized"),
     (slow_noise, "timing-of-noise"),
