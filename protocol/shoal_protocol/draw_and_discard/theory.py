@@ -86,20 +86,24 @@ def expected_fixation_time(instances: int) -> float:
 class Contraction:
     """Updates that pull: a drawn b, if it is touched, becomes b - (pull / touched) b + noise.
 
-    b is measured from the optimum, and `touched` is the probability of a touch. `pull`
-    and `update_variance` are means over all updates: for the variant "one" of p coordinates
-    `touched` is 1/p, `pull` is learning_rate times curvature over p, and `update_variance` the
-    noise's variance over p.
+    b is measured from the optimum, and `touched` is the probability of a touch. `pull` and
+    `update_variance` are means over all updates: for the variant "one" of p coordinates `touched`
+    is 1/p, `pull` is learning_rate times curvature over p, and `update_variance` the noise's
+    variance over p.
 
     Near the optimum a GLM's clipped score step is this where clipping is rare and coordinates are
     uncorrelated, with curvature the mean of mu'(t) x_j^2 over records; the scatter of the records'
     own scores adds to `update_variance`.
+
+    `open_sessions`, m, is how many other submissions come between a draw and its own: learning
+    then goes by pull / (k + m), which is exact for m = 0, and of first order in the pull otherwise.
     """
 
     instances: int
     update_variance: float
     pull: float
     touched: float = 1.0
+    open_sessions: float = 0.0
 
     def __post_init__(self) -> None:
         _require_some(self.instances)
@@ -109,6 +113,8 @@ class Contraction:
             raise ValueError("a pull must lie above 0, and below twice the probability of a touch")
         if self.update_variance < 0.0:
             raise ValueError("a variance is not below 0")
+        if self.open_sessions < 0.0:
+            raise ValueError("open sessions are counted from 0")
 
     @property
     def instance_variance(self) -> float:
@@ -117,34 +123,38 @@ class Contraction:
 
     @property
     def averaged_variance(self) -> float:
-        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1), not k."""
-        return self.instance_variance / (1.0 + self.pull * (self.instances - 1))
+        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1)(k + m)/k, not k."""
+        return self.instance_variance / self._gain
 
     @property
     def spread(self) -> float:
-        """Stationary spread: k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
+        """Stationary spread: k/(k - 1) times what averaging takes off the mean square.
+
+        Without open sessions k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
 
         Raises:
             ValueError: there is only 1 instance.
         """
         _require_several(self.instances)
-        gain = 1.0 + self.pull * (self.instances - 1)
-        return self.instances * self.pull * self.instance_variance / gain
+        averaged_away = self.pull * (self.instances + self.open_sessions)
+        return averaged_away * self.instance_variance / self._gain
 
-    def pulled(self, updates: float, *, open_sessions: float = 0.0) -> float:
-        """Return which part of the start's error the mean still has after so many updates.
+    def pulled(self, updates: float) -> float:
+        """Return which part of the start's error the mean still has after so many updates."""
+        return math.exp(updates * math.log1p(-self.pull / (self.instances + self.open_sessions)))
 
-        Exact without open sessions: (1 - pull/k)^updates. While a drawn instance comes back only
-        after m others have, learning goes by pull / (k + m) for each update, to first order in it.
-        """
-        return math.exp(updates * math.log1p(-self.pull / (self.instances + open_sessions)))
-
-    def squared_error_after(self, updates: int, *, start_error: float) -> float:
+    def squared_error_after(self, updates: float, *, start_error: float) -> float:
         """Return the mean square of the averaged model, all instances `start_error` off at first.
 
-        Expected squares of one instance and of the mean follow two linear equations.
+        Expected squares of one instance and of the mean follow two linear equations. Open sessions
+        make the updates go by more slowly.
         """
         k = self.instances
+        updates = updates * k / (k + self.open_sessions)
+        if k == 1:
+            return self.instance_variance + (start_error**2 - self.instance_variance) * _power(
+                1.0 - self._squares_lost, updates
+            )
         kept_mean = 1.0 - self.pull
         kept_square = 1.0 - self._squares_lost
         square_left = math.exp(updates * math.log1p(-self._squares_lost / k))
@@ -160,6 +170,12 @@ class Contraction:
         else:
             carried = (square_left - mean_left) / between
         return self.averaged_variance + mean_off * mean_left + feed * square_off * carried
+
+    @property
+    def _gain(self) -> float:
+        """By what averaging divides the mean square."""
+        k = self.instances
+        return 1.0 + self.pull * (k - 1) * (k + self.open_sessions) / k
 
     @property
     def _squares_lost(self) -> float:
@@ -239,11 +255,11 @@ def _left(updates: float, instances: int) -> float:
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return base^exponent; a base below 0, as of few instances that pull hard, has whole ones."""
+    """Return base^exponent; a base below 0, as of two instances that pull hard, has whole ones."""
     if base == 0.0:
-        return float(exponent == 0)
+        return float(exponent == 0.0)
     size = math.exp(exponent * math.log(abs(base)))
-    return -size if base < 0.0 and int(exponent) % 2 else size
+    return -size if base < 0.0 and round(exponent) % 2 else size
 
 
 def _require_some(instances: int) -> None:

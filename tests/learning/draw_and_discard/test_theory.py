@@ -166,24 +166,39 @@ def test_the_averaged_models_error_is_known_after_any_number_of_updates(k: int, 
         assert_mean(mean, 3.0 * learning.pulled(updates))
 
 
-def test_learning_waits_for_open_sessions_as_if_they_were_instances():
-    k, waiting, pull = 10, 15, 0.01
+@pytest.mark.parametrize(("k", "waiting"), [(1, 10), (10, 15), (10, 4)])
+def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, waiting: int):
+    pull, updates = 0.02, 1500
+    learning = Contraction(instances=k, update_variance=0.01, pull=pull, open_sessions=waiting)
+    at_once = Contraction(instances=k, update_variance=0.01, pull=pull)
     found = chain(
         6,
-        variance=1e-6,
+        variance=0.01,
         instances=k,
         replicates=2000,
-        updates=[3000],
+        updates=[updates, 6000],
         pull=pull,
         start=1.0,
         open_sessions=waiting,
     )
-    learning = Contraction(instances=k, update_variance=1e-6, pull=pull)
-    expected = learning.pulled(3000, open_sessions=waiting)
-    # The formula is of first order: a hundredth of the exponent, 1.2, may be missing.
-    allowed = LIMIT * float(found.mean[0].std()) / math.sqrt(2000) + 0.012 * expected
-    assert abs(float(found.mean[0].mean()) - expected) < allowed
-    assert expected > 4 * learning.pulled(3000)
+    # The formulas are of first order in the pull: a few hundredths may be missing.
+    scatter = LIMIT * float(found.mean[0].std()) / math.sqrt(2000)
+    left = learning.pulled(updates)
+    assert abs(float(found.mean[0].mean()) - left) < scatter + 0.03 * left
+    assert left > 1.5 * at_once.pulled(updates)
+    for square, expected in [
+        (found.mean[0] ** 2, learning.squared_error_after(updates, start_error=1.0)),
+        (found.mean[1] ** 2, learning.averaged_variance),
+        (found.square[1], learning.instance_variance),
+    ]:
+        scatter = LIMIT * float(square.std()) / math.sqrt(2000)
+        assert abs(float(square.mean()) - expected) < scatter + 0.05 * expected
+    if k > 1:
+        scatter = LIMIT * float(found.spread[1].std()) / math.sqrt(2000)
+        assert (
+            abs(float(found.spread[1].mean()) - learning.spread) < scatter + 0.05 * learning.spread
+        )
+        assert learning.averaged_variance < at_once.averaged_variance
 
 
 def test_more_instances_cost_accuracy_until_the_model_no_longer_learns():
@@ -215,9 +230,12 @@ def test_there_are_as_many_instances_as_open_sessions_but_no_more_than_the_model
     assert quiet.instances == 1 and quiet.steps_kept == 1.0
     crowded = instances_for(contributions_per_second=70.0, **load)
     assert crowded.instances == 250 - 210
-    left = Contraction(instances=crowded.instances, update_variance=1.0, pull=1e-3).pulled(
-        10**6, open_sessions=crowded.open_sessions
-    )
+    left = Contraction(
+        instances=crowded.instances,
+        update_variance=1.0,
+        pull=1e-3,
+        open_sessions=crowded.open_sessions,
+    ).pulled(10**6)
     assert left == pytest.approx(math.exp(-4.0), rel=0.01)
     with pytest.raises(ValueError, match="longer time"):
         instances_for(contributions_per_second=84.0, **load)
@@ -230,6 +248,9 @@ WRONG = {
     "no pull": lambda: Contraction(instances=2, update_variance=1.0, pull=0.0),
     "a pull that overshoots": lambda: Contraction(
         instances=2, update_variance=1.0, pull=0.5, touched=0.25
+    ),
+    "sessions below 0": lambda: Contraction(
+        instances=2, update_variance=1.0, pull=0.1, open_sessions=-1.0
     ),
     "no touch": lambda: Contraction(instances=2, update_variance=1.0, pull=0.1, touched=0.0),
     "a variance below 0": lambda: Contraction(instances=2, update_variance=-1.0, pull=0.1),
