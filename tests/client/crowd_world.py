@@ -60,6 +60,7 @@ class Lies:
     receipt: Callable[[SubmissionReceipt], SubmissionReceipt] = lambda receipt: receipt
     closing: Callable[[CrowdClosing], CrowdClosing] = lambda closing: closing
     log: Callable[[list[LogEntry]], list[LogEntry]] = lambda entries: entries
+    snapshot: Callable[[dict[str, Any]], dict[str, Any]] = lambda snapshot: snapshot
     forgets: bool = False
     """It acknowledges submissions and replaces nothing."""
 
@@ -103,6 +104,12 @@ class StandIn(FakeTrainer):
             case []:
                 open_ = [] if self.closed else [{"job": self.request.digest, "phase": "open"}]
                 return httpx.Response(200, json={"crowds": open_})
+            case [job] if job == self.request.digest:
+                return httpx.Response(200, json=self.state())
+            case [job, *_] if job != self.request.digest:
+                return problem(404, "unknown-job")
+            case [_, "instances"]:
+                return httpx.Response(200, json=self.lies.snapshot(self.snapshot()))
             case [_, "request"]:
                 return httpx.Response(200, content=self.request.encode())
             case [_, "opening"]:
@@ -127,6 +134,26 @@ class StandIn(FakeTrainer):
                 page = [each.model_dump(mode="json") for each in entries[after : after + 2]]
                 return httpx.Response(200, json={"entries": page, "next": None})
         return problem(404, "not-found")
+
+    def state(self) -> dict[str, Any]:
+        assert self.request is not None
+        return {
+            "job": self.request.digest,
+            "phase": "closed" if self.closed else "open",
+            "contributions": len(self.taken),
+            "wanted": self.request.body.contributions,
+            "contributors": len({each.body.client for each in self.taken.values()}),
+            "instances": len(self.instances),
+            "spread": None,
+            "closes_at": self.request.body.closes_at.isoformat(),
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        shown = [
+            {"revision": len(log), "weights": weights}
+            for log, weights in zip(self.logs, self.instances, strict=True)
+        ]
+        return {"contributions": sum(map(len, self.logs)), "instances": shown}
 
     def draw(self, nonce: str) -> dict[str, Any]:
         assert self.request is not None

@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from shoal_client.command import app
@@ -18,6 +19,7 @@ from shoal_client.holder import DataHolder
 from shoal_client.keys import read_client_keys
 from shoal_client.policy import Policy
 from shoal_client.records import Records
+from shoal_client.status import CrowdStatus, HolderStatus, JobStatus, RoundStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.draw_and_discard.tasks import Family
@@ -195,3 +197,36 @@ def test_the_price_against_each_adversary_is_said_without_asking_anybody(tmp_pat
     ]
     listed = json.loads(run("crowd", "privacy", tmp_path / "crowd.toml", *options, "--json").stdout)
     assert [each["epsilon"] for each in listed][:2] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "told"),
+    [
+        (None, 0, "has shown no closing"),
+        ("borne out", 0, "borne out"),
+        ("the seed gives another instance (2 times)", 3, "cheated in 1 crowd jobs"),
+    ],
+)
+async def test_an_agents_status_says_whether_the_trainer_cheated(
+    trial: Trial, verdict: str | None, status: int, told: str
+) -> None:
+    application = FastAPI()
+
+    @application.get("/v1/status")
+    def show() -> HolderStatus:
+        rounds = (RoundStatus("cd" * 32, 0, "delivered", 30, {"acknowledged": 90}, 30, 0),)
+        return HolderStatus(
+            clients=30,
+            enrolled=29,
+            jobs=(JobStatus("ab" * 32, None, 0, {"acknowledged": 30}, rounds),),
+            refused={"ef" * 32: "the analyst is not allowed"},
+            crowds=(CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),),
+        )
+
+    site = trial.home / "clients" / "site"
+    url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
+    async with trial.serving(application, home=site):
+        shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
+    assert told in shown.stdout + shown.stderr
+    for fact in ("29 of 30 clients", "7 acknowledged", "the analyst is not allowed"):
+        assert fact in shown.stdout

@@ -93,8 +93,10 @@ class Trial:
         )
 
     @asynccontextmanager
-    async def serving(self, application: object, party: str = "trainer") -> AsyncIterator[None]:
-        home = self.home / "parties" / party
+    async def serving(
+        self, application: object, party: str = "trainer", *, home: Path | None = None
+    ) -> AsyncIterator[None]:
+        home = home or self.home / "parties" / party
         certificate = (home / "tls.crt").read_text()
         tls = server_tls(home / "tls.crt", home / "tls.key", certificate)
         running = server(application, host="127.0.0.1", port=0, tls=tls, stop_within_seconds=1)

@@ -10,7 +10,8 @@ import typer
 from nacl.signing import SigningKey
 
 from shoal_client.certificates import self_signed
-from shoal_client.command.connection import ConsortiumDirectory
+from shoal_client.command import agent_views
+from shoal_client.command.connection import ConsortiumDirectory, ask
 from shoal_client.command.party import VALID_DAYS
 from shoal_client.command.terminal import AsJson, ExitStatus, fail, now, say, say_json
 from shoal_client.party_files import write_agent
@@ -61,6 +62,28 @@ def new(
     say("Compare the manifest's digest with the other parties, then pin it:")
     say(f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM")
     say("Put records.csv and policy.toml beside the keys; then `shoal agent run` starts the agent.")
+
+
+@app.command()
+def status(
+    directory: Annotated[
+        Path, typer.Option("--agent", help="The agent's directory, with its tls.crt.")
+    ],
+    url: Annotated[str, typer.Option(help="https://host:port of the agent.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the jobs that your agent takes part in, in counts, and whether a trainer cheated it.
+
+    Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
+    """
+    certificate = (directory / "tls.crt").read_text(encoding="ascii")
+    found = ask(agent_views.Status, certificate, url, "/v1/status")
+    if as_json:
+        say_json(found.model_dump(mode="json"))
+    else:
+        agent_views.tell(found)
+    if found.cheats:
+        fail(f"the trainer cheated in {len(found.cheats)} crowd jobs", ExitStatus.REFUSED)
 
 
 @app.command()

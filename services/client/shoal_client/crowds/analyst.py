@@ -240,6 +240,25 @@ class AsyncCrowds:
                 return CrowdModel.closed(crowd.request.task, closing.body)
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
 
+    async def later(self, crowd: Crowd, *, seconds: float) -> tuple[CrowdModel, bool]:
+        """Return the model after so many seconds, and whether the job is closed and it the last.
+
+        It returns as soon as the job is closed.
+
+        Raises:
+            JobFailed, ProtocolError: as `closing` and `snapshot`.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            wait = int(min(WAIT_SECONDS, max(0.0, until - loop.time())))
+            closing = await self.closing(crowd, wait_seconds=wait, tries=PATIENT_TRIES)
+            if closing is not None:
+                return CrowdModel.closed(crowd.request.task, closing.body), True
+            if loop.time() >= until:
+                return await self.snapshot(crowd), False
+            await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
+
     async def _read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
         answer = await self._insist(lambda: self._peer.get(path), tries)
         return _shaped(shape, answer)

@@ -5,6 +5,8 @@ crowd.snapshot().coefficients     # at any time
 model = crowd.wait()              # when it is closed, by what the trainer signed
 """
 
+from collections.abc import Iterator
+
 from shoal_client.async_analyst import AsyncAnalyst
 from shoal_client.conversation import Connect, converse
 from shoal_client.crowds.analyst import CrowdProgress, CrowdState
@@ -47,9 +49,6 @@ class CrowdJob:
     def snapshot(self) -> CrowdModel:
         """Return the model as it is now, by the trainer's word.
 
-        Snapshots of different times show whether the spread over instances has settled:
-        `snapshot().stationarity(earlier, ...)`.
-
         Raises:
             ProtocolError: it is no model of the job's task.
         """
@@ -72,6 +71,29 @@ class CrowdJob:
             return converse(self._connect, lambda core: core.crowds.wait(self.id, progress))
         except KeyboardInterrupt:
             raise JobInterrupted(self.id) from None
+
+    def follow(self, *, every_seconds: float) -> Iterator[CrowdModel]:
+        """Yield a snapshot every so many seconds, and in the end the model of the signed closing.
+
+        Several of them show whether the spread over instances has settled:
+        `*earlier, last = job.follow(every_seconds=60); last.stationarity(earlier, pulled=True)`.
+
+        Raises:
+            ProtocolError: as `wait`.
+            JobInterrupted: by the user; the job goes on.
+        """
+
+        async def later(core: AsyncAnalyst) -> tuple[CrowdModel, bool]:
+            crowd = await core.crowds.crowd(self.id)
+            return await core.crowds.later(crowd, seconds=every_seconds)
+
+        is_last = False
+        while not is_last:
+            try:
+                model, is_last = converse(self._connect, later)
+            except KeyboardInterrupt:
+                raise JobInterrupted(self.id) from None
+            yield model
 
     def result(self) -> CrowdModel | None:
         """Return the model that the job ended with, or None while it is open.

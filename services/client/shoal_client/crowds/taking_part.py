@@ -5,9 +5,7 @@ crowd jobs, no round waits for it.
 """
 
 import math
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,6 +19,7 @@ from shoal_client.crowds.memory import Evidence, StoredCrowd
 from shoal_client.crowds.records_used import contributions_made
 from shoal_client.crowds.schedule import Schedule
 from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
+from shoal_client.crowds.verdicts import BORNE_OUT, in_words
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.peer import Unavailable
@@ -41,12 +40,8 @@ from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownManif
 
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
-BORNE_OUT: Final = "borne out"
 CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
-
-_LONGEST_VERDICT: Final = 5  # faults that are named
-_NONCE: Final = re.compile(r"^(draw|submission) [0-9a-f]{64}: ")
 
 
 class TakingPart:
@@ -213,7 +208,7 @@ class TakingPart:
         except (Unavailable, CrowdRefused, ProtocolError) as error:
             self._report("no closing", job=stored.job, reason=str(error))
             return
-        verdict = _in_words(found)
+        verdict = in_words(found)
         await self._background.disk(
             memory.conclude, stored.job, closing=closing.encode(), verdict=verdict, kept=found
         )
@@ -238,13 +233,6 @@ class TakingPart:
 def _kept(stored: Evidence) -> Kept:
     receipt = None if stored.receipt is None else decode(stored.receipt, SubmissionReceipt)
     return Kept(stored.contribution, decode(stored.draw, Draw), receipt)
-
-
-def _in_words(found: Mapping[str, Sequence[str]]) -> str:
-    """Say what is wrong and how often, without the nonces: they would tell whose contributions."""
-    said = Counter(_NONCE.sub("", each) for several in found.values() for each in several)
-    named = [f"{what} ({times} times)" for what, times in said.most_common(_LONGEST_VERDICT)]
-    return "; ".join(named) or BORNE_OUT
 
 
 def _times(epsilon: float, cost: Cost) -> int:

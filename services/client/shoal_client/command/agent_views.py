@@ -1,0 +1,75 @@
+"""What an agent says that it did, on a terminal; it asks nobody."""
+
+import pydantic
+from rich.table import Table
+
+from shoal_client.command.terminal import plain, say, show
+from shoal_client.crowds.verdicts import BORNE_OUT
+
+_DIGITS = 12  # enough to tell jobs apart
+
+
+class _Round(pydantic.BaseModel):
+    answers: int
+    complete: int
+
+
+class _Job(pydantic.BaseModel):
+    job: str
+    ended: str | None
+    joins: dict[str, int]
+    rounds: list[_Round]
+
+
+class Crowd(pydantic.BaseModel):
+    """One crowd job: contributions by outcome, and what its closing said of the trainer."""
+
+    job: str
+    ended: str | None
+    contributions: dict[str, int]
+    verdict: str | None
+
+
+class Status(pydantic.BaseModel):
+    """What an agent did."""
+
+    clients: int
+    enrolled: int
+    jobs: list[_Job]
+    refused: dict[str, str]
+    crowds: list[Crowd] = []
+
+    @property
+    def cheats(self) -> list[Crowd]:
+        """The crowd jobs in which the trainer did not keep to its word."""
+        return [each for each in self.crowds if each.verdict not in (None, BORNE_OUT)]
+
+
+def tell(status: Status) -> None:
+    """Print it all."""
+    say(f"{status.enrolled:,} of {status.clients:,} clients are enrolled.")
+    if status.jobs:
+        table = Table("job", "clients joined", "rounds answered", "answers", "ended")
+        for job in status.jobs:
+            answered = [each.answers for each in job.rounds if each.answers]
+            table.add_row(
+                job.job[:_DIGITS],
+                f"{job.joins.get('acknowledged', 0):,}",
+                f"{len(answered):,}",
+                f"{sum(answered):,}",
+                plain(job.ended or "no"),
+            )
+        show(table)
+    if status.crowds:
+        table = Table("crowd job", "contributions", "ended", "what the trainer signed")
+        for crowd in status.crowds:
+            counts = (f"{count:,} {outcome}" for outcome, count in crowd.contributions.items())
+            table.add_row(
+                crowd.job[:_DIGITS],
+                plain(", ".join(counts)),
+                plain(crowd.ended or "no"),
+                plain(crowd.verdict or "the job has shown no closing"),
+            )
+        show(table)
+    for job_id, reason in status.refused.items():
+        say(f"Refused {job_id[:_DIGITS]}: {reason}")

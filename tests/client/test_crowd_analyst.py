@@ -1,0 +1,192 @@
+"""An analyst in crowd jobs: what she is shown by the trainer's word, and what must be signed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from shoal_client import insisting
+from shoal_client.analyst import Analyst
+from shoal_client.crowds.analyst import CrowdState
+from shoal_client.crowds.job import CrowdJob
+from shoal_client.job_failures import JobFailed, JobInterrupted
+from shoal_client.peer import Unavailable
+from shoal_protocol.documents import sign
+from shoal_protocol.draw_and_discard.documents import CrowdClosing
+from shoal_protocol.errors import BadSignature, MalformedDocument, UnknownJob
+from tests.client.crowd_world import TASK, CrowdWorld, Lies
+from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten
+from tests.client.world import problem
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> CrowdWorld:
+    """A job to which four clients contributed three times each."""
+    world = CrowdWorld(tmp_path)
+    holder = world.holder()
+    await world.run(holder, seconds=1000, tick=50)
+    await holder.close()
+    assert len(world.crowds.taken) == 12
+    return world
+
+
+def job_of(world: CrowdWorld, job: str | None = None) -> CrowdJob:
+    key = world.parties["analyst"].signing_key
+    transport = world.transport
+    analyst = Analyst(
+        name="analyst", key=key, book=world.book, clock=world.clock, transport=transport
+    )
+    return analyst.crowd(job or world.job)
+
+
+def test_a_snapshot_is_the_model_that_the_trainer_has(world: CrowdWorld) -> None:
+    model = job_of(world).snapshot()
+    assert model.contributions == 12
+    assert np.array_equal(model.instances, world.crowds.instances)
+
+
+def test_an_open_job_has_no_result_and_cannot_be_verified(world: CrowdWorld) -> None:
+    assert job_of(world).result() is None
+    assert job_of(world).verify() is None
+
+
+def test_a_closed_job_has_the_model_of_its_closing(world: CrowdWorld) -> None:
+    world.crowds.closed = True
+    states: list[CrowdState] = []
+    job = job_of(world)
+    assert job.wait(states.append) == job.result() == job.snapshot()
+    assert [each.phase for each in states] == ["closed"]
+    closing = job.verify()
+    assert closing is not None and closing.contributions == 12
+
+
+def test_a_job_is_followed_by_snapshots_until_it_is_closed(world: CrowdWorld) -> None:
+    models = []
+    for model in job_of(world).follow(every_seconds=0.0):
+        models.append(model)
+        world.crowds.closed = len(models) >= 3
+    assert len(models) == 4
+    assert models[-1] == job_of(world).result()
+
+
+SNAPSHOTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "of fewer instances": lambda shown: shown | {"instances": shown["instances"][1:]},
+    "of other weights": lambda shown: (
+        shown | {"instances": [{"revision": 0, "weights": [1]}] * len(shown["instances"])}
+    ),
+    "of no contributions": lambda shown: {"instances": shown["instances"]},
+    "of fractions": lambda shown: (
+        shown | {"instances": [{"revision": 0, "weights": [0.5, 0.5]}] * len(shown["instances"])}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_a_snapshot_that_is_none_is_refused(world: CrowdWorld, name: str) -> None:
+    world.crowds.lies = Lies(snapshot=SNAPSHOTS[name])
+    with pytest.raises(MalformedDocument):
+        job_of(world).snapshot()
+
+
+@pytest.mark.parametrize("lie", [another_seed, other_end])
+def test_a_closing_that_does_not_follow_is_no_result_or_is_not_verified(
+    world: CrowdWorld, lie: Callable[[CrowdClosing], CrowdClosing]
+) -> None:
+    """Another seed shows at once; weights that no log leads to, when the logs are followed."""
+    world.crowds.closed = True
+    world.crowds.lies = Lies(closing=lie)
+    with pytest.raises(MalformedDocument):
+        job_of(world).verify()
+    if lie is another_seed:
+        with pytest.raises(MalformedDocument, match="another seed"):
+            job_of(world).result()
+
+
+def test_a_log_that_was_rewritten_is_not_verified(world: CrowdWorld) -> None:
+    world.crowds.closed = True
+    world.crowds.lies = Lies(log=rewritten)
+    with pytest.raises(MalformedDocument, match="instance"):
+        job_of(world).verify()
+
+
+def test_a_closing_of_another_job_is_no_result(world: CrowdWorld) -> None:
+    world.crowds.closed = True
+    world.crowds.lies = Lies(closing=lambda closing: changed(closing, job="f" * 64))
+    with pytest.raises(MalformedDocument, match="another job"):
+        job_of(world).result()
+
+
+def test_a_closing_that_the_trainer_did_not_sign_is_no_result(world: CrowdWorld) -> None:
+    world.crowds.closed = True
+    key = world.parties["compute-0"].signing_key
+    world.crowds.signed = lambda body: sign(body, "trainer", key).to_json()  # type: ignore[method-assign]
+    with pytest.raises(BadSignature):
+        job_of(world).result()
+
+
+def test_a_request_of_another_job_is_not_taken_for_it(world: CrowdWorld) -> None:
+    other = world.crowd_request()
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, content=other.encode())
+        if request.url.path.endswith("request")
+        else None
+    )
+    with pytest.raises(UnknownJob):
+        job_of(world).request()
+
+
+def test_an_unknown_job_fails_by_the_trainers_word(world: CrowdWorld) -> None:
+    job = job_of(world, "ab" * 32)
+    for ask in (job.state, job.snapshot, job.wait, job.result, job.verify):
+        with pytest.raises(JobFailed, match="unknown-job"):
+            ask()
+
+
+def test_a_trainer_that_does_not_answer_is_asked_several_times(
+    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def no_time(seconds: float) -> None:
+        world.clock.pass_seconds(seconds)
+
+    def silent(request: Any) -> Any:
+        asked.append(request.url.path)
+        return problem(503, "storage-unavailable")
+
+    monkeypatch.setattr(insisting.asyncio, "sleep", no_time)
+    world.scripts["trainer"] = silent
+    with pytest.raises(Unavailable, match="does not answer"):
+        job_of(world).state()
+    assert len(asked) == insisting.TRIES
+
+
+def test_an_interrupted_wait_names_the_job_that_goes_on(
+    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(request: Any) -> Any:
+        raise KeyboardInterrupt
+
+    world.scripts["trainer"] = interrupted
+    with pytest.raises(JobInterrupted) as found:
+        job_of(world).wait()
+    assert found.value.job == world.job
+
+
+def test_an_argument_out_of_range_is_said_before_anybody_is_asked(world: CrowdWorld) -> None:
+    key = world.parties["analyst"].signing_key
+    analyst = Analyst(name="analyst", key=key, book=world.book, transport=world.transport)
+    before = len(world.requests)
+    with pytest.raises(ValueError, match="contributions_per_record"):
+        analyst.open_crowd(
+            TASK,
+            contributions=10,
+            contributions_per_client=1,
+            contributions_per_record=2,
+            session_seconds=60,
+            open_seconds=60,
+        )
+    assert len(world.requests) == before
