@@ -12,10 +12,11 @@ from sqlalchemy.exc import OperationalError
 
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.storage import StorageThread, check_schema, open_engine
-from shoal_protocol.documents import Signed
+from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
     CrowdOpening,
+    Draw,
     SubmissionReceipt,
     weights_digest,
 )
@@ -196,6 +197,21 @@ async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
         answer = await asker.submit(JOB, answer_to(drawn[0], 3), app=app)
         assert problem_code(answer) == "revoked-client"
     assert (await asker.submit(JOB, answer_to(drawn[1], 4), app=2)).status_code == 201
+
+
+async def test_a_job_of_a_new_manifest_is_served_by_a_process_that_was_not_handed_it(
+    trainer: Trainer,
+) -> None:
+    asker = trainer.asker()
+    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=0)).status_code == 200
+    request = crowd(manifest=later.digest)
+    assert (await asker.open(request, app=1)).status_code == 201
+    path, asked = f"{CROWDS}/{request.digest}/draws", b'{"nonce":"' + nonce(1).encode() + b'"}'
+    drawn = decode((await asker.ask("POST", path, asked, app=2)).content, Draw)
+    content = answer_to(drawn, 4, manifest=later.digest)
+    path = f"{CROWDS}/{request.digest}/submissions"
+    assert (await asker.ask("POST", path, content, app=2)).status_code == 201
 
 
 async def test_a_replica_has_no_jobs_with_rounds(trainer: Trainer) -> None:

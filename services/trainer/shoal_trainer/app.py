@@ -1,6 +1,6 @@
 """The trainer's HTTP routes: bytes in, bytes out; they decide nothing."""
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -13,6 +13,7 @@ from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import JobPhase
+from shoal_trainer.crowds.assembly import share_manifests
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.enrolment import Enrolment, JoinOutcome
 from shoal_trainer.paths import JSON, IfNoneMatch, JobId, tag_of
@@ -30,7 +31,6 @@ def create_app(
     records: Records,
     resources: Resources,
     crowds: Crowds,
-    manifest_accepted: Callable[[], Awaitable[None]],
 ) -> FastAPI:
     """Return the trainer's ASGI application."""
     app = create_application(
@@ -43,7 +43,9 @@ def create_app(
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
-    app.include_router(manifest_routes(resources.book, accepted=manifest_accepted))
+    app.include_router(
+        manifest_routes(resources.book, accepted=partial(share_manifests, crowds.resources))
+    )
     app.include_router(crowd_routes(crowds))
     changes = resources.changes
 

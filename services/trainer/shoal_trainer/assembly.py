@@ -24,7 +24,13 @@ from shoal_protocol.errors import LedgerBroken, StorageUnavailable
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
-from shoal_trainer.crowds.assembly import Replica, assemble_crowds, assemble_replica, check_trainer
+from shoal_trainer.crowds.assembly import (
+    Replica,
+    assemble_crowds,
+    assemble_replica,
+    check_trainer,
+    share_manifests,
+)
 from shoal_trainer.crowds.routes import Crowds
 from shoal_trainer.enrolment import Enrolment
 from shoal_trainer.peers import Peers
@@ -46,7 +52,6 @@ class Service:
     runner: Runner
     peers: Peers
     crowds: Crowds
-    manifests: SharedManifests | None  # with the processes that serve crowd jobs beside this one
 
     @property
     def wake(self) -> asyncio.Event:
@@ -56,8 +61,7 @@ class Service:
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         try:
-            if self.manifests is not None:
-                await self.resources.storage.run(self.manifests.exchange)
+            await share_manifests(self.crowds.resources)
             await self.enrolment.close_due()
             await self.crowds.conductor.step()
             await self.runner.step()
@@ -120,21 +124,18 @@ def assemble(
         engine.dispose()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
-    crowds, manifests = resources, None
+    crowds = resources
     if database_url is not None and is_postgresql_url(database_url):
         # a connection of their own: neither rounds nor crowds wait for each other's transactions,
         # and crowd jobs need no lock on the whole database, for other processes serve them too
-        crowds = replace(resources, storage=StorageThread(open_engine(database_url)))
-        manifests = SharedManifests(book, schema.manifests)
-        resources.storage.run_here(manifests.exchange)
-
-    async def share_manifests() -> None:
-        if manifests is not None:
-            await resources.storage.run(manifests.exchange)
-
+        crowds = replace(
+            resources,
+            storage=StorageThread(open_engine(database_url)),
+            manifests=SharedManifests(book, schema.manifests),
+        )
     serving = assemble_crowds(crowds, random_bytes)
-    app = create_app(enrolment, Records(resources), resources, serving, share_manifests)
-    return Service(app, resources, enrolment, runner, peers, serving, manifests)
+    app = create_app(enrolment, Records(resources), resources, serving)
+    return Service(app, resources, enrolment, runner, peers, serving)
 
 
 def assemble_serving(*, serves: Serves, **named: Any) -> Service | Replica:

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
 from shoal_hosting.waiting import Changes
 from shoal_protocol.balances import Balances
@@ -36,6 +37,8 @@ class Resources:
     that a job which has begun never runs out of budget."""
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    manifests: SharedManifests | None = None
+    """Where processes over one database hand each other manifests; None: there are no others."""
 
     @cached_property
     def ledger(self) -> Ledger:

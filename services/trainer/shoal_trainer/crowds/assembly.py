@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import nacl.utils
@@ -49,9 +50,11 @@ def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
     Raises:
         UnknownManifest: an open one is bound to a manifest that is not on file.
     """
+    if resources.manifests is not None:
+        resources.storage.run_here(resources.manifests.exchange)
     for crowd in resources.storage.run_here(store.open_records):
         resources.book.get(crowd.request.body.manifest)
-    book = CrowdBook(resources.storage)
+    book = CrowdBook(resources)
     return Crowds(
         resources=resources,
         conductor=Conductor(resources, book, random_bytes),
@@ -61,13 +64,22 @@ def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
     )
 
 
+async def share_manifests(resources: Resources) -> None:
+    """Take the manifests that other processes have accepted, and hand them those that they lack.
+
+    Raises:
+        StorageUnavailable
+    """
+    if resources.manifests is not None:
+        await resources.storage.run(resources.manifests.exchange)
+
+
 @dataclass(frozen=True)
 class Replica:
     """A process that serves the trainer's crowd jobs beside the one that conducts rounds."""
 
     app: FastAPI
     crowds: Crowds
-    manifests: SharedManifests
 
     @property
     def wake(self) -> asyncio.Event:
@@ -77,7 +89,7 @@ class Replica:
     async def step(self) -> None:
         """Do all the work that is due now, once."""
         try:
-            await self.crowds.resources.storage.run(self.manifests.exchange)
+            await share_manifests(self.crowds.resources)
             await self.crowds.conductor.step()
         except StorageUnavailable:
             log.warning("storage unavailable: crowd jobs go on once it answers again")
@@ -124,14 +136,9 @@ def assemble_replica(
         book=book,
         storage=StorageThread(engine),
         clock=clock,
+        manifests=SharedManifests(book, schema.manifests),
     )
-    manifests = SharedManifests(book, schema.manifests)
-    resources.storage.run_here(manifests.exchange)
     crowds = assemble_crowds(resources, random_bytes)
-
-    async def share_manifests() -> None:
-        await resources.storage.run(manifests.exchange)
-
     app = create_application(
         "Shoal trainer, crowd jobs",
         ready=crowds.records.is_ready,
@@ -141,6 +148,6 @@ def assemble_replica(
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
-    app.include_router(manifest_routes(book, accepted=share_manifests))
+    app.include_router(manifest_routes(book, accepted=partial(share_manifests, resources)))
     app.include_router(crowd_routes(crowds))
-    return Replica(app, crowds, manifests)
+    return Replica(app, crowds)

@@ -1,16 +1,18 @@
 """What every request to a crowd job needs of it and never changes: looked up once, then known."""
 
-from shoal_hosting.storage import StorageThread
+from sqlalchemy import Connection
+
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.store import CrowdRecord
+from shoal_trainer.resources import Resources
 
 
 class CrowdBook:
     """The crowd jobs that this process has been asked about."""
 
-    def __init__(self, storage: StorageThread) -> None:
+    def __init__(self, resources: Resources) -> None:
         """Know none yet."""
-        self._storage = storage
+        self._resources = resources
         self._known: dict[str, CrowdRecord] = {}
 
     async def find(self, job: str) -> CrowdRecord:
@@ -21,5 +23,11 @@ class CrowdBook:
         """
         known = self._known.get(job)
         if known is None:
-            known = self._known[job] = await self._storage.run(store.find_crowd, job)
+            known = self._known[job] = await self._resources.storage.run(self._look_up, job)
         return known
+
+    def _look_up(self, db: Connection, job: str) -> CrowdRecord:
+        manifests = self._resources.manifests
+        if manifests is not None:  # another process may have opened it under a newer one
+            manifests.exchange(db)
+        return store.find_crowd(db, job)
