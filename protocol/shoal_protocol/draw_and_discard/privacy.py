@@ -67,9 +67,9 @@ class PrivacyStatement:
 class Hidden:
     """What `noises` noises, a contribution's own included, hide: three figures for one delta.
 
-    `paper` is Theorem 2's formula. `noise_alone` is exact for the noise, if nothing but it happened
-    to a difference of 2 clip: no claim for a task of several weights. `proven` is the claim; None
-    if there is none.
+    `paper` is Theorem 2's formula. `noise_alone` is exact for the noise on one weight, if nothing
+    but it happened to a difference of 2 clip: no claim for a task of several weights. `proven` is
+    the claim for the contribution; None if there is none.
     """
 
     noises: int
@@ -113,11 +113,12 @@ def curve(task: CrowdTask, noises: Sequence[int], *, delta: float) -> list[Hidde
     Raises:
         ValueError: `delta` is not strictly within (0, 1/2), or a number is not positive.
     """
+    of_one_weight = task.contribution_epsilon / task.touched
     return [
         Hidden(
             noises=each,
-            paper=paper_epsilon(epsilon=task.epsilon, additions=each, delta=delta),
-            noise_alone=exact_epsilon(epsilon=task.epsilon, additions=each, delta=delta),
+            paper=paper_epsilon(epsilon=of_one_weight, additions=each, delta=delta),
+            noise_alone=exact_epsilon(epsilon=of_one_weight, additions=each, delta=delta),
             proven=hidden_epsilon(task, additions=each, delta=delta),
         )
         for each in noises
