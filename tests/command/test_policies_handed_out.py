@@ -9,8 +9,10 @@ import pytest
 from demo.scenario import POLICY as DEMO_POLICY
 from demo.scenario import TASK as DEMO_TASK
 from shoal_client.consortium_files import open_chain
+from shoal_client.crowd_files import read_crowd_file
 from shoal_client.policy import Policy
 from shoal_client.task_files import example, parse_task_file, read_task_file
+from shoal_protocol.accounting import Cost, compose
 from shoal_protocol.jobs import JobRequest, PrivacyDemand
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.queries import QueryName
@@ -19,6 +21,7 @@ from shoal_protocol.tasks import LinearRegressionTask, Task, TaskName
 from shoal_protocol.tasks.linear_regression import Centring, RegressionMethod
 from tests.command.test_command import shoal
 from tests.protocol import examples
+from tests.protocol.crowd_examples import CROWD_JOB
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
 TASKS: dict[str, Task] = {
@@ -81,6 +84,23 @@ def test_the_hospitals_policy_allows_no_model_that_nobody_read(hospital: Policy)
 def test_the_hospitals_policy_allows_their_own_job_as_it_is(hospital: Policy) -> None:
     file = read_task_file(HOSPITALS / "blood-pressure.toml")
     assert hospital.refusal(request(file.task, file.privacy, file.population.minimum)) is None
+
+
+def test_the_hospitals_policy_allows_their_crowd_job_once_its_last_lines_are_taken_in(
+    hospital: Policy, tmp_path: Path
+) -> None:
+    file = read_crowd_file(HOSPITALS / "blood-pressure-crowd.toml")
+    asked = CROWD_JOB.model_copy(update={"task": file.task})
+    assert "maximum_local_epsilon" in (hospital.crowd_refusal(asked) or "")
+    lines = (HOSPITALS / "policy.toml").read_text().splitlines()
+    assert lines[-1].startswith("# crowd_families")
+    path = tmp_path / "policy.toml"
+    path.write_text("\n".join([*lines[:-2], *(line.removeprefix("# ") for line in lines[-2:])]))
+    changed = Policy.from_toml(path)
+    assert changed.crowd_refusal(asked) is None
+    spent = Cost.pure(file.contributions.per_client * file.task.contribution_epsilon)
+    assert changed.cap.allows(spent)
+    assert not changed.cap.allows(compose([spent, Cost.gaussian(0.05)]))  # as its comment says
 
 
 def test_a_quickstarts_consortium_allows_every_query_of_every_task(
