@@ -77,7 +77,12 @@ def errors_of_crowds(study: Study, prospect: Prospect, *, runs: int) -> Floats:
         return np.concatenate([np.ones((count, replicates, 1)), features], axis=2), targets
 
     ended = simulate(
-        task, contributors, generator, contributions=study.contributions, replicates=runs
+        task,
+        contributors,
+        generator,
+        contributions=study.contributions,
+        replicates=runs,
+        open_sessions=round(study.open_sessions),
     ).final
     averaged = ended.mean(axis=1) / task.grid
     squares: Floats = np.mean((averaged - assume(study).truth) ** 2, axis=1)

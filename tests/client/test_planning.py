@@ -14,7 +14,11 @@ from shoal_client.noise import exact_noise
 from shoal_client.planning import Study, compare
 from shoal_client.planning.assumptions import POINTS, assume
 from shoal_client.planning.comparing import formulas, trust
-from shoal_client.planning.crowds import contributions_needed, draw_and_discard
+from shoal_client.planning.crowds import (
+    contributions_needed,
+    draw_and_discard,
+    instances_for_load,
+)
 from shoal_client.planning.in_rounds import (
     COUNTING_SHARE,
     distributed_compute,
@@ -69,6 +73,7 @@ def test_what_rounds_are_planned_to_err_by_is_what_a_simulation_errs_by(
         {"family": "linear", "epsilon": 8.0, "instances": 50, "variant": "all"},
         {"epsilon": 8.0, "instances": 10, "clipping": "residual"},
         {"family": "poisson", "epsilon": 4.0},
+        {"family": "linear", "epsilon": 4.0, "instances": 40, "open_sessions": 40.0},
     ],
     ids=str,
 )
@@ -104,6 +109,19 @@ def test_no_number_of_contributions_mends_what_bounds_and_clipping_do() -> None:
     study = a_study(family="linear", effect=0.5)
     bias = draw_and_discard(study).error.bias
     assert contributions_needed(study, bias / 2.0) is None
+
+
+def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
+    busy = a_study(family="linear", epsilon=4.0, clients=10**6, open_sessions=100.0)
+
+    def error(**changes: Any) -> float:
+        return draw_and_discard(busy.model_copy(update=changes)).error.total
+
+    assert error(instances=1, open_sessions=0.0) < error(instances=1) < error(instances=100)
+    assert instances_for_load(99.2, 6) == 100
+    assert instances_for_load(0.0, 6) == 1
+    assert instances_for_load(1e9, 6) == 10_000
+    assert instances_for_load(1e9, 101) == (1 << 16) // 101
 
 
 def test_the_same_study_gets_the_same_plan() -> None:

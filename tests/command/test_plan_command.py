@@ -35,6 +35,16 @@ def test_the_same_comes_as_json() -> None:
     assert 0.0 < rounds["error"]["total"] < crowd["error"]["total"] < 1.0
 
 
+def test_instances_follow_from_the_load_where_they_are_not_given() -> None:
+    def planned(*more: object) -> tuple[int, float]:
+        study = json.loads(shoal("plan", *SIZES, *more, "--json").stdout)["study"]
+        return study["instances"], study["open_sessions"]
+
+    assert planned() == (20, 0.0)
+    assert planned("--open-sessions", 70.5) == (71, 70.5)
+    assert planned("--open-sessions", 70.5, "--instances", 5) == (5, 70.5)
+
+
 def test_a_study_without_noise_is_a_mistake_in_one_line() -> None:
     few = ("--clients", 20, "--features", 4, "--epsilon", 2, "--dropouts", 15, "--colluders", 4)
     result = shoal("plan", *few, status=1)

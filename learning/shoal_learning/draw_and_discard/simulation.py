@@ -78,20 +78,25 @@ def simulate(
     replicates: int = 1,
     snapshots: Sequence[int] = (),
     noisy: bool = True,
+    open_sessions: int = 0,
 ) -> Snapshots:
     """Let so many contributions come to each of R crowds; instances all begin at the task's start.
 
     Snapshots are taken after each number in `snapshots`, and in the end. `noisy` False leaves the
-    noise out: what the same steps would learn without privacy.
+    noise out: what the same steps would learn without privacy. With m `open_sessions` a client's
+    instance is drawn m contributions before it comes back.
 
     Raises:
-        ValueError: a snapshot is asked for below 0 or after the end.
+        ValueError: a snapshot is asked for below 0 or after the end, or sessions are below 0.
     """
+    if open_sessions < 0:
+        raise ValueError("open sessions are counted from 0")
     wanted = sorted({*snapshots, contributions})
     if wanted[0] < 0 or wanted[-1] > contributions:
         raise ValueError("snapshots lie between no contribution and the last one")
     state = np.tile(_start(task), (replicates, task.instances, 1))
     everyone = np.arange(replicates)
+    open_draws = np.tile(_start(task), (open_sessions + 1, replicates, 1))  # a ring
     size = max(1, _DRAWS // (replicates * task.dimension))
     taken: list[IntArray] = []
     for first in range(0, contributions + 1, size):
@@ -104,7 +109,10 @@ def simulate(
         for place in range(count):
             if first + place in wanted:
                 taken.append(state.copy())
-            weights = state[everyone, drawn[place]]
+            number = first + place
+            slot = (number + open_sessions) % (open_sessions + 1)
+            open_draws[slot] = state[everyone, drawn[place]]
+            weights = open_draws[number % (open_sessions + 1)]
             step = steps(task, weights, rows[place], targets[place])
             moved = decayed(task, weights) + step + noise[place]
             if touched is not None:

@@ -16,6 +16,8 @@ from shoal_protocol.tasks.bounds import ColumnBounds
 LARGEST_WEIGHT: Final = 1 << 52
 """Largest magnitude of a weight on the lattice: a float and JSON both hold it exactly."""
 
+MOST_INSTANCES: Final = 10_000
+
 MOST_WEIGHTS: Final = 1 << 16
 """Most weights of all instances together: they all stand in one signed document."""
 
@@ -55,7 +57,7 @@ class CrowdTask(Model):
     epsilon: Annotated[float, Field(gt=0.0, le=100.0, allow_inf_nan=False)]
     learning_rate: _Positive
     l2: Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)] = 0.0
-    instances: Annotated[int, Field(ge=1, le=10_000, strict=True)]
+    instances: Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
     grid_bits: Annotated[int, Field(ge=4, le=40, strict=True)] = 20
     start: tuple[_Start, ...] | None = None
 

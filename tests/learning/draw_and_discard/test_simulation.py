@@ -129,6 +129,27 @@ def test_a_lattice_as_coarse_as_a_task_may_have_costs_little():
     assert mean_square(8) / mean_square(22) == pytest.approx(1.0, abs=0.3)
 
 
+def test_a_client_that_thinks_for_long_answers_with_a_step_from_what_it_drew():
+    # One instance, 3 contributions between draw and answer, no noise: every answer is a step from
+    # the weights of 3 contributions before, and what came in meanwhile is overwritten.
+    generator = np.random.default_rng(12)
+    task = crowd_task(instances=1, variant="all")
+    rows, targets = np.array([[1.0, 0.5, -0.5]]), np.array([0.8])
+    found = simulate(
+        task, picked_from(rows, targets, generator), generator, contributions=12,
+        snapshots=range(12), noisy=False, open_sessions=3,
+    ).weights[:, 0, 0]  # fmt: skip
+    for number in range(12):
+        drawn = found[max(0, number - 3)]
+        assert np.array_equal(found[number + 1], drawn + steps(task, drawn, rows[0], targets[0]))
+    assert np.array_equal(found[1], found[4]) and not np.array_equal(found[1], found[5])
+    with pytest.raises(ValueError, match="sessions"):
+        simulate(
+            task, picked_from(rows, targets, generator), generator, contributions=1,
+            open_sessions=-1,
+        )  # fmt: skip
+
+
 def test_what_is_simulated_is_the_same_for_the_same_seed():
     def once(seed: int) -> np.ndarray:
         generator = np.random.default_rng(seed)

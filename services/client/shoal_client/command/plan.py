@@ -9,7 +9,11 @@ from rich.table import Table
 from shoal_client.command.terminal import AsJson, say, say_json, show
 from shoal_client.planning import Prospect, Study, compare
 from shoal_client.planning.comparing import formulas, trust
-from shoal_client.planning.crowds import contributions_needed, draw_and_discard
+from shoal_client.planning.crowds import (
+    contributions_needed,
+    draw_and_discard,
+    instances_for_load,
+)
 from shoal_protocol.draw_and_discard.tasks import Clipping, Family, Variant
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.threshold import ThresholdSharing
@@ -46,7 +50,15 @@ def plan(
     learning_rate: Annotated[
         float | None, typer.Option(help="Learning rate of the rounds.")
     ] = None,
-    instances: Annotated[int, typer.Option(help="Instances of a crowd job, k.")] = 20,
+    instances: Annotated[
+        int | None, typer.Option(help="Instances of a crowd job, k; or by --open-sessions, or 20.")
+    ] = None,
+    open_sessions: Annotated[
+        float | None,
+        typer.Option(
+            help="Clients that have drawn and not yet answered: arrivals a second times seconds."
+        ),
+    ] = None,
     variant: Annotated[Variant, typer.Option(help=f"{', '.join(get_args(Variant))}.")] = "one",
     clipping: Annotated[
         Clipping, typer.Option(help=f"{', '.join(get_args(Clipping))}.")
@@ -83,7 +95,8 @@ def plan(
         batch=batch,
         clip=clip,
         learning_rate=learning_rate,
-        instances=instances,
+        instances=_instances(instances, open_sessions, features + 1),
+        open_sessions=open_sessions or 0.0,
         variant=variant,
         clipping=clipping,
         step=step,
@@ -94,6 +107,12 @@ def plan(
         say_json({"study": study.model_dump(mode="json"), **_values(study, prospects)})
         return
     _show(study, prospects)
+
+
+def _instances(wanted: int | None, open_sessions: float | None, coefficients: int) -> int:
+    if wanted is not None:
+        return wanted
+    return 20 if open_sessions is None else instances_for_load(open_sessions, coefficients)
 
 
 def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:

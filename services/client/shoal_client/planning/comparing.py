@@ -70,7 +70,8 @@ FORMULAS: Final[dict[Protocol, dict[str, str]]] = {
             "coefficient and v = f 8 clip^2 / epsilon^2 (variant all: p^2 times that): noise tends "
             "to v / (f lam (2 - lam)) / (1 + f lam (k - 1)), squared; what is left of the start is "
             "about (1 - f lam / k)^contributions of it. Both are computed for the number that "
-            "there are, by the recursion of docs/mathematics.md. bias: where the mean clipped step "
+            "there are, by the recursion of docs/mathematics.md; with m open sessions learning "
+            "goes at k / (k + m) of that pace. bias: where the mean clipped step "
             "is zero. sampling: as noise, with the variance of a record's own step."
         ),
     },

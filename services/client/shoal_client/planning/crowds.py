@@ -18,7 +18,7 @@ from shoal_client.planning import sizes
 from shoal_client.planning.assumptions import Assumed, assume, settled
 from shoal_client.planning.prospects import ErrorParts, Prospect
 from shoal_client.planning.study import Study
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.draw_and_discard.tasks import MOST_INSTANCES, MOST_WEIGHTS, CrowdTask
 from shoal_protocol.draw_and_discard.theory import Contraction
 from shoal_protocol.tasks.bounds import ColumnBounds
 
@@ -89,6 +89,7 @@ def draw_and_discard(study: Study) -> Prospect:
         error=tried[rate],
         settings={
             "instances": study.instances,
+            "open sessions": study.open_sessions,
             "variant": study.variant,
             "epsilon of a contribution": task.contribution_epsilon,
             "contributions": contributions,
@@ -97,6 +98,16 @@ def draw_and_discard(study: Study) -> Prospect:
             "noise sd on a weight": math.sqrt(task.noise_variance),
         },
     )
+
+
+def instances_for_load(open_sessions: float, coefficients: int) -> int:
+    """Return as many instances as there are open sessions, as far as a crowd job may have them.
+
+    So many cost at most half of the learning that a single one would do under the same load:
+    `shoal_protocol.draw_and_discard.theory.LoadChoice`.
+    """
+    most = min(MOST_INSTANCES, MOST_WEIGHTS // coefficients)
+    return int(min(max(1, math.ceil(open_sessions)), most))
 
 
 def contributions_needed(study: Study, error: float) -> int | None:
@@ -143,7 +154,11 @@ class _Steps:
         for fall in np.unique(self._falls):
             pull = touched * rate * float(fall)
             brings = Contraction(
-                instances=task.instances, update_variance=1.0, pull=pull, touched=touched
+                instances=task.instances,
+                update_variance=1.0,
+                pull=pull,
+                touched=touched,
+                open_sessions=self._study.open_sessions,
             )
             keeps = replace(brings, update_variance=0.0)
             same = self._falls == fall

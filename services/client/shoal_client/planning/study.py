@@ -27,7 +27,8 @@ class Study(Model):
 
     `rounds`, `batch`, `clip` and `learning_rate` are those of a variational job; `instances`,
     `variant`, `clipping` and `step` of a crowd job, where `step` is its learning rate, and None
-    chooses the one with the least expected error.
+    chooses the one with the least expected error. `open_sessions` is how many clients have drawn
+    and not yet answered, on average: arrivals a second times the seconds between.
     """
 
     family: Family
@@ -53,6 +54,7 @@ class Study(Model):
     variant: Variant = "one"
     clipping: Clipping = "coordinate"
     step: Positive | None = None
+    open_sessions: float = Field(default=0.0, ge=0.0, le=1e9)
     contributions_per_client: int = Field(default=1, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
