@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from nacl.signing import SigningKey
 
 from shoal_client.crowds import memory
 from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
 from shoal_client.holder import DataHolder
+from shoal_client.parties import next_manifest
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.state import State
@@ -25,7 +27,7 @@ from shoal_protocol.draw_and_discard.updates import design_rows, steps
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.mechanisms import LaplacePart, NoisePart
 from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld
-from tests.client.world import COLUMNS, NOW, Timer, problem
+from tests.client.world import COLUMNS, NOW, Timer, problem, records_for
 
 WHOLE_TIME = 1000  # seconds until the job closes
 
@@ -375,4 +377,23 @@ async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -
     holder = world.holder(records=few)
     await world.run(holder, seconds=100)
     assert "no column 'pressure'" in (await holder.status()).refused[world.job]
+    await holder.close()
+
+
+@pytest.mark.parametrize("is_taken_before", [True, False])
+async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
+    world: CrowdWorld, is_taken_before: bool
+) -> None:
+    """Who came later is not on the job's roster, and who was revoked contributes no more."""
+    late = SigningKey(b"late" * 8)
+    holder = world.holder(keys=[*world.keys, late], records=records_for(5))
+    if is_taken_before:
+        await holder.step()
+    roster = world.consortium.roster.with_enrolled([late.verify_key]).with_revoked([1])
+    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    world.book.accept(newer.encode(), roster.encode())
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert holder.enrolled() == (4, 5)
+    assert contributors(world) == {0: 3, 2: 3, 3: 3}
+    assert (await status(holder)).contributions == {"acknowledged": 9}
     await holder.close()

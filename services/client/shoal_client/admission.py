@@ -54,12 +54,16 @@ def check_crowd(
     opening: Signed[CrowdOpening],
     *,
     job: str,
-    consortium: Consortium,
+    bound_to: Consortium,
+    current: Consortium,
     policy: Policy,
     columns: tuple[str, ...],
     now: datetime,
 ) -> None:
     """Refuse a crowd job as `check_request` does a job, or an opening that is not its own.
+
+    A crowd job may be open for weeks, in which others are enrolled: it is judged by the manifest
+    version that it is bound to, and by the one in force.
 
     Raises:
         RefusedJob: the detail says why.
@@ -68,15 +72,19 @@ def check_crowd(
     request = signed.body
     if signed.digest != job:
         raise RefusedJob("the request is not the job's")
-    consortium.verify(signed)
-    check_crowd_job(request, consortium.manifest)
+    bound_to.verify(signed)
+    for version in (bound_to, current):
+        check_crowd_job(request, version.manifest)
+    for name in (request.analyst, opening.signer):
+        if bound_to.party(name).verify_key != current.party(name).verify_key:
+            raise RefusedJob("the manifest in force has another key of who signed it")
     if reason := policy.crowd_refusal(request):
         raise RefusedJob(reason)
     if missing := sorted(set(request.task.column_names) - set(columns)):
         raise RefusedJob(f"the records have no column {missing[0]!r}")
     if request.closes_at <= now:
         raise RefusedJob("the time to contribute has passed")
-    consortium.verify(opening)
+    bound_to.verify(opening)
     check_opening(opening.body, request)
 
 

@@ -84,6 +84,13 @@ class Contributor:
         """Of draws that were asked for and not answered: who asks again asks the same, or a
         trainer could pass over the instances that it does not want drawn."""
 
+    def positions(self) -> dict[int, int]:
+        """Return {client: position here} of those enrolled now and when the job was opened."""
+        enrolled = len(self.crowd.consortium.roster)  # an index keeps its client
+        return {
+            client: here for client, here in self._site.positions().items() if client < enrolled
+        }
+
     async def contribute(self, clients: Sequence[int]) -> None:
         """Contribute once for each of up to `MOST_TOGETHER` different clients that still may.
 
@@ -136,7 +143,7 @@ class Contributor:
             await self._background.disk(memory.end, job, CrowdClosed.code)
 
     async def _choose(self, clients: Sequence[int]) -> list[Chosen]:
-        positions = self._site.positions()
+        positions = self.positions()
         here = [client for client in dict.fromkeys(clients) if client in positions]
         chosen = []
         for client in here[:MOST_TOGETHER]:

@@ -99,7 +99,8 @@ class TakingPart:
                 request,
                 opening,
                 job=job,
-                consortium=site.book.current,
+                bound_to=site.book.get(request.body.manifest),
+                current=site.book.current,
                 policy=site.policy,
                 columns=site.records.columns,
                 now=site.clock(),
@@ -153,7 +154,7 @@ class TakingPart:
     def _planned(self, state: State, contributor: Contributor) -> Schedule:
         """Plan as many contributions of each client as it can make, or some more."""
         site, limits, request = self._site, contributor.limits, contributor.crowd.request
-        positions = site.positions()
+        positions = contributor.positions()
         made = contributions_made(state, contributor.crowd.job, positions)
         committed: Mapping[int, Cost] = state.committed()
         per_record = min(limits.per_record, _times(limits.record_cap.epsilon, limits.cost))
