@@ -1,5 +1,8 @@
 """A crowd in memory, in the units of its data: learns, takes snapshots, and starts warm."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -70,6 +73,18 @@ def test_clients_may_contribute_several_times():
     few = {name: values[:50] for name, values in patients().items()}
     *_, model = SimulatedCrowd(few, seed=4).learn(task(), contributions_per_client=3)
     assert model.contributions == 150
+
+
+def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]):
+    page = (Path(__file__).parents[3] / "docs/draw-and-discard.md").read_text()
+    [block] = re.findall(r"```python\n(from shoal_learning.*?)```", page, flags=re.DOTALL)
+    few = {name: each[:3000] for name, each in patients().items()}
+    names = {"records": few, "task": task()}
+    exec(block, names)
+    said = capsys.readouterr().out
+    assert "Linear model of pressure, from a crowd" in said
+    assert "settled: spread over 800 updates" in said
+    assert len(names["start"]) == 3
 
 
 def test_records_that_cannot_be_learned_from_are_refused():
