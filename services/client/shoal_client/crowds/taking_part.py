@@ -158,12 +158,15 @@ class TakingPart:
         made = contributions_made(state, contributor.crowd.job, positions)
         committed: Mapping[int, Cost] = state.committed()
         per_record = min(limits.per_record, _times(limits.record_cap.epsilon, limits.cost))
+        affordable = {  # many clients have spent alike, and it takes time to say what is left
+            spent: _times(limits.cap.left(spent)[0], limits.cost)
+            for spent in {NOTHING, *committed.values()}
+        }
         left = {}
         for client, position in positions.items():
             of_records = int(site.records.counts[position]) * per_record
-            spendable, _ = limits.cap.left(committed.get(client, NOTHING))
-            affordable = _times(spendable, limits.cost)
-            left[client] = min(limits.per_client - made[client], of_records, affordable)
+            of_client = affordable[committed.get(client, NOTHING)]
+            left[client] = min(limits.per_client - made[client], of_records, of_client)
         return Schedule(
             left, now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
         )
