@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, func, select
 
 from shoal_hosting.storage import check_schema, open_engine, sqlite_url
 from shoal_protocol.documents import Signed
@@ -24,6 +24,7 @@ from shoal_protocol.draw_and_discard.sanity import largest_change
 from shoal_protocol.encoding import canonical_json
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
+from shoal_trainer.crowds import conducting
 from shoal_trainer.store import add_job
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
@@ -406,6 +407,30 @@ async def test_contributors_are_counted_once_each(opened: Asker) -> None:
     answers = [answer_to(each, client) for each, client in zip(drawn, (5, 6, 6, 7), strict=True)]
     await opened.submit(JOB, bulk(answers))
     assert (await opened.state(JOB))["contributors"] == 5
+
+
+async def test_who_contributed_how_often_is_erased_when_a_job_is_closed(
+    opened: Asker, trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conducting, "ERASED_AT_ONCE", 3)
+    other = crowd(nonce="d0" * 16, closes_at=REQUEST.closes_at + timedelta(hours=1))
+    await opened.open(other)
+    for client in range(7):
+        await opened.contribute(JOB, client, client=client)
+        await opened.contribute(other.digest, client, client=client)
+
+    async def counted() -> int:
+        every = select(func.count()).select_from(schema.crowds.contributors)
+        return await trainer.resources.storage.run(lambda db: db.execute(every).scalar_one())
+
+    left = [await counted()]
+    clock.now = REQUEST.closes_at
+    while trainer.wake.is_set() or len(left) == 1:
+        trainer.wake.clear()
+        await trainer.step()
+        left.append(await counted())
+    assert left == [14, 11, 8, 7, 7]  # the other job is open, and counts on
+    assert (await opened.state(JOB))["contributors"] == 7
 
 
 async def test_jobs_are_listed_by_phase_with_a_tag(

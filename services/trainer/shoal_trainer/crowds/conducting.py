@@ -20,6 +20,7 @@ from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.resources import CROWD_LIST, Resources
 
 SEED_BYTES: Final = 32
+ERASED_AT_ONCE: Final = 5_000
 
 log = structlog.get_logger()
 
@@ -81,7 +82,10 @@ class Conductor:
         return sign(opening, self._resources.name, self._resources.signing_key)
 
     async def step(self) -> None:
-        """Close what is due, and tell those who wait what other processes opened or closed."""
+        """Close what is due, and tell those who wait what other processes opened or closed.
+
+        Of closed jobs it erases, a portion in each step, who contributed how often.
+        """
         own = self._resources
         now, still_open = own.clock(), set()
         for job, contributions in await own.storage.run(store.open_crowds):
@@ -93,6 +97,8 @@ class Conductor:
                 self._closed.inc()
                 log.info("crowd job closed", job=job)
                 self._told_open.add(job)
+        if await own.storage.run(store.erase_counts, ERASED_AT_ONCE):
+            own.wake.set()  # the rest is due at once
         if changed := still_open ^ self._told_open:
             self._told_open = still_open
             for key in (CROWD_LIST, *changed):

@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Integer,
@@ -35,6 +36,7 @@ class CrowdTables:
             Column("contributions", BigInteger, nullable=False),
             Column("contributors", BigInteger, nullable=False),  # different ones
             Column("closing", LargeBinary),  # signed, once it is closed
+            Column("erased", Boolean, nullable=False),  # are its rows of contributors gone?
         )
 
         def job() -> Column[int]:
@@ -61,6 +63,7 @@ class CrowdTables:
             Column("submission", LargeBinary, nullable=False),  # its digest, to tell a retry
             UniqueConstraint("job", "nonce"),  # a draw is answered once
         )
+        # while the job is open: who contributed how often is nobody's business afterwards
         self.contributors = Table(
             "crowd_contributors",
             metadata,
@@ -70,4 +73,3 @@ class CrowdTables:
         )
         only_grows(self.log)
         only_changes(self.instances)
-        only_changes(self.contributors)

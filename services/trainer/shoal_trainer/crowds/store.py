@@ -85,6 +85,7 @@ def add_crowd(
         phase=CrowdPhase.OPEN.value,
         contributions=0,
         contributors=0,
+        erased=False,
     )
     number = db.execute(
         new.on_conflict_do_nothing().returning(crowds.jobs.c.number)
@@ -256,4 +257,24 @@ def close(
     )
     closed = {"phase": CrowdPhase.CLOSED.value, "closing": sign(closing).encode()}
     db.execute(crowds.jobs.update().where(jobs.number == crowd.number).values(closed))
+    return True
+
+
+def erase_counts(db: Connection, most: int) -> bool:
+    """Erase up to `most` clients' counts of a closed job; tell whether there may be more.
+
+    After closing nobody is counted any more, and retries are known by their nonces.
+    """
+    jobs, columns = crowds.jobs.c, crowds.contributors.c
+    closed = (jobs.phase == CrowdPhase.CLOSED.value) & ~jobs.erased
+    number = db.execute(select(jobs.number).where(closed).limit(1)).scalar_one_or_none()
+    if number is None:
+        return False
+    due = select(columns.client).where(columns.job == number).limit(most)
+    clients = db.execute(due).scalars().all()
+    if clients:
+        chosen = (columns.job == number) & columns.client.in_(clients)
+        db.execute(crowds.contributors.delete().where(chosen))
+    if len(clients) < most:
+        db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
     return True
