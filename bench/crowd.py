@@ -14,7 +14,6 @@ import json
 import os
 import tempfile
 import time
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -28,17 +27,16 @@ from bench.planner import outcomes
 from demo.federation import Federation, Process
 from shoal_client import read_client_keys
 from shoal_client.command.connection import open_book
-from shoal_client.crowds.audit import verify_logs
 from shoal_client.crowds.trainer import CrowdTrainer
 from shoal_client.peer import Peer
 from shoal_client.planning import Study
 from shoal_client.planning.assumptions import assume
 from shoal_client.planning.crowds import crowd_task, draw_and_discard
+from shoal_client.swarm.crowd_accounts import account_of
 from shoal_client.swarm.crowds import CrowdFigures, CrowdSwarm
 from shoal_hosting.party import load_party
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
-from shoal_protocol.draw_and_discard.draws import check_closing, drawn_instance
 from shoal_protocol.draw_and_discard.model import CrowdModel
 
 EPSILON: Final = 4.0
@@ -180,35 +178,17 @@ async def _checked(
 ) -> dict[str, Any]:
     """Compare what was acknowledged with the chains, and all draws with the seed."""
     crowd = await work.trainer.crowd(job, work.book.current)
-    check_closing(closing, crowd.opening)
     begun = time.monotonic()
-    await verify_logs(work.trainer, crowd, closing)
-    taken = time.monotonic() - begun
-    linked: Counter[str] = Counter()
-    for instance, head in enumerate(closing.heads):
-        after = 0
-        while after < head.revision:
-            page = await work.trainer.log(job, instance, after=after)
-            linked.update(entry.digest for entry in page.entries)
-            after = page.entries[-1].revision
-    seed, instances = bytes.fromhex(closing.seed), len(closing.heads)
-    elsewhere = sum(
-        drawn_instance(seed, nonce, instances) != instance
-        for nonce, (instance, _) in figures.draws.items()
-    )
+    account = await account_of(work.trainer, crowd, closing, figures)
     return {
-        "links in all chains": linked.total(),
-        "acknowledged and lost": len(figures.links - linked.keys()),
-        "counted twice": sum(count > 1 for count in linked.values())
-        + figures.acknowledged
-        - len(figures.links),
+        "links in all chains": account.linked,
+        "acknowledged and lost": account.lost,
+        "counted twice": account.counted_twice,
         "draws": len(figures.draws),
-        "draws that are not as the seed says": elsewhere,
-        "replacements of an instance, least and most": (
-            f"{min(head.revision for head in closing.heads):,} to "
-            f"{max(head.revision for head in closing.heads):,}"
-        ),
-        "seconds to fetch and verify all chains": taken,
+        "draws that are not as the seed says": account.misdrawn,
+        "draws of what no instance was": account.forged,
+        "replacements of an instance, least and most": f"{account.fewest:,} to {account.most:,}",
+        "seconds to fetch and verify all chains": time.monotonic() - begun,
     }
 
 

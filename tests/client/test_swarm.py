@@ -7,12 +7,27 @@ import nacl.utils
 import numpy as np
 import pytest
 
+from shoal_client.crowds.crowd import Crowd
+from shoal_client.crowds.trainer import LogPage
+from shoal_client.swarm.crowd_accounts import account_of
+from shoal_client.swarm.crowds import CrowdFigures
 from shoal_client.swarm.figures import NodeFigures, node_figures, read_metrics
 from shoal_client.swarm.metering import BULK_UPLOAD, HELD, JOIN, OTHER, UPLOAD, Meter
 from shoal_client.swarm.running import made_up_records
 from shoal_client.swarm.watching import Watch
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.draw_and_discard.documents import weights_digest
+from shoal_protocol.tasks import ColumnBounds
 from tests.client.world import World
+from tests.protocol.crowd_examples import (
+    CLOSING,
+    CROWD_CONSORTIUM,
+    CROWD_JOB,
+    DRAW,
+    DRAWN,
+    ENTRY,
+    NONCE,
+    OPENING,
+)
 
 ROUND = f"/v1/rounds/{'a' * 64}"
 
@@ -129,14 +144,61 @@ shoal_compute_rounds{phase="collecting"} 1.0
 
 
 def test_made_up_records_fill_their_columns_bounds() -> None:
-    task = LinearRegressionTask(
-        features=(ColumnBounds(name="age", lower=18.0, upper=90.0),),
-        target=ColumnBounds(name="pressure", lower=-1.0, upper=1.0),
-        method="plain",
+    columns = (
+        ColumnBounds(name="age", lower=18.0, upper=90.0),
+        ColumnBounds(name="pressure", lower=-1.0, upper=1.0),
     )
-    records = made_up_records(task, 2000, nacl.utils.random)
+    records = made_up_records(columns, 2000, nacl.utils.random)
     assert (records.columns, len(records)) == (("age", "pressure"), 2000)
     low, high = records.values.min(axis=0), records.values.max(axis=0)
     assert (low >= [18.0, -1.0]).all() and (high <= [90.0, 1.0]).all()
     # each end is missed by more than a tenth of the range once in 10^91 runs
     assert (np.abs([low - [18.0, -1.0], high - [90.0, 1.0]]) < [7.2, 0.2]).all()
+
+
+class OneLog:
+    """A trainer that shows the log of the one contribution that the examples have."""
+
+    async def log(self, job: str, instance: int, *, after: int) -> LogPage:
+        assert (instance, after) == (ENTRY.instance, 0)
+        return LogPage(entries=[ENTRY], next=None)
+
+
+SERVED = weights_digest(DRAW.weights)
+
+
+@pytest.mark.parametrize(
+    ("links", "acknowledged", "draw", "expected"),
+    [
+        ({ENTRY.digest}, 1, (DRAWN, 0, SERVED), (0, 0, 0, 0)),
+        # a receipt for what is in no chain
+        ({ENTRY.digest, "f" * 64}, 2, (DRAWN, 0, SERVED), (1, 0, 0, 0)),
+        # two receipts for one link
+        ({ENTRY.digest}, 2, (DRAWN, 0, SERVED), (0, 1, 0, 0)),
+        # another instance than the seed gives, and so not its weights
+        ({ENTRY.digest}, 1, ((DRAWN + 1) % 4, 0, SERVED), (0, 0, 1, 1)),
+        # weights, and a revision, that the instance never had
+        ({ENTRY.digest}, 1, (DRAWN, 0, "f" * 64), (0, 0, 0, 1)),
+        ({ENTRY.digest}, 1, (DRAWN, 5, SERVED), (0, 0, 0, 1)),
+    ],
+)
+async def test_a_crowds_account_finds_what_was_lost_counted_twice_steered_or_forged(
+    links: set[str],
+    acknowledged: int,
+    draw: tuple[int, int, str],
+    expected: tuple[int, int, int, int],
+) -> None:
+    figures = CrowdFigures(
+        seconds=1.0,
+        acknowledged=acknowledged,
+        refused={},
+        errors={},
+        requests={},
+        received_bytes={},
+        links=frozenset(links),
+        draws={NONCE: draw},
+    )
+    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
+    found = await account_of(OneLog(), crowd, CLOSING, figures)  # type: ignore[arg-type]
+    assert found.linked == 1
+    assert (found.lost, found.counted_twice, found.misdrawn, found.forged) == expected

@@ -1,6 +1,12 @@
 """A simulated crowd at a real trainer over TLS: what was acknowledged is in a chain, once."""
 
+import json
+from pathlib import Path
+
 from bench.crowd import run
+from bench.drive import SITE, quickstart
+from demo.federation import Federation
+from tests.command.test_command import shoal
 
 PHONES = 60
 
@@ -11,5 +17,29 @@ def test_every_phone_of_a_crowd_contributes_once_and_finds_that_the_trainer_kept
     assert found["refused"] == found["errors"] == {}
     checked = found["checked"]
     assert checked["links in all chains"] == checked["draws"] == PHONES
-    for fault in ("acknowledged and lost", "counted twice", "draws that are not as the seed says"):
-        assert checked[fault] == 0
+    faults = (
+        "acknowledged and lost",
+        "counted twice",
+        "draws that are not as the seed says",
+        "draws of what no instance was",
+    )
+    assert [checked[fault] for fault in faults] == [0, 0, 0, 0]
+
+
+def test_an_operator_loads_a_trainer_by_one_command(tmp_path: Path) -> None:
+    home = tmp_path / "federation"
+    services = quickstart(
+        home, clients={SITE: PHONES}, nodes=2, options=["--maximum-local-epsilon", "1"]
+    )
+    arguments = [
+        *("--clients-key", home / "clients" / SITE / "clients.key"),
+        *("--consortium", home / "consortium", "--analyst", home / "parties" / "analyst"),
+    ]
+    with Federation() as federation:
+        federation.start(services[-1])
+        few = json.loads(shoal("swarm", "crowd", *arguments, "--clients", 20, "--json").stdout)
+        said = " ".join(shoal("swarm", "crowd", *arguments).stdout.split())
+    assert (few["acknowledged"], few["account"]["linked"]) == (20, 20)
+    assert few["requests"]["draw"]["count"] == few["requests"]["submission"]["count"] == 20
+    assert f"links in all chains │ {PHONES}" in said
+    assert "acknowledged and lost │ 0" in said and "counted twice │ 0" in said

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from shoal_client.command import swarm_crowd
 from shoal_client.command.connection import ConsortiumDirectory, open_book
 from shoal_client.command.terminal import AsJson, now, output, plain, say, say_json, show, warn
 from shoal_client.keys import read_client_keys
@@ -24,6 +25,8 @@ from shoal_client.swarm.watching import Watch
 from shoal_hosting.party import load_party
 
 app = typer.Typer(no_args_is_help=True, help="Load a test federation with simulated clients.")
+
+app.command("crowd")(swarm_crowd.crowd)
 
 _WARNING = (
     "for a test federation only: the jobs spend these clients' budget at the services for ever, "

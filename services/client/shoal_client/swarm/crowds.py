@@ -26,7 +26,7 @@ from shoal_client.swarm.lines import Line, Tally
 from shoal_client.swarm.metering import Monotonic, RequestFigures
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed, decode
-from shoal_protocol.draw_and_discard.documents import Draw, SubmissionReceipt
+from shoal_protocol.draw_and_discard.documents import Draw, SubmissionReceipt, weights_digest
 
 _NOISE_TOGETHER: Final = 1000  # one draw for many phones costs far less than many draws
 _TRIES: Final = 8
@@ -37,7 +37,7 @@ _PAUSE_SECONDS: Final = 0.5
 class CrowdFigures:
     """What a crowd did. `links` are digests of the log entries that receipts acknowledge.
 
-    `draws` says of each nonce which instance at which revision the trainer served.
+    `draws` says of each nonce what the trainer served: instance, revision, digest of the weights.
     """
 
     seconds: float
@@ -47,7 +47,7 @@ class CrowdFigures:
     requests: dict[str, RequestFigures]
     received_bytes: dict[str, int]
     links: frozenset[str] = field(repr=False)
-    draws: dict[str, tuple[int, int]] = field(repr=False)
+    draws: dict[str, tuple[int, int, str]] = field(repr=False)
 
     @property
     def contributions_per_second(self) -> float:
@@ -57,7 +57,7 @@ class CrowdFigures:
 
 @dataclass
 class CrowdSwarm:
-    """Phones by their keys; the first has index `first` on the roster, and so on.
+    """Phones by their keys, which must be enrolled.
 
     `records`, shape (phones, m), has one record of each, in the order of the task's columns.
     `together` phones share a request, as behind a gateway; with 1 each asks for itself. Up to
@@ -69,14 +69,14 @@ class CrowdSwarm:
     keys: Sequence[SigningKey] = field(repr=False)
     records: NDArray[np.float64] = field(repr=False)
     monotonic: Monotonic
-    first: int = 0
     together: int = 1
     concurrency: int = 16
     done: int = 0
     """How many were acknowledged so far."""
 
+    _clients: list[int] = field(default_factory=list, init=False, repr=False)
     _links: set[str] = field(default_factory=set, init=False, repr=False)
-    _draws: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    _draws: dict[str, tuple[int, int, str]] = field(default_factory=dict, init=False, repr=False)
     _refused: Counter[str] = field(default_factory=Counter, init=False)
 
     async def run(self) -> CrowdFigures:
@@ -85,8 +85,13 @@ class CrowdSwarm:
         Raises:
             Unavailable: the trainer stopped answering.
             CrowdRefused, ProtocolError: it refuses a draw, or what it answers is none.
+            ValueError: a key is not enrolled.
         """
         consortium, tally = self.book.current, Tally(self.monotonic)
+        clients = consortium.roster.indices(key.verify_key for key in self.keys)
+        self._clients = [client for client in clients if client is not None]
+        if len(self._clients) < len(self.keys):
+            raise ValueError("a phone's key is not enrolled in the consortium")
         lines = [Line(consortium.manifest.trainer, tally) for _ in range(self.concurrency)]
         trainers = [CrowdTrainer(partial(_same, line)) for line in lines]
         try:
@@ -135,13 +140,14 @@ class CrowdSwarm:
         nonces = [nacl.utils.random(NONCE_BYTES).hex() for _ in phones]
         draws = await self._draw(trainer, crowd, nonces)
         self._draws.update(
-            (draw.body.nonce, (draw.body.instance, draw.body.revision)) for draw in draws
+            (each.nonce, (each.instance, each.revision, weights_digest(each.weights)))
+            for each in (draw.body for draw in draws)
         )
         submissions = [
             make_submission(
                 crowd,
                 draw,
-                self.first + phone,
+                self._clients[phone],
                 self.keys[phone],
                 self.records[phone],
                 noise=own,

@@ -97,7 +97,7 @@ class Swarm:
         meter = Meter(consortium, self.monotonic, connections=max(16, plan.concurrency))
         holder = DataHolder(
             keys=self.keys,
-            records=made_up_records(plan.task, len(self.keys), nacl.utils.random),
+            records=made_up_records(plan.task.columns, len(self.keys), nacl.utils.random),
             policy=self._policy(),
             book=self.book,
             data_directory=self.data,
@@ -206,9 +206,10 @@ class Swarm:
         )
 
 
-def made_up_records(task: LinearRegressionTask, clients: int, random_bytes: RandomBytes) -> Records:
+def made_up_records(
+    columns: Sequence[ColumnBounds], clients: int, random_bytes: RandomBytes
+) -> Records:
     """Return one record for each client, uniform between its columns' bounds; they mean nothing."""
-    columns = task.columns
     drawn = np.frombuffer(random_bytes(8 * clients * len(columns)), np.uint64)
     parts = drawn.reshape(clients, len(columns)) / 2.0**64
     lower = np.array([column.lower for column in columns])

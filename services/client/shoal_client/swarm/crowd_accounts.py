@@ -1,0 +1,69 @@
+"""What became of a crowd's contributions, by the closed job's own chains; it believes no count."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from shoal_client.crowds.crowd import Crowd
+from shoal_client.crowds.trainer import CrowdTrainer
+from shoal_client.swarm.crowds import CrowdFigures
+from shoal_protocol.draw_and_discard.documents import CrowdClosing
+from shoal_protocol.draw_and_discard.draws import InstanceChain, check_closing, drawn_instance
+from shoal_protocol.errors import MalformedDocument
+
+
+@dataclass(frozen=True)
+class CrowdAccount:
+    """Links in all chains; acknowledged ones that are in none, or twice.
+
+    `misdrawn` draws are of another instance than the seed says, `forged` ones have weights that the
+    instance did not have. `fewest` and `most` are the replacements of an instance.
+    """
+
+    linked: int
+    lost: int
+    counted_twice: int
+    misdrawn: int
+    forged: int
+    fewest: int
+    most: int
+
+
+async def account_of(
+    trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing, figures: CrowdFigures
+) -> CrowdAccount:
+    """Follow every chain and compare it with what the crowd's receipts and draws say.
+
+    Raises:
+        MalformedDocument: the closing does not follow from the opening, or a chain is broken.
+        Unavailable, CrowdRefused: the trainer does not show a log.
+    """
+    check_closing(closing, crowd.opening)
+    linked: Counter[str] = Counter()
+    served: list[list[str]] = []  # digests of the weights of every revision of every instance
+    for instance, head in enumerate(closing.heads):
+        chain = InstanceChain(closing, crowd.opening, instance)
+        while chain.revision < head.revision:
+            page = await trainer.log(crowd.job, instance, after=chain.revision)
+            if not page.entries:
+                raise MalformedDocument(f"the log of instance {instance} ends too early")
+            chain.follow(page.entries)
+            linked.update(entry.digest for entry in page.entries)
+        chain.end()
+        served.append(chain.weights)
+    seed, instances = bytes.fromhex(closing.seed), len(closing.heads)
+    revisions = [head.revision for head in closing.heads]
+    return CrowdAccount(
+        linked=linked.total(),
+        lost=len(figures.links - linked.keys()),
+        counted_twice=linked.total() - len(linked) + figures.acknowledged - len(figures.links),
+        misdrawn=sum(
+            drawn_instance(seed, nonce, instances) != instance
+            for nonce, (instance, _, _) in figures.draws.items()
+        ),
+        forged=sum(
+            weights not in served[instance][revision : revision + 1]
+            for instance, revision, weights in figures.draws.values()
+        ),
+        fewest=min(revisions),
+        most=max(revisions),
+    )
