@@ -137,6 +137,12 @@ def test_a_record_that_is_not_there_contributes_nothing(state: State) -> None:
     assert contribute(state, (0, RECORDS)) == [False]
 
 
+def test_a_job_that_ended_here_takes_no_more_contributions(state: State) -> None:
+    memory.end(state, CROWD, "crowd-closed")
+    assert contribute(state, (0, 0)) == [False]
+    assert contribute(state, (0, 0), job=OTHER_CROWD) == [True]
+
+
 def test_what_was_not_charged_is_not_stored(state: State) -> None:
     contribute(state, (0, 0), (0, 0), limits=limits(per_record=1))
     assert len(memory.pending(state, CROWD, count=9)) == 1
@@ -163,7 +169,7 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
     kept = [(each.draw, each.receipt) for each in memory.evidence(state, CROWD)]
     assert kept == [(b"draw", b"receipt"), (b"draw", None), (b"draw", None)]
-    assert [crowd.job for crowd in memory.open_crowds(state)] == [OTHER_CROWD]
+    assert memory.open_crowds(state) == [OTHER_CROWD]
 
 
 def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state: State) -> None:
@@ -172,7 +178,7 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     memory.settle(state, [(each, "acknowledged", b"receipt") for each in (first, second)])
     assert memory.unverified(state) == []
     memory.end(state, CROWD, "crowd-closed")
-    assert [crowd.job for crowd in memory.unverified(state)] == [CROWD]
+    assert memory.unverified(state) == [CROWD]
     memory.conclude(state, CROWD, closing=b"closing", verdict="it cheats", kept=[second])
     assert [each.contribution for each in memory.evidence(state, CROWD)] == [second]
     assert memory.unverified(state) == []

@@ -19,7 +19,7 @@ from shoal_protocol.accounting import NOTHING, Cost, compose
 
 @dataclass(frozen=True)
 class StoredCrowd:
-    """A crowd job that is contributed to: its signed request and opening."""
+    """A crowd job on file: its signed request and opening."""
 
     job: str
     request: bytes
@@ -60,12 +60,16 @@ def add(state: State, job: str, request: bytes, opening: bytes) -> None:
         )
 
 
-def open_crowds(state: State) -> list[StoredCrowd]:
+def open_crowds(state: State) -> list[str]:
     """Return the crowd jobs that are still contributed to."""
-    rows = state.file.rows(
-        "SELECT job, request, opening FROM crowds WHERE ended IS NULL ORDER BY rowid"
-    )
-    return [StoredCrowd(*row) for row in rows]
+    rows = state.file.rows("SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid")
+    return [job for (job,) in rows]
+
+
+def documents(state: State, job: str) -> StoredCrowd:
+    """Return a crowd job that is on file. An opening may be large: ask once."""
+    row = state.file.one("SELECT job, request, opening FROM crowds WHERE job = ?", job)
+    return StoredCrowd(*row)
 
 
 def charge(
@@ -79,15 +83,16 @@ def charge(
 ) -> list[bool]:
     """Charge contributions and store what is to be sent, in one transaction; say which of them.
 
-    `records` are how many records each one's client has. One that would break a limit by now is
-    not stored, and must never be sent.
+    `records` are how many records each one's client has. One that would break a limit by now, or
+    whose job has ended here, is not stored, and must never be sent.
     """
     committed, anew = state.committed(), dict[int, Cost]()
     taken = []
     with state.file.transaction():
+        is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
         for each, count in zip(prepared, records, strict=True):
             before = anew.get(each.client, committed.get(each.client, NOTHING))
-            allowed = each.record in allowed_records(
+            allowed = is_open and each.record in allowed_records(
                 state, job, each.client, count, limits, committed=before
             )
             if allowed:
@@ -147,17 +152,17 @@ def end(state: State, job: str, reason: str) -> None:
     state.file.truncate_log()
 
 
-def unverified(state: State) -> list[StoredCrowd]:
+def unverified(state: State) -> list[str]:
     """Return the crowd jobs that ended here and whose closing was not compared with what we kept.
 
     Those of which nothing was kept are not among them.
     """
     rows = state.file.rows(
-        "SELECT job, request, opening FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
+        "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
         " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
         " ORDER BY rowid"
     )
-    return [StoredCrowd(*row) for row in rows]
+    return [job for (job,) in rows]
 
 
 def evidence(state: State, job: str) -> list[Evidence]:

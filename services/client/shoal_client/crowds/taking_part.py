@@ -15,7 +15,7 @@ from shoal_client.crowds import memory
 from shoal_client.crowds.audit import Kept, faults
 from shoal_client.crowds.contributor import MOST_TOGETHER, Contributor
 from shoal_client.crowds.crowd import Crowd
-from shoal_client.crowds.memory import Evidence, StoredCrowd
+from shoal_client.crowds.memory import Evidence
 from shoal_client.crowds.records_used import contributions_made
 from shoal_client.crowds.schedule import Schedule
 from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
@@ -36,7 +36,7 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
 )
 from shoal_protocol.draw_and_discard.draws import check_closing
-from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownManifest
+from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
@@ -72,10 +72,10 @@ class TakingPart:
         ):
             self._looks_at = now + BETWEEN_LOOKS
             await self._look_for_jobs()
-        for stored in await self._background.disk(memory.open_crowds):
-            await self._go_on(stored)
-        for stored in await self._background.disk(memory.unverified):
-            await self._look_at_closing(stored)
+        for job in await self._background.disk(memory.open_crowds):
+            await self._go_on(job)
+        for job in await self._background.disk(memory.unverified):
+            await self._look_at_closing(job)
 
     async def _look_for_jobs(self) -> None:
         try:
@@ -114,11 +114,10 @@ class TakingPart:
         await self._background.disk(memory.add, job, request.encode(), opening.encode())
         self._report("crowd job taken", job=job)
 
-    async def _go_on(self, stored: StoredCrowd) -> None:
+    async def _go_on(self, job: str) -> None:
         """Contribute to one job as far as it is due."""
-        job = stored.job
         try:
-            contributor, schedule = await self._contributor(stored)
+            contributor, schedule = await self._contributor(job)
             await contributor.send()
             await self._contribute(contributor, schedule)
         except Unavailable as error:
@@ -131,22 +130,22 @@ class TakingPart:
             # signed by the trainer, but no draw of this job: of such a one there is no other
             await self._end(job, f"refused: {error}")
 
-    async def _contributor(self, stored: StoredCrowd) -> tuple[Contributor, Schedule]:
-        known = self._contributors.get(stored.job)
+    async def _contributor(self, job: str) -> tuple[Contributor, Schedule]:
+        known = self._contributors.get(job)
         if known is None:
-            request = decode(stored.request, CrowdJobRequest).body
+            crowd = await self._crowd(job)
             # the owner may have changed the policy since
-            if reason := self._site.policy.crowd_refusal(request):
-                raise MalformedDocument(reason)
-            crowd = self._crowd(stored)
+            if reason := self._site.policy.crowd_refusal(crowd.request):
+                raise RefusedJob(reason)
             contributor = Contributor(
                 self._site, self._background, self._trainer, crowd, self._report
             )
             schedule = await self._background.disk(self._planned, contributor)
-            known = self._contributors[stored.job] = (contributor, schedule)
+            known = self._contributors[job] = (contributor, schedule)
         return known
 
-    def _crowd(self, stored: StoredCrowd) -> Crowd:
+    async def _crowd(self, job: str) -> Crowd:
+        stored = await self._background.disk(memory.documents, job)
         request = decode(stored.request, CrowdJobRequest).body
         opening = decode(stored.opening, CrowdOpening).body
         return Crowd(request, opening, self._site.book.get(request.manifest))
@@ -192,33 +191,33 @@ class TakingPart:
         self._contributors.pop(job, None)
         self._report("crowd job ended", job=job, reason=reason)
 
-    async def _look_at_closing(self, stored: StoredCrowd) -> None:
+    async def _look_at_closing(self, job: str) -> None:
         """Compare what was kept of a job with its closing, once there is one."""
         now = self._site.clock()
-        if stored.job not in self._closings_at:  # not all data holders at once
+        if job not in self._closings_at:  # not all data holders at once
             later = int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
-            self._closings_at[stored.job] = now + later * BETWEEN_CLOSINGS
-        if now < self._closings_at[stored.job]:
+            self._closings_at[job] = now + later * BETWEEN_CLOSINGS
+        if now < self._closings_at[job]:
             return
-        self._closings_at[stored.job] = now + BETWEEN_CLOSINGS
+        self._closings_at[job] = now + BETWEEN_CLOSINGS
         try:
-            crowd = self._crowd(stored)
+            crowd = await self._crowd(job)
             if (left := crowd.request.closes_at - now) > timedelta(0):  # or it is full before
-                self._closings_at[stored.job] = now + max(BETWEEN_CLOSINGS, left / 10)
+                self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
             closing = await self._trainer.closing(crowd)
             if closing is None:
                 return
             found = await self._faults(crowd, closing.body)
         except (Unavailable, CrowdRefused, ProtocolError) as error:
-            self._report("no closing", job=stored.job, reason=str(error))
+            self._report("no closing", job=job, reason=str(error))
             return
         verdict = in_words(found)
         await self._background.disk(
-            memory.conclude, stored.job, closing=closing.encode(), verdict=verdict, kept=found
+            memory.conclude, job, closing=closing.encode(), verdict=verdict, kept=found
         )
-        del self._closings_at[stored.job]
+        del self._closings_at[job]
         event = "closing checked" if verdict == BORNE_OUT else "trainer cheated"
-        self._report(event, job=stored.job, verdict=verdict)
+        self._report(event, job=job, verdict=verdict)
 
     async def _faults(self, crowd: Crowd, closing: CrowdClosing) -> dict[str, list[str]]:
         stored = await self._background.disk(memory.evidence, crowd.job)
