@@ -25,7 +25,7 @@ clip = 0.03                    # largest step of a weight; the noise is 2 clip /
 instances = 20                 # as many as contributions that are under way at once, or fewer:
                                # more of them cost accuracy; see `shoal plan`
 # variant = "one"              # or feature, all: which weights a contribution touches
-# clipping = "coordinate"      # or residual, with which later noise hides a contribution further
+# clipping = "coordinate"      # or residual: feature and all need it for later noise to hide more
 # start = [0, 0, 0]            # weights to begin with, such as an earlier model's
 
 [features]                     # public bounds, from general knowledge, never from the data
