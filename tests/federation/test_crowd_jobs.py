@@ -249,3 +249,18 @@ async def test_data_holders_that_allow_no_crowds_never_ask_about_them(
             federation.clock.move(1.0)
         asked = {each.path for each in federation.wire.log if each.sender in SITES}
         assert asked and not any("crowds" in path for path in asked)
+
+
+async def test_a_job_in_rounds_and_a_crowd_job_are_worked_on_side_by_side(
+    open_trust: Trust, tmp_path: Path
+) -> None:
+    """Each client pays both from one ledger, and neither job notices the other."""
+    policy = Policy.model_validate(POLICY.model_dump() | {"maximum_epsilon": 20.0})
+    holders = {site: {"policy": policy} for site in SITES}
+    async with Federation(open_trust, tmp_path, holders=holders) as federation:
+        crowd = await open_crowd(federation)
+        report = await federation.learn()
+        model = await finish(federation, crowd)
+        assert report.cohort_sizes == (CLIENTS,)
+        assert model.contributions == 2 * CLIENTS
+        assert await charged(federation) == {client: 3 for client in range(CLIENTS)}
