@@ -1,6 +1,6 @@
 """A simulated crowd contributes to one crowd job over TLS, each phone once: rates and unit costs.
 
-    python -m bench.crowd [--contributions 100000] [--together 1] [--concurrency 16]
+    python -m bench.crowd [--contributions 100000] [--together 1] [--concurrency 64]
 
 The trainer is a real process with its database on disk; the phones are one process beside it. Every
 contribution is one draw, one step with exact noise, one signed submission and one receipt, each
@@ -272,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--contributions", type=int, default=100_000)
     parser.add_argument("--together", type=int, default=1, help="phones that share a request")
-    parser.add_argument("--concurrency", type=int, default=16, help="requests open at once")
+    parser.add_argument("--concurrency", type=int, default=64, help="requests open at once")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     found = run(
