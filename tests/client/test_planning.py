@@ -124,6 +124,13 @@ def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
     assert instances_for_load(1e9, 101) == (1 << 16) // 101
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_no_study_is_planned_to_end_further_off_than_it_began(times: int) -> None:
+    """For the smallest learning rates next to nothing is learned, and no noise taken up."""
+    study = a_study(clients=1000, epsilon=0.5, contributions_per_client=times)
+    assert draw_and_discard(study).error.total < 1.01 * study.effect
+
+
 def test_the_same_study_gets_the_same_plan() -> None:
     assert compare(a_study()) == compare(a_study())
 
@@ -206,6 +213,8 @@ def test_the_trust_that_is_named_follows_from_sharing_and_noise() -> None:
         {"clients": 20, "dropouts": 10, "colluders": 9},
         {"batch": 3000},
         {"features": 101},
+        {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 6}},
+        {"nodes": 5, "sharing": {"scheme": "threshold", "threshold": 2}},
         {"epsilon": 0.0},
         {"something": 1},
     ],

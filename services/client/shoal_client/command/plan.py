@@ -153,7 +153,7 @@ def _show(study: Study, prospects: tuple[Prospect, ...]) -> None:
             f"{single.error.total:.3g}: instances are for load, and cost accuracy."
         )
     needed = contributions_needed(study, study.effect / 4.0)
-    many = "no number of" if needed is None else f"about {needed:,}"
+    many = "more than 10^12" if needed is None else f"about {needed:,}"
     say(
         f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
         f"{many} contributions at this price each."

@@ -27,8 +27,8 @@ Floats = NDArray[np.float64]
 CLIP_RATIO: Final[dict[str, float]] = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
 """clip / learning_rate: the largest residual times feature that a step keeps whole."""
 
-_RATES: Final = np.geomspace(1e-6, 1.0, 73)  # learning rates that are tried
-_GRID_BITS: Final = 24
+_RATES: Final = np.geomspace(1e-9, 1.0, 109)  # learning rates that are tried
+_GRID_BITS: Final = 24  # at least; so many that a clip is 2^10 lattice units or more
 _LARGEST_EXPONENT: Final = 472  # 10^12 contributions: no crowd job has more
 
 
@@ -55,7 +55,7 @@ def crowd_task(study: Study, step: float) -> CrowdTask:
         epsilon=each / (study.coefficients if study.variant == "feature" else 1),
         learning_rate=step,
         instances=study.instances,
-        grid_bits=_GRID_BITS,
+        grid_bits=max(_GRID_BITS, 10 + math.ceil(-math.log2(ratio * step))),
     )
 
 
@@ -111,9 +111,9 @@ def instances_for_load(open_sessions: float, coefficients: int) -> int:
 
 
 def contributions_needed(study: Study, error: float) -> int | None:
-    """Return about how many contributions an error of at most `error` takes; None: no number does.
+    """Return about how many contributions an error of at most `error` takes, in two digits.
 
-    Two digits of it mean something.
+    None: more than 10^12, the most that a crowd job may have, or no number of them.
     """
     steps = _Steps(assume(study))
     tasks = [crowd_task(study, rate) for rate in _RATES.tolist() if rate < steps.fastest]

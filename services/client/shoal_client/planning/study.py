@@ -63,6 +63,8 @@ class Study(Model):
             raise ValueError("batch may be at most the number of clients")
         if self.tolerated[0] + self.tolerated[1] + 1 >= self.asked:
             raise ValueError("a round must ask more clients than dropouts + colluders + 1")
+        if reason := self.sharing.refusal(nodes=self.nodes, minimum_threshold=2):
+            raise ValueError(reason)
         return self
 
     @property
