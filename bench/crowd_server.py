@@ -116,6 +116,7 @@ class Trainer:
             if number:
                 environment |= {
                     "SHOAL_SERVES": "crowds",
+                    "SHOAL_CONDUCTED_AT": listed.url,
                     "SHOAL_DATA": str(directory / f"crowds-{number}"),
                 }
             name = f"trainer-{number}"

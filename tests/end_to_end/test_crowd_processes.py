@@ -77,6 +77,8 @@ async def test_nothing_that_was_acknowledged_is_lost_when_either_process_is_kill
     for service in trainer.addresses:  # the job is full: whoever saw it so has closed it
         async with pinned_client(service.certificate, base_url=service.url) as client:
             await check(client, job, draws, receipts)
+            # of its own, or of the process that conducts rounds
+            assert (await client.get("/v1/jobs")).json() == {"jobs": []}
 
 
 async def ask(client: httpx.AsyncClient, path: str, content: bytes) -> bytes:

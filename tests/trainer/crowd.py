@@ -78,7 +78,7 @@ def trainer_of(directory: Path, url: str | None, clock: HandMovedClock, **others
     )
 
 
-def replica_of(directory: Path, url: str | None, clock: HandMovedClock) -> Replica:
+def replica_of(directory: Path, url: str | None, clock: HandMovedClock, **others: Any) -> Replica:
     """Return a process that serves crowd jobs only."""
     directory.mkdir(exist_ok=True)
     return assemble_replica(
@@ -87,6 +87,7 @@ def replica_of(directory: Path, url: str | None, clock: HandMovedClock) -> Repli
         data_directory=directory,
         database_url=url,
         clock=clock,
+        **others,
     )
 
 

@@ -1,7 +1,7 @@
 """The trainer's HTTP routes: bytes in, bytes out; they decide nothing."""
 
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
@@ -16,12 +16,9 @@ from shoal_protocol.phases import JobPhase
 from shoal_trainer.crowds.assembly import share_manifests
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.enrolment import Enrolment, JoinOutcome
-from shoal_trainer.paths import JSON, IfNoneMatch, JobId, tag_of
+from shoal_trainer.paths import JOINS_LIMIT_BYTES, JSON, IfNoneMatch, JobId, tag_of
 from shoal_trainer.records import Records
 from shoal_trainer.resources import JOB_LIST, Resources
-
-JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
-
 
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 

@@ -138,12 +138,14 @@ def assemble(
     return Service(app, resources, enrolment, runner, peers, serving)
 
 
-def assemble_serving(*, serves: Serves, **named: Any) -> Service | Replica:
+def assemble_serving(
+    *, serves: Serves, conducted_at: str | None, **named: Any
+) -> Service | Replica:
     """Return what `SHOAL_SERVES` asks for, of what every service is assembled from.
 
     Raises:
         StartupRefused, StorageUnavailable: as `assemble` and `assemble_replica`.
     """
     if serves == "crowds":
-        return assemble_replica(**named)
+        return assemble_replica(**named, conducted_at=conducted_at)
     return assemble(**named, long_polls=True)

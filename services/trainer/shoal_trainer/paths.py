@@ -1,4 +1,4 @@
-"""What the trainer's routes have in common: names in paths, and tags of what is served."""
+"""What the trainer's routes have in common: names in paths, bounds of bodies, tags of answers."""
 
 import hashlib
 from typing import Annotated, Final
@@ -9,6 +9,7 @@ from pydantic import AfterValidator
 from shoal_protocol.errors import UnknownJob
 
 JSON: Final = "application/json"
+JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
 
 
 def _refuse_other_paths(job: str) -> str:

@@ -1,8 +1,8 @@
 """The settings that only a trainer has."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shoal_hosting.service import ServiceSettings
 
@@ -19,3 +19,17 @@ class TrainerSettings(ServiceSettings):
             "that conducts rounds, over the same PostgreSQL database"
         ),
     )
+    conducted_at: str | None = Field(
+        default=None,
+        pattern=r"^https://[^\s/?#@\\]+$",
+        description=(
+            "where a process with SHOAL_SERVES=crowds hands all other requests to: the URL, "
+            "https://host:port, of the one that conducts rounds; or nothing, to refuse them"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _only_others_are_told(self) -> Self:
+        if self.serves == "everything" and self.conducted_at is not None:
+            raise ValueError("only a process with SHOAL_SERVES=crowds has SHOAL_CONDUCTED_AT")
+        return self

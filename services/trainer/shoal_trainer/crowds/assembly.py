@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+import httpx
 import nacl.utils
 import structlog
 from fastapi import FastAPI
@@ -25,9 +26,11 @@ from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws
+from shoal_trainer.crowds.forwarding import Forwarding, forwarding_routes
 from shoal_trainer.crowds.records import CrowdRecords
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.crowds.submitting import Submissions
+from shoal_trainer.paths import JOINS_LIMIT_BYTES
 from shoal_trainer.resources import Resources
 
 log = structlog.get_logger()
@@ -80,6 +83,7 @@ class Replica:
 
     app: FastAPI
     crowds: Crowds
+    forwarding: Forwarding | None
 
     @property
     def wake(self) -> asyncio.Event:
@@ -97,10 +101,14 @@ class Replica:
     def stop_waiting(self) -> None:
         """Answer all long polls now: the service is about to stop."""
         self.crowds.resources.changes.close()
+        if self.forwarding is not None:
+            self.forwarding.stop()
 
     async def close(self) -> None:
-        """End long polls, and let go of the database."""
+        """End long polls and connections, and let go of the database."""
         self.stop_waiting()
+        if self.forwarding is not None:
+            await self.forwarding.close()
         await self.crowds.resources.storage.close()
 
 
@@ -112,8 +120,13 @@ def assemble_replica(
     database_url: str | None,
     clock: Callable[[], datetime],
     random_bytes: RandomBytes = nacl.utils.random,
+    conducted_at: str | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> Replica:
     """Return a process that serves the crowd jobs of the trainer `party`, and nothing else.
+
+    All other requests it hands to the process `conducted_at` that URL, None refuses them.
+    `transport` stands in for the network in tests.
 
     It keeps nothing in `data_directory` itself; the manifests that it accepts are there.
 
@@ -144,10 +157,16 @@ def assemble_replica(
         ready=crowds.records.is_ready,
         registry=resources.registry,
         body_limit_bytes_by_ending={
+            "/joins": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
     )
     app.include_router(manifest_routes(book, accepted=partial(share_manifests, resources)))
     app.include_router(crowd_routes(crowds))
-    return Replica(app, crowds)
+    forwarding = None
+    if conducted_at is not None:
+        certificate = book.current.manifest.trainer.certificate
+        forwarding = Forwarding(conducted_at, certificate, transport)
+        app.include_router(forwarding_routes(forwarding))
+    return Replica(app, crowds, forwarding)
