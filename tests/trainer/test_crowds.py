@@ -22,12 +22,13 @@ from shoal_protocol.draw_and_discard.documents import (
 from shoal_protocol.draw_and_discard.draws import commitment, drawn_instance
 from shoal_protocol.draw_and_discard.sanity import largest_change
 from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import UnknownManifest
 from shoal_trainer import schema
-from shoal_trainer.assembly import Service
+from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds import conducting
 from shoal_trainer.store import add_job
 from tests.protocol import examples
-from tests.service_parties import HandMovedClock, client_of, problem_code
+from tests.service_parties import HandMovedClock, book, client_of, party, problem_code
 from tests.trainer.crowd import (
     CONSORTIUM,
     CROWDS,
@@ -163,6 +164,20 @@ async def test_a_database_of_before_crowd_jobs_is_gone_on_with(
     listed = await asker.ask("GET", "/v1/jobs")
     assert listed.json() == {"jobs": [{"job": request.digest, "phase": "enrolling"}]}
     await service.close()
+
+
+async def test_a_trainer_does_not_start_without_the_manifest_of_an_open_job(
+    opened: Asker, tmp_path: Path, clock: HandMovedClock
+) -> None:
+    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    with pytest.raises(UnknownManifest):
+        assemble(
+            party=party("trainer", later),
+            book=book(tmp_path / "pinned later", later),
+            data_directory=tmp_path,
+            database_url=None,
+            clock=clock,
+        )
 
 
 async def test_two_jobs_have_two_seeds(asker: Asker) -> None:

@@ -252,6 +252,10 @@ class StorageThread:
                     raise
                 attempt += 1
 
+    def let_go(self) -> None:
+        """Let go of the database before anything was run in the thread: the service cannot start."""
+        self._engine.dispose()
+
     async def close(self) -> None:
         """Finish what was begun and let go of the database."""
         loop = asyncio.get_running_loop()

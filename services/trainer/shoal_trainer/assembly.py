@@ -20,7 +20,7 @@ from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
-from shoal_protocol.errors import LedgerBroken, StorageUnavailable
+from shoal_protocol.errors import LedgerBroken, StorageUnavailable, UnknownManifest
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
@@ -133,7 +133,11 @@ def assemble(
             storage=StorageThread(open_engine(database_url)),
             manifests=SharedManifests(book, schema.manifests),
         )
-    serving = assemble_crowds(crowds, random_bytes)
+    try:
+        serving = assemble_crowds(crowds, random_bytes)
+    except UnknownManifest:
+        engine.dispose()
+        raise
     app = create_app(enrolment, Records(resources), resources, serving)
     return Service(app, resources, enrolment, runner, peers, serving)
 

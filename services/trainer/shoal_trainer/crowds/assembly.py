@@ -19,7 +19,7 @@ from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, check_schema, open_engine
-from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.errors import StorageUnavailable, UnknownManifest
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
 from shoal_trainer.crowds import store
@@ -55,8 +55,12 @@ def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
     """
     if resources.manifests is not None:
         resources.storage.run_here(resources.manifests.exchange)
-    for crowd in resources.storage.run_here(store.open_records):
-        resources.book.get(crowd.request.body.manifest)
+    try:
+        for crowd in resources.storage.run_here(store.open_records):
+            resources.book.get(crowd.request.body.manifest)
+    except UnknownManifest:
+        resources.storage.let_go()
+        raise
     book = CrowdBook(resources)
     return Crowds(
         resources=resources,
