@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.crowd_server import Trainer, submissions, task_of
+from bench.crowd_trainer import Trainer, submissions, task_of
 from demo.federation import Federation
 from shoal_hosting.connections import pinned_client
 from shoal_protocol.documents import Signed, decode

@@ -253,7 +253,7 @@ class StorageThread:
                 attempt += 1
 
     def let_go(self) -> None:
-        """Let go of the database before anything was run in the thread: the service cannot start."""
+        """Let go of the database, before `run` was called: the service cannot start."""
         self._engine.dispose()
 
     async def close(self) -> None:

@@ -1,0 +1,185 @@
+"""A trainer alone, as one process or several, and answers to its draws, made beforehand."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import nacl.utils
+import numpy as np
+from nacl.signing import SigningKey
+
+from bench.load import Lines, ask, request
+from demo.federation import Process
+from demo.watching import free_ports
+from shoal_client import quickstart, read_client_keys
+from shoal_hosting.party import load_party
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, Draw, Submission
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_protocol.draw_and_discard.updates import contribute
+from shoal_protocol.manifest import Consortium, Policy, ServiceParty
+from shoal_protocol.tasks import ColumnBounds
+
+CONNECTIONS: Final = 64
+CLIENTS: Final = 200
+SITE: Final = "site"
+MOST_LOCAL_EPSILON: Final = 1000.0
+
+
+def task_of(weights: int, instances: int, epsilon: float) -> CrowdTask:
+    """Return a logistic regression with so many weights and instances."""
+    return CrowdTask(
+        family="logistic",
+        features=tuple(
+            ColumnBounds(name=f"x{j}", lower=-1.0, upper=1.0) for j in range(weights - 1)
+        ),
+        target=ColumnBounds(name="y", lower=0.0, upper=1.0),
+        clip=0.03,
+        epsilon=epsilon,
+        learning_rate=0.03,
+        instances=instances,
+    )
+
+
+class Trainer:
+    """A trainer's processes in a made-up consortium; nothing else of it runs."""
+
+    def __init__(self, directory: Path, *, processes: int, database_url: str) -> None:
+        """Make keys and files, and say how to start the processes."""
+        plan = quickstart.Plan(
+            consortium="crowd",
+            compute_nodes=2,
+            clients={SITE: CLIENTS},
+            url_template="https://127.0.0.1:{port}",
+            first_port=free_ports(5),
+            extra_hosts=(),
+            policy=Policy(
+                minimum_cohort=2,
+                minimum_colluders=0,
+                maximum_epsilon=10.0,
+                delta=1e-6,
+                mechanisms=("discrete_gaussian",),
+                queries=("second_moments",),
+                maximum_round_seconds=3600,
+                maximum_local_epsilon=MOST_LOCAL_EPSILON,
+            ),
+            valid_days=1,
+        )
+        now = datetime.now(UTC)
+        self.consortium: Consortium = quickstart.make(
+            directory, plan, now=now, random_bytes=nacl.utils.random
+        )
+        self.keys = read_client_keys(directory / "clients" / SITE / "clients.key")
+        self._analyst = load_party(directory / "parties" / "analyst")
+        [conducting] = [
+            each
+            for each in quickstart.services(directory, self.consortium)
+            if each.name == "trainer"
+        ]
+        listed = self.consortium.manifest.trainer
+        self.addresses: list[ServiceParty] = []
+        self.processes: list[Process] = []
+        for number in range(processes):
+            port = conducting.environment["SHOAL_PORT"] if not number else str(free_ports(1))
+            environment = {
+                **conducting.environment,
+                "SHOAL_PORT": port,
+                "SHOAL_DATABASE_URL": database_url,
+            }
+            if number:
+                environment |= {
+                    "SHOAL_SERVES": "crowds",
+                    "SHOAL_CONDUCTED_AT": listed.url,
+                    "SHOAL_DATA": str(directory / f"crowds-{number}"),
+                }
+            name = f"trainer-{number}"
+            log = directory / f"{name}.log"
+            self.processes.append(Process(name, conducting.module, environment, log))
+            self.addresses.append(listed.model_copy(update={"url": f"https://127.0.0.1:{port}"}))
+
+    async def ask_all(
+        self, all_lines: Sequence[Lines], requests: Sequence[tuple[str, str, bytes]]
+    ) -> list[bytes]:
+        """Spread requests over the processes; return the answers' bodies in order."""
+        count = len(self.addresses)
+        parts = await asyncio.gather(
+            *(
+                lines.ask([request(address, *each) for each in requests[turn::count]])
+                for turn, (address, lines) in enumerate(zip(self.addresses, all_lines, strict=True))
+            )
+        )
+        bodies = [b""] * len(requests)
+        for turn, part in enumerate(parts):
+            bodies[turn::count] = part
+        return bodies
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all processes have used (Linux)."""
+        used = 0
+        for process in self.processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used += int(fields[11]) + int(fields[12])  # in user mode, and in the kernel
+        return used / os.sysconf("SC_CLK_TCK")
+
+    async def open(self, task: CrowdTask, contributions: int) -> str:
+        """Open a crowd job for so many contributions and return its id."""
+        each = -(-contributions // CLIENTS)
+        body = CrowdJobRequest(
+            manifest=self.consortium.digest,
+            nonce=secrets.token_hex(16),
+            analyst=self._analyst.name,
+            task=task,
+            contributions=contributions,
+            contributions_per_client=each,
+            contributions_per_record=each,
+            session_seconds=3600,
+            closes_at=datetime.now(UTC) + timedelta(hours=1),
+        )
+        signed = sign(body, self._analyst.name, self._analyst.signing_key)
+        await ask(
+            self.addresses[0],
+            [request(self.addresses[0], "POST", "/v1/crowds", signed.encode())],
+            connections=1,
+        )
+        return body.digest
+
+
+def submissions(
+    drawn: Sequence[bytes], first: int, keys: Sequence[SigningKey], task: CrowdTask
+) -> list[bytes]:
+    """Return signed answers to draws. Steps and noise are zero: neither is the trainer's work."""
+    zero, none = np.zeros(task.dimension, np.int64), np.zeros(task.touched, np.int64)
+    made = []
+    for number, encoded in enumerate(drawn, first):
+        draw = decode(encoded, Draw)
+        sent = contribute(
+            *(task, np.array(draw.body.weights, np.int64), zero), coordinate=0, noise=none
+        )
+        body = Submission(
+            manifest=draw.body.manifest,
+            client=number % CLIENTS,
+            draw=draw,
+            weights=tuple(sent.tolist()),
+        )
+        made.append(sign(body, "client", keys[number % CLIENTS]).encode())
+    return made
+
+
+def answers_to(drawn: list[bytes], keys: Sequence[SigningKey], task: CrowdTask) -> list[bytes]:
+    """Return `submissions` of all draws, made on all cores."""
+    size = -(-len(drawn) // (os.cpu_count() or 1))
+    starts = range(0, len(drawn), size)
+    with ProcessPoolExecutor() as pool:
+        made = pool.map(
+            submissions,
+            [drawn[start : start + size] for start in starts],
+            starts,
+            [keys] * len(starts),
+            [task] * len(starts),
+        )
+        return [each for part in made for each in part]
