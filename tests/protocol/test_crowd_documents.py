@@ -241,9 +241,16 @@ def test_one_contribution_of_the_variant_one_changes_one_weight() -> None:
     check_submission(task(variant="all"), DRAW, sent(moved))
 
 
-def test_weights_at_the_end_of_their_range_do_not_count_as_a_leap() -> None:
-    at_the_end = DRAW.model_copy(update={"weights": (LARGEST_WEIGHT, 0, 0)})
-    check_submission(task(l2=8.0), at_the_end, sent((LARGEST_WEIGHT, 0, 0)))
+@pytest.mark.parametrize("end", [-LARGEST_WEIGHT, LARGEST_WEIGHT])
+def test_nobody_leaps_to_the_end_of_the_weights(end: int) -> None:
+    with pytest.raises(RefusedSubmission, match="further"):
+        check_submission(CROWD_TASK, DRAW, sent((end, *DRAW.weights[1:])))
+
+
+@pytest.mark.parametrize("below", [0, 1, largest_change(CROWD_TASK)])
+def test_a_step_that_was_cut_at_the_end_of_the_weights_is_taken(below: int) -> None:
+    near = DRAW.model_copy(update={"weights": (LARGEST_WEIGHT - below, 0, 0)})
+    check_submission(CROWD_TASK, near, sent((LARGEST_WEIGHT, 0, 0)))
 
 
 def test_a_decay_is_taken_off_before_a_step_is_measured() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal_protocol.draw_and_discard.documents import Draw, Submission
 from shoal_protocol.draw_and_discard.errors import RefusedSubmission
-from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.draw_and_discard.updates import decayed
 
 HONEST_REFUSED: Final = 1e-12
@@ -46,7 +46,6 @@ def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> Non
     if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
         raise RefusedSubmission("one contribution changes one weight")
     change = np.abs(sent - decayed(task, drawn))
-    # what is at the end of the weights was cut there, and what is as drawn was not touched
-    free = (np.abs(sent) == LARGEST_WEIGHT) | (sent == drawn)
-    if np.any((change > largest_change(task)) & ~free):
+    # what is as drawn was not touched; being cut at the end of the weights only shortens a change
+    if np.any((change > largest_change(task)) & (sent != drawn)):
         raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")

@@ -68,7 +68,7 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
     too_far = largest_change(crowd.request.task) + 1
     for tried, weights in {
         "a step that is larger than any honest one with its noise": (first + too_far, second),
-        "weights from the end of what there is": (first, LARGEST_WEIGHT - 1),
+        "weights from the end of what there is": (first, LARGEST_WEIGHT),
         "a step on two weights where one is touched": (first + 1, second + 1),
         "weights of another number": (first,),
     }.items():
