@@ -100,6 +100,12 @@ def other_end(closing: CrowdClosing) -> CrowdClosing:
     return changed(closing, heads=heads)
 
 
+def without_end(closing: CrowdClosing) -> CrowdClosing:
+    """Claim logs that are too long for data holders to follow."""
+    heads = tuple(changed(head, revision=10**6, digest="d" * 64) for head in closing.heads)
+    return changed(closing, heads=heads, contributions=10**6 * len(heads))
+
+
 def rewritten(entries: list[LogEntry]) -> list[LogEntry]:
     return [changed(each, nonce="c" * 64) for each in entries]
 
@@ -113,6 +119,10 @@ CHEATS = {
     "acknowledged and dropped": (Lies(forgets=True), "is not in the end"),
     "another seed revealed": (Lies(closing=another_seed), "reveals another seed"),
     "another end": (Lies(closing=other_end), "did not end as the closing says"),
+    "forgotten, with logs too long": (
+        Lies(forgets=True, closing=without_end),
+        "than the job takes",
+    ),
     "another log": (Lies(log=rewritten), "instance"),
     "a shorter log": (Lies(log=lambda entries: entries[:-1]), "ends too early"),
 }

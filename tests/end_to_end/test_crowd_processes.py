@@ -14,6 +14,7 @@ from shoal_hosting.connections import pinned_client
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
+    CrowdJobRequest,
     CrowdOpening,
     Draw,
     LogEntry,
@@ -107,7 +108,8 @@ async def check(
             assert answer.status_code == 202, answer.text
     closing = decode(answer.content, CrowdClosing).body
     opening = decode((await client.get(f"{where}/opening")).content, CrowdOpening).body
-    check_closing(closing, opening)
+    request = decode((await client.get(f"{where}/request")).content, CrowdJobRequest).body
+    check_closing(closing, opening, request)
     assert list(broken_draws(draws, closing)) == []
     assert list(broken_receipts(receipts, closing)) == []
     links = set()

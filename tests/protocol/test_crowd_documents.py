@@ -107,7 +107,7 @@ def test_the_examples_are_a_job_in_which_nobody_cheats() -> None:
     draws.check_opening(OPENING, CROWD_JOB)
     draws.check_draw(DRAW, OPENING, nonce=NONCE)
     check_submission(CROWD_TASK, DRAW, SUBMISSION)
-    draws.check_closing(CLOSING, OPENING)
+    draws.check_closing(CLOSING, OPENING, CROWD_JOB)
     assert list(draws.broken_draws([named("trainer", DRAW)], CLOSING)) == []
     assert list(draws.broken_receipts([named("trainer", RECEIPT)], CLOSING)) == []
     chain = draws.InstanceChain(CLOSING, OPENING, REPLACED)
@@ -190,7 +190,13 @@ def test_a_closing_that_does_not_follow_from_the_opening_is_refused(
     changes: dict[str, Any],
 ) -> None:
     with pytest.raises(MalformedDocument):
-        draws.check_closing(CLOSING.model_copy(update=changes), OPENING)
+        draws.check_closing(CLOSING.model_copy(update=changes), OPENING, CROWD_JOB)
+
+
+def test_a_closing_of_more_contributions_than_the_job_takes_is_refused() -> None:
+    fewer = CROWD_JOB.model_copy(update={"contributions": CLOSING.contributions - 1})
+    with pytest.raises(MalformedDocument, match="more contributions"):
+        draws.check_closing(CLOSING, OPENING, fewer)
 
 
 @pytest.mark.parametrize(

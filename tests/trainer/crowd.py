@@ -181,7 +181,7 @@ class Asker:
         opening = (await self.document(f"{CROWDS}/{job}/opening", CrowdOpening)).body
         closing = (await self.document(f"{CROWDS}/{job}/closing", CrowdClosing)).body
         check_opening(opening, request)
-        check_closing(closing, opening)
+        check_closing(closing, opening, request)
         for drawn in self.draws:
             check_draw(drawn.body, opening, nonce=drawn.body.nonce)
         assert list(broken_draws(self.draws, closing)) == []

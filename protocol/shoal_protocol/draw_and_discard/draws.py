@@ -80,11 +80,12 @@ def check_draw(draw: Draw, opening: CrowdOpening, *, nonce: str) -> None:
         raise RefusedDraw("the instance did not begin with these weights")
 
 
-def check_closing(closing: CrowdClosing, opening: CrowdOpening) -> None:
-    """Refuse a closing that does not follow from its job's opening.
+def check_closing(closing: CrowdClosing, opening: CrowdOpening, request: CrowdJobRequest) -> None:
+    """Refuse a closing that does not follow from its job's opening and request.
 
     Raises:
-        MalformedDocument: it is another job's, or reveals another seed, or has other instances.
+        MalformedDocument: it is another job's, or reveals another seed, or has other instances, or
+            counts more contributions than the job takes.
     """
     if (closing.job, closing.manifest) != (opening.job, opening.manifest):
         raise MalformedDocument("the closing is another job's")
@@ -92,6 +93,8 @@ def check_closing(closing: CrowdClosing, opening: CrowdOpening) -> None:
         raise MalformedDocument("the closing reveals another seed than the opening commits to")
     if len(closing.heads) != len(opening.instances):
         raise MalformedDocument("the closing has another number of instances than the opening")
+    if closing.contributions > request.contributions:
+        raise MalformedDocument("the closing counts more contributions than the job takes")
     for head, start in zip(closing.heads, opening.instances, strict=True):
         if len(head.weights) != len(start):
             raise MalformedDocument("an instance ended with another number of weights")

@@ -177,7 +177,7 @@ class Trainer:
         """Tell whether what clients kept, with the closing and the logs, shows a lie."""
         closing = self.closing(key=key)
         try:
-            check_closing(closing, self.opening)
+            check_closing(closing, self.opening, CROWD_JOB)
             chains = [InstanceChain(closing, self.opening, each) for each in range(K)]
             for chain, log in zip(chains, self.log, strict=True):
                 chain.follow(log)

@@ -202,7 +202,7 @@ class AsyncCrowds:
             lambda: self._trainer.closing(crowd, wait_seconds=wait_seconds), tries
         )
         if signed is not None:
-            check_closing(signed.body, crowd.opening)
+            check_closing(signed.body, crowd.opening, crowd.request)
         return signed
 
     async def verify(self, crowd: Crowd) -> Signed[CrowdClosing] | None:

@@ -222,7 +222,7 @@ class TakingPart:
     async def _faults(self, crowd: Crowd, closing: CrowdClosing) -> dict[str, list[str]]:
         stored = await self._background.disk(memory.evidence, crowd.job)
         try:
-            check_closing(closing, crowd.opening)
+            check_closing(closing, crowd.opening, crowd.request)
         except MalformedDocument as error:
             return {each.contribution: [str(error)] for each in stored}
         found = await faults(self._trainer, crowd, closing, [_kept(each) for each in stored])

@@ -37,7 +37,7 @@ async def account_of(
         MalformedDocument: the closing does not follow from the opening, or a chain is broken.
         Unavailable, CrowdRefused: the trainer does not show a log.
     """
-    check_closing(closing, crowd.opening)
+    check_closing(closing, crowd.opening, crowd.request)
     linked: Counter[str] = Counter()
     served: list[list[str]] = []  # digests of the weights of every revision of every instance
     for instance, head in enumerate(closing.heads):
