@@ -2,10 +2,14 @@
 
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal_client.crowds import memory
 from shoal_client.crowds.memory import Prepared
@@ -292,3 +296,58 @@ def rules(path: Path, table: str) -> list[str]:
     ).fetchall()
     database.close()
     return [sql for (sql,) in rows]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tried=st.lists(
+        st.lists(st.tuples(st.integers(0, 1), st.integers(0, RECORDS - 1)), min_size=1, max_size=6),
+        max_size=8,
+    ),
+    jobs=st.lists(st.sampled_from([CROWD, OTHER_CROWD]), min_size=8, max_size=8),
+    per_client=st.integers(1, 6),
+    per_record=st.integers(1, 4),
+    client_cap=st.floats(0.5, 8.0),
+    record_cap=st.floats(0.5, 4.0),
+    rounds=st.booleans(),
+)
+def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
+    tried: list[list[tuple[int, int]]],
+    jobs: list[str],
+    per_client: int,
+    per_record: int,
+    client_cap: float,
+    record_cap: float,
+    rounds: bool,
+) -> None:
+    """With a job in rounds that sets half an epsilon of client 0 aside, or without."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "holder.sqlite"
+        state = reopen(path)
+        for job in (CROWD, OTHER_CROWD):
+            memory.add(state, job, b"request", b"opening")
+        if rounds:
+            state.add_job(JOB, b"r", cost=Cost.pure(0.5), joins=[(0, b"j")], declined=0)
+        cap, of_record = Cap(epsilon=client_cap, delta=0.0), Cap(epsilon=record_cap, delta=0.0)
+        allowed_ = limits(
+            per_client=per_client, per_record=per_record, cap=cap, record_cap=of_record
+        )
+        made: Counter[tuple[str, int, int]] = Counter()
+        for job, batch in zip(jobs, tried, strict=False):
+            taken = contribute(state, *batch, job=job, limits=allowed_)
+            made.update((job, *who) for who, is_taken in zip(batch, taken, strict=True) if is_taken)
+        set_aside = {0: 0.5} if rounds else {}
+        for client in (0, 1):
+            spent = sum(times for (_, who, _), times in made.items() if who == client)
+            assert spent == 0 or spent + set_aside.get(client, 0.0) <= client_cap * (1 + 1e-9)
+            for record in range(RECORDS):
+                own = [made[job, client, record] for job in (CROWD, OTHER_CROWD)]
+                assert max(own) <= per_record and sum(own) <= record_cap * (1 + 1e-9)
+            for job in (CROWD, OTHER_CROWD):
+                assert sum(made[job, client, each] for each in range(RECORDS)) <= per_client
+        kept = {client: cost.epsilon for client, cost in state.committed().items()}
+        state.close()
+        again = reopen(path)  # which checks the whole ledger
+        assert {client: cost.epsilon for client, cost in again.committed().items()} == kept
+        assert len(again.chain(after=0, count=999)) == sum(made.values())
+        again.close()

@@ -225,7 +225,7 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     await world.run(holder, seconds=WHOLE_TIME)
     answered = {each.draw.body.nonce for each in submissions(world)}
     assert len(answered) > 3
-    assert set(asked) - answered == set() or len(set(asked) - answered) <= 4  # those still open
+    assert len(set(asked) - answered) <= 4  # at most the one that each client still asks for
     assert max(Counter(asked).values()) > 1
 
 
