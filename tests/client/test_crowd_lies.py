@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoal_client.crowds import memory
+from shoal_client.crowds import audit, memory
+from shoal_client.crowds.verdicts import UNREAD, is_cheating
 from shoal_client.holder import DataHolder
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -156,3 +157,22 @@ async def test_a_closing_that_is_never_shown_leaves_the_question_open(
     await world.run(holder, seconds=3000, tick=50)
     [found] = (await holder.status()).crowds
     assert found.verdict is None
+
+
+@pytest.mark.parametrize("lies", [Lies(), Lies(log=rewritten), Lies(draw=steered)])
+async def test_a_log_that_is_too_long_to_fetch_is_said_to_be_unread(
+    world: CrowdWorld, holder: DataHolder, monkeypatch: pytest.MonkeyPatch, lies: Lies
+) -> None:
+    """Not "borne out": a trainer could call a log long that has something to hide. The seed's part
+    is checked all the same, and what only the log would show is kept."""
+    monkeypatch.setattr(audit, "MOST_REVISIONS", 0)
+    world.crowds.lies = lies
+    await world.run(holder, seconds=1000)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    if lies.draw is steered:
+        assert "another instance" in str(found.verdict) and is_cheating(found.verdict)
+    else:
+        assert found.verdict == UNREAD and not is_cheating(found.verdict)
+    assert await holder._background.disk(memory.evidence, world.job)

@@ -4,7 +4,7 @@ import pydantic
 from rich.table import Table
 
 from shoal_client.command.terminal import plain, say, show
-from shoal_client.crowds.verdicts import BORNE_OUT
+from shoal_client.crowds.verdicts import is_cheating
 
 _DIGITS = 12  # enough to tell jobs apart
 
@@ -42,7 +42,7 @@ class Status(pydantic.BaseModel):
     @property
     def cheats(self) -> list[Crowd]:
         """The crowd jobs in which the trainer did not keep to its word."""
-        return [each for each in self.crowds if each.verdict not in (None, BORNE_OUT)]
+        return [each for each in self.crowds if is_cheating(each.verdict)]
 
 
 def tell(status: Status) -> None:

@@ -40,7 +40,7 @@ async def faults(
 
     The logs of the instances that were drawn or replaced are fetched, up to `MOST_REVISIONS` long;
     a log that is no chain from the opening to the closing is a fault of every contribution that it
-    concerns. Of longer ones only what the seed and the closing say is checked.
+    concerns. Of longer ones only what the seed and the closing say is checked: see `too_long`.
 
     Raises:
         Unavailable, CrowdRefused: the trainer does not show a log.
@@ -67,6 +67,16 @@ async def faults(
             if entry not in seen:
                 found[contribution].append("what was acknowledged is not in the instance's log")
     return {contribution: said for contribution, said in found.items() if said}
+
+
+def too_long(closing: CrowdClosing, kept: Sequence[Kept]) -> list[str]:
+    """Return the contributions that concern an instance whose log `faults` does not fetch."""
+    long = {i for i, head in enumerate(closing.heads) if head.revision > MOST_REVISIONS}
+    return [
+        each.contribution
+        for each in kept
+        if each.draw.body.instance in long or any(_entry(each, i) is not None for i in long)
+    ]
 
 
 async def verify_logs(trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing) -> None:

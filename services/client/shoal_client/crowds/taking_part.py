@@ -5,21 +5,21 @@ crowd jobs, no round waits for it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from shoal_client.admission import check_crowd
 from shoal_client.background import Background
 from shoal_client.crowds import memory
-from shoal_client.crowds.audit import Kept, faults
+from shoal_client.crowds.audit import Kept, faults, too_long
 from shoal_client.crowds.contributor import MOST_TOGETHER, Contributor
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Evidence
 from shoal_client.crowds.records_used import contributions_made
 from shoal_client.crowds.schedule import Schedule
 from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
-from shoal_client.crowds.verdicts import BORNE_OUT, in_words
+from shoal_client.crowds.verdicts import in_words, is_cheating
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.peer import Unavailable
@@ -207,20 +207,24 @@ class TakingPart:
             closing = await self._trainer.closing(crowd)
             if closing is None:
                 return
-            found = await self._faults(crowd, closing.body)
+            stored = await self._background.disk(memory.evidence, job)
+            found = await self._faults(crowd, closing.body, stored)
         except (Unavailable, CrowdRefused, ProtocolError) as error:
             self._report("no closing", job=job, reason=str(error))
             return
-        verdict = in_words(found)
+        unread = too_long(closing.body, [_kept(each) for each in stored])
+        verdict = in_words(found, unread=bool(unread))
+        kept = {*found, *unread}
         await self._background.disk(
-            memory.conclude, job, closing=closing.encode(), verdict=verdict, kept=found
+            memory.conclude, job, closing=closing.encode(), verdict=verdict, kept=kept
         )
         del self._closings_at[job]
-        event = "closing checked" if verdict == BORNE_OUT else "trainer cheated"
+        event = "trainer cheated" if is_cheating(verdict) else "closing checked"
         self._report(event, job=job, verdict=verdict)
 
-    async def _faults(self, crowd: Crowd, closing: CrowdClosing) -> dict[str, list[str]]:
-        stored = await self._background.disk(memory.evidence, crowd.job)
+    async def _faults(
+        self, crowd: Crowd, closing: CrowdClosing, stored: Sequence[Evidence]
+    ) -> dict[str, list[str]]:
         try:
             check_closing(closing, crowd.opening, crowd.request)
         except MalformedDocument as error:
