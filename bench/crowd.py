@@ -49,7 +49,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _WAIT_SECONDS: Final = 20
 
 
-def study(contributions: int) -> Study:
+def study(contributions: int, open_sessions: int) -> Study:
     """Return what the crowd learns: a linear regression, at the learning rate that suits it."""
     return Study(
         family="linear",
@@ -58,16 +58,17 @@ def study(contributions: int) -> Study:
         epsilon=EPSILON,
         delta=0.0,
         instances=INSTANCES,
+        open_sessions=open_sessions,
     )
 
 
 class _Job:
     """A crowd job at a trainer that runs, and the phones' way to it."""
 
-    def __init__(self, directory: Path, trainer: Process, contributions: int) -> None:
+    def __init__(self, directory: Path, trainer: Process, wanted: Study) -> None:
         self.directory, self.process = directory, trainer
         self.book = open_book(directory / "parties" / "analyst", directory / "consortium")
-        self.study = study(contributions)
+        self.study = wanted
         self.prospect = draw_and_discard(self.study)
         self.task = crowd_task(self.study, float(self.prospect.settings["learning rate"]))
         self.peer = Peer(
@@ -126,7 +127,8 @@ async def measure(
     directory: Path, trainer: Process, *, contributions: int, together: int, concurrency: int
 ) -> dict[str, Any]:
     """Return what was measured, by what it is of; the trainer runs."""
-    work = _Job(directory, trainer, contributions)
+    # a phone whose request is open holds a draw, or is about to
+    work = _Job(directory, trainer, study(contributions, concurrency * together))
     try:
         empty, fresh = await _connections(work, concurrency)
         job = await work.open()
