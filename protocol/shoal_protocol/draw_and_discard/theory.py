@@ -8,7 +8,7 @@ docs/mathematics.md.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 ENOUGH_STEPS: Final = 4.0
@@ -147,10 +147,15 @@ class Contraction:
         """Return the mean square of the averaged model, all instances `start_error` off at first.
 
         Expected squares of one instance and of the mean follow two linear equations. Open sessions
-        make the updates go by more slowly.
+        make the updates go by more slowly, and averaging gain more: to first order.
         """
         k = self.instances
-        updates = updates * k / (k + self.open_sessions)
+        if self.open_sessions:
+            slowed = updates * k / (k + self.open_sessions)
+            alone = replace(self, open_sessions=0.0)
+            started = replace(alone, update_variance=0.0)
+            noise = alone.squared_error_after(slowed, start_error=0.0) * alone._gain / self._gain
+            return noise + started.squared_error_after(slowed, start_error=start_error)
         if k == 1:
             return self.instance_variance + (start_error**2 - self.instance_variance) * _power(
                 1.0 - self._squares_lost, updates
