@@ -79,7 +79,7 @@ def hidden_epsilon(task: CrowdTask, *, additions: int, delta: float) -> float | 
         prices = _coordinate_by_coordinate(task, additions, delta)
     else:
         prices = _contracting(task, additions, delta)
-    return min(task.contribution_epsilon, *prices)
+    return min([task.contribution_epsilon, *prices])
 
 
 def rounding(task: CrowdTask) -> float:

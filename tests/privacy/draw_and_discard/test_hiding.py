@@ -317,6 +317,11 @@ def test_claims_begin_at_the_pure_epsilon_and_fall_with_noises(variant: str, wei
         assert exact <= DELTA
 
 
+def test_where_no_noise_is_enough_the_claim_is_the_pure_epsilon() -> None:
+    dear = make_task(weights=1, epsilon=100.0)
+    assert hidden_epsilon(dear, additions=1000, delta=1e-6) == 100.0
+
+
 def test_with_several_weights_one_at_a_time_there_is_a_floor() -> None:
     claims = [
         hidden_epsilon(make_task(learning_rate=rate), additions=10**6, delta=DELTA)
