@@ -23,6 +23,7 @@ from shoal_protocol.draw_and_discard.draws import commitment, drawn_instance
 from shoal_protocol.draw_and_discard.sanity import largest_change
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import UnknownManifest
+from shoal_protocol.tasks import ColumnBounds
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds import conducting
@@ -196,6 +197,16 @@ async def test_many_nonces_are_answered_in_their_order(opened: Asker) -> None:
     asked = b'{"nonces":["' + '","'.join(nonces).encode() + b'"]}'
     answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
     assert [each["body"]["nonce"] for each in answer.json()["documents"]] == nonces
+
+
+async def test_one_answer_holds_a_bounded_number_of_weights(asker: Asker) -> None:
+    columns = tuple(ColumnBounds(name=f"x{number}", lower=0.0, upper=1.0) for number in range(511))
+    wide = crowd(task=TASK.model_copy(update={"features": columns}))
+    await asker.open(wide)
+    for count, status in ((256, 200), (257, 422)):
+        asked = canonical_json({"nonces": [nonce(number) for number in range(count)]})
+        answer = await asker.ask("POST", f"{CROWDS}/{wide.digest}/draws", asked)
+        assert (answer.status_code, len(answer.content) < 1 << 22) == (status, True)
 
 
 NO_NONCES = (

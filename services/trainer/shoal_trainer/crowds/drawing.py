@@ -18,6 +18,7 @@ from shoal_trainer.crowds.store import CrowdRecord, Instance
 from shoal_trainer.resources import Resources
 
 MOST_NONCES: Final = 1_000
+MOST_WEIGHTS: Final = 1 << 17  # in one answer: whoever asks is unknown, and may be slow to read
 _LARGEST_READ: Final = 1_000
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -50,8 +51,9 @@ class Draws:
         if not one and not (isinstance(asked, dict) and asked.keys() == {"nonces"}):
             raise MalformedDocument("a draw is asked for by a nonce, or a list of nonces")
         nonces = [asked["nonce"]] if one else asked["nonces"]
-        if not isinstance(nonces, list) or not 0 < len(nonces) <= MOST_NONCES:
-            raise MalformedDocument(f"nonces must be a list of 1 to {MOST_NONCES}")
+        most = min(MOST_NONCES, MOST_WEIGHTS // crowd.request.body.task.dimension)
+        if not isinstance(nonces, list) or not 0 < len(nonces) <= most:
+            raise MalformedDocument(f"nonces must be a list of 1 to {most}")
         if not all(map(_is_nonce, nonces)):
             raise MalformedDocument("a nonce is 64 lower-case hexadecimal digits")
         if self._resources.clock() >= crowd.request.body.closes_at:
