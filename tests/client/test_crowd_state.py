@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shoal_client.crowds import memory
 from shoal_client.crowds.memory import Prepared
 from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
+from shoal_client.enrolment import store_joins
 from shoal_client.state import State
 from shoal_client.state_schema import SCHEMA_VERSION
 from shoal_protocol.accounting import NOTHING, Cap, Cost
@@ -103,6 +104,19 @@ def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: Sta
     one_more = Cost.gaussian(math.hypot(together.mu, LIMITS.cost.mu))
     assert not tight.cap.allows(one_more)
     assert contribute(state, (1, 0), limits=tight) == [True]  # who did not join has more left
+
+
+def test_a_job_is_joined_only_by_those_whom_crowds_left_enough_while_joins_were_signed(
+    state: State,
+) -> None:
+    contribute(state, (0, 0))
+    cap, joins = Cap(epsilon=1.5, delta=0.0), [(0, b"j"), (1, b"j")]
+    for job, cost, joined in ((JOB, 1.0, 1), ("d" * 64, 2.0, 0)):
+        arguments = {"cost": Cost.pure(cost), "cap": cap, "joins": joins, "declined": 1}
+        assert store_joins(state, job, b"request", **arguments) == joined
+    [found] = state.jobs()
+    assert (found.joins, found.declined) == ({"pending": 1}, 2)
+    assert [client for client, _ in state.pending_joins(JOB)] == [1]
 
 
 def test_the_sum_that_is_kept_in_memory_is_the_one_on_file(state: State, path: Path) -> None:

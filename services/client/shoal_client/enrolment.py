@@ -14,7 +14,7 @@ from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
 from shoal_hosting.installed_models import refusal
-from shoal_protocol.accounting import NOTHING, compose
+from shoal_protocol.accounting import NOTHING, Cap, Cost, compose
 from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 from shoal_protocol.jobs import JobRequest, Join
@@ -97,16 +97,19 @@ class Enrolment:
                 f"budget left for {request.privacy.cap}"
             )
         joins = await self._background.work(sign_joins, request.manifest, job, joining)
-        declined = len(site.keys) - len(joining)
-        await self._background.disk(
-            State.add_job,
+        joined = await self._background.disk(
+            store_joins,
             job,
             signed.encode(),
             cost=cost,
+            cap=site.policy.cap,
             joins=joins,
-            declined=declined,
+            declined=len(site.keys) - len(joining),
         )
-        self._report("job joined", job=job, joining=len(joining), declined=declined)
+        if not joined:
+            raise RefusedJob("no client here can join: their budgets went to crowd jobs meanwhile")
+        declined = len(site.keys) - joined
+        self._report("job joined", job=job, joining=joined, declined=declined)
 
     async def send_joins(self) -> None:
         """Send the joins that nobody has answered, the same bytes as before."""
@@ -139,6 +142,33 @@ class Enrolment:
         await self._background.disk(State.settle_joins, job, settled)
         taken = sum(outcome == ACKNOWLEDGED for _, outcome in settled)
         self._report("joins settled", job=job, taken=taken, not_taken=len(settled) - taken)
+
+
+def store_joins(
+    state: State,
+    job: str,
+    request: bytes,
+    *,
+    cost: Cost,
+    cap: Cap,
+    joins: Sequence[tuple[int, bytes]],
+    declined: int,
+) -> int:
+    """Store a job with (client, signed join) of those for whom it still fits under `cap`.
+
+    While joins are signed, contributions to crowds are charged. Who has too little left by now
+    declines as well. Return how many join; if nobody does, nothing is stored.
+    """
+    committed = state.committed()
+    solvent = [
+        (client, document)
+        for client, document in joins
+        if cap.allows(compose([committed.get(client, NOTHING), cost]))
+    ]
+    if solvent:
+        declined += len(joins) - len(solvent)
+        state.add_job(job, request, cost=cost, joins=solvent, declined=declined)
+    return len(solvent)
 
 
 async def follow_to(manifest: str, site: Site, directory: Directory) -> None:
