@@ -33,7 +33,8 @@ class Ancestry:
         """Return a number of submissions within which all lineages meet, but for `failure`.
 
         Raises:
-            ValueError: `failure` is not strictly within (0, 1).
+            ValueError: `failure` is not strictly within (0, 1), or so many sessions overlap that
+                there is no such number.
         """
         require_probability(failure)
         k, overlap = self.instances, self.overlap
@@ -43,11 +44,18 @@ class Ancestry:
             # P(not met after m) <= 3 (k-1)/(k+1) (1 - 2/k^2)^m
             start = 3.0 * (k - 1.0) / (k + 1.0) / failure
             return max(0, math.ceil(math.log(start) / -math.log1p(-2.0 / k**2)))
-        # each of a pair's jumps meets the other lineage with this chance at least
-        chance = math.exp((overlap + 1.0) * math.log1p(-1.0 / k)) / k
+        chance = self._chance_to_meet
+        if chance == 0.0:
+            raise ValueError("so many sessions overlap that lineages cannot be said to meet")
         jumps = math.ceil(math.log(2.0 * (k - 1.0) / failure) / -math.log1p(-chance))
         # the last jump's meeting may be as far back as a session lasts
         return self._submissions_for(jumps, failure / (2.0 * (k - 1.0))) + overlap + 1
+
+    @property
+    def _chance_to_meet(self) -> float:
+        """With which each of a pair's jumps meets the other lineage, at least, for k above 1."""
+        k = self.instances
+        return math.exp((self.overlap + 1.0) * math.log1p(-1.0 / k)) / k
 
     def survival(self, *, unmet: float) -> float:
         """Return an upper bound of the probability that the snapshot depends on the contribution.
@@ -67,6 +75,9 @@ class Ancestry:
             ValueError: a probability is not strictly within (0, 1).
         """
         require_probability(failure)
+        require_probability(unmet)
+        if self.instances > 1 and self.overlap and self._chance_to_meet * self.later < 0.5:
+            return 0  # they need ln(2) / chance jumps at least, which is more than come
         left = self.later - self.meeting(unmet)
         if left < 0:
             return 0

@@ -118,6 +118,14 @@ def test_overlapping_sessions_and_too_few_submissions_promise_less() -> None:
     assert replace(serial, overlap=500).trunk(unmet=1e-6, failure=1e-6) == 0
 
 
+@pytest.mark.parametrize("overlap", [1_000, 15_000, 10**12])
+def test_where_lineages_hardly_ever_meet_nothing_is_promised(overlap: int) -> None:
+    crowded = Ancestry(instances=2, later=10**12, overlap=overlap)
+    assert crowded.trunk(unmet=1e-6, failure=1e-6) == 0
+    with pytest.raises(ValueError, match="cannot be said to meet"):
+        replace(crowded, overlap=15_000).meeting(1e-6)
+
+
 @pytest.mark.parametrize("wrong", [{"instances": 0}, {"later": -1}, {"overlap": -1}])
 def test_what_has_no_meaning_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
