@@ -380,6 +380,19 @@ async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -
     await holder.close()
 
 
+async def test_records_that_lost_a_column_end_a_job_that_goes_on(world: CrowdWorld) -> None:
+    holder = world.holder()
+    await world.run(holder, seconds=300)
+    await holder.close()
+    made = len(world.crowds.taken)
+    few = Records(("age",), world.records.values[:, :1], world.records.starts)
+    poorer = world.holder(records=few)
+    await world.run(poorer, seconds=WHOLE_TIME)
+    assert len(world.crowds.taken) == made
+    assert "no column 'pressure'" in str((await status(poorer)).ended)
+    await poorer.close()
+
+
 @pytest.mark.parametrize("is_taken_before", [True, False])
 async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
     world: CrowdWorld, is_taken_before: bool

@@ -4,6 +4,7 @@ A client trusts the manifest, its owner's policy and its own ledger; of what the
 analyst say it believes what they signed, and only as far as these three allow.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from shoal_client.departure import MOST_SECONDS, sampling_seconds
@@ -43,8 +44,7 @@ def check_request(
     check_job(request, consortium.manifest)
     if reason := policy.refusal(request):
         raise RefusedJob(reason)
-    if missing := sorted({bounds.name for bounds in request.task.columns} - set(columns)):
-        raise RefusedJob(f"the records have no column {missing[0]!r}")
+    check_columns((bounds.name for bounds in request.task.columns), columns)
     if request.join_deadline <= now:
         raise RefusedJob("the time to join has passed")
 
@@ -80,12 +80,21 @@ def check_crowd(
             raise RefusedJob("the manifest in force has another key of who signed it")
     if reason := policy.crowd_refusal(request):
         raise RefusedJob(reason)
-    if missing := sorted(set(request.task.column_names) - set(columns)):
-        raise RefusedJob(f"the records have no column {missing[0]!r}")
+    check_columns(request.task.column_names, columns)
     if request.closes_at <= now:
         raise RefusedJob("the time to contribute has passed")
     bound_to.verify(opening)
     check_opening(opening.body, request)
+
+
+def check_columns(needed: Iterable[str], columns: Iterable[str]) -> None:
+    """Refuse a job that needs a column which the records do not have.
+
+    Raises:
+        RefusedJob: the detail names it.
+    """
+    if missing := sorted(set(needed) - set(columns)):
+        raise RefusedJob(f"the records have no column {missing[0]!r}")
 
 
 def check_round(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from shoal_client.admission import check_crowd
+from shoal_client.admission import check_columns, check_crowd
 from shoal_client.background import Background
 from shoal_client.crowds import memory
 from shoal_client.crowds.audit import Kept, faults, too_long
@@ -134,9 +134,10 @@ class TakingPart:
         known = self._contributors.get(job)
         if known is None:
             crowd = await self._crowd(job)
-            # the owner may have changed the policy since
+            # the owner may have changed the policy, or the records, since
             if reason := self._site.policy.crowd_refusal(crowd.request):
                 raise RefusedJob(reason)
+            check_columns(crowd.request.task.column_names, self._site.records.columns)
             contributor = Contributor(
                 self._site, self._background, self._trainer, crowd, self._report
             )
