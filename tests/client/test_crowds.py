@@ -372,6 +372,19 @@ async def test_an_opening_of_another_shape_is_not_taken(
     assert world.crowds.draws == 0
 
 
+async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    opening, trainer = world.crowds.opening, world.parties["trainer"]
+    assert opening is not None
+    moved = ((1, 0), *opening.body.instances[1:])
+    body = opening.body.model_copy(update={"instances": moved})
+    world.crowds.opening = sign(body, opening.signer, trainer.signing_key)
+    await world.run(holder, seconds=100)
+    assert "begin" in (await holder.status()).refused[world.job]
+    assert world.crowds.draws == 0
+
+
 async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -> None:
     few = Records(("age",), world.records.values[:, :1], world.records.starts)
     holder = world.holder(records=few)

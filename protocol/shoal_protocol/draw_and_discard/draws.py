@@ -20,6 +20,7 @@ from shoal_protocol.draw_and_discard.documents import (
     weights_digest,
 )
 from shoal_protocol.draw_and_discard.errors import RefusedDraw
+from shoal_protocol.draw_and_discard.updates import first_weights
 from shoal_protocol.encoding import domain, sha256
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.ledger import GENESIS
@@ -59,6 +60,20 @@ def check_opening(opening: CrowdOpening, request: CrowdJobRequest) -> None:
         raise MalformedDocument(f"every instance must have {task.dimension} weights")
     if len(opening.instances) != task.instances:
         raise MalformedDocument(f"the opening must have {task.instances} instances")
+
+
+def check_beginning(opening: CrowdOpening, request: CrowdJobRequest) -> None:
+    """Refuse an opening, of the right shape, that begins elsewhere than its request says.
+
+    Raises:
+        MalformedDocument: an instance has other weights, or the lattice has none such.
+    """
+    try:
+        beginning = tuple(first_weights(request.task).tolist())
+    except ValueError as error:
+        raise MalformedDocument(str(error)) from None
+    if any(weights != beginning for weights in opening.instances):
+        raise MalformedDocument("an instance does not begin with the weights that were asked for")
 
 
 def check_draw(draw: Draw, opening: CrowdOpening, *, nonce: str) -> None:

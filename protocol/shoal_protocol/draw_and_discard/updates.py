@@ -19,6 +19,19 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+def first_weights(task: CrowdTask) -> IntArray:
+    """Return `start`, or zero, rounded to the lattice, shape (p,): every instance begins with it.
+
+    Raises:
+        ValueError: a weight is too large for the lattice.
+    """
+    start = np.zeros(task.dimension) if task.start is None else np.array(task.start)
+    on_lattice = np.rint(start * task.grid)  # the product is exact
+    if np.any(np.abs(on_lattice) > LARGEST_WEIGHT):
+        raise ValueError("a weight of start is too large for its lattice: lower grid_bits")
+    return on_lattice.astype(np.int64)
+
+
 def design_rows(task: CrowdTask, records: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return rows x, shape (r, p), and targets y, shape (r,), of `records`, shape (r, m).
 

@@ -13,7 +13,7 @@ from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
 from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, CrowdOpening
-from shoal_protocol.draw_and_discard.draws import check_opening
+from shoal_protocol.draw_and_discard.draws import check_beginning, check_opening
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.jobs import JobRequest, check_job, check_round_of_job
 from shoal_protocol.manifest import Consortium
@@ -85,6 +85,7 @@ def check_crowd(
         raise RefusedJob("the time to contribute has passed")
     bound_to.verify(opening)
     check_opening(opening.body, request)
+    check_beginning(opening.body, request)
 
 
 def check_columns(needed: Iterable[str], columns: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.draws import check_opening
+from shoal_protocol.draw_and_discard.draws import check_beginning, check_opening
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownJob
 from shoal_protocol.manifest import Consortium
@@ -145,6 +145,7 @@ class CrowdTrainer:
         consortium.verify(request)
         consortium.verify(opening)
         check_opening(opening.body, request.body)
+        check_beginning(opening.body, request.body)
         return Crowd(request.body, opening.body, consortium)
 
     async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:

@@ -4,15 +4,15 @@ import asyncio
 from datetime import datetime
 from typing import Final
 
-import numpy as np
 import structlog
 from prometheus_client import Counter
 
 from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.draw_and_discard import updates
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest, CrowdOpening
 from shoal_protocol.draw_and_discard.draws import commitment
-from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.errors import RefusedJob, UnknownJob
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer.crowds import store
@@ -116,8 +116,7 @@ def first_weights(task: CrowdTask) -> tuple[int, ...]:
     Raises:
         RefusedJob: the lattice has no such weights.
     """
-    start = np.zeros(task.dimension) if task.start is None else np.array(task.start)
-    on_lattice = np.rint(start * task.grid)
-    if np.any(np.abs(on_lattice) > LARGEST_WEIGHT):
-        raise RefusedJob("a weight of start is too large for its lattice: lower grid_bits")
-    return tuple(on_lattice.astype(np.int64).tolist())
+    try:
+        return tuple(updates.first_weights(task).tolist())
+    except ValueError as error:
+        raise RefusedJob(str(error)) from None
