@@ -88,8 +88,10 @@ def price_in_words(instances: int, contributions: int) -> str:
     if instances == 1:
         return "a single instance: nothing is discarded, and nothing is averaged"
     kept = f"{instances} instances keep 1 of {instances} updates in the long run; "
+    if contributions == 0:
+        return kept + "nobody contributed, so they are all as at the start"
     try:
-        ratio = price_of_instances(instances, contributions=max(1, contributions))
+        ratio = price_of_instances(instances, contributions=contributions)
     except ValueError:
         return kept + "so few contributions cannot teach that many: take fewer instances"
     return kept + (

@@ -96,13 +96,9 @@ class CrowdModel(Model):
 
     @property
     def spread(self) -> FloatVector:
-        """Variance over instances of each weight, divisor k - 1, shape (p,).
-
-        Raises:
-            ValueError: there is a single instance.
-        """
+        """Variance over instances of each weight, divisor k - 1, shape (p,); NaN if k = 1."""
         if len(self.instances) < 2:
-            raise ValueError("a single instance has no spread")
+            return np.full(self.task.dimension, np.nan)
         variance: FloatVector = self.weights.var(axis=0, ddof=1)
         return variance
 
@@ -195,15 +191,15 @@ class CrowdModel(Model):
 
         `pulled` compares with the spread under the gradient's pull, by guesses as in `learning`;
         otherwise with Theorem 1's k sigma^2 / 2, right where nothing is learned. `window`: how many
-        of the last updates count; 50 k^2 if it is None.
+        of the last updates count; 50 k^2 if it is None. Of a single instance it cannot tell.
 
         Raises:
-            ValueError: a snapshot is another task's, there are fewer than 2, or fewer instances.
+            ValueError: a snapshot is another task's, or there are fewer than 2.
         """
         if any(each.task != self.task for each in earlier):
             raise ValueError("every snapshot must be of the same task")
         snapshots = [*earlier, self]
-        if pulled:
+        if pulled and self.task.instances > 1:
             formula = [each.spread for each in self.learning(mean_squares=mean_squares)]
         else:
             resting = self.task.instances * self.task.update_variance / 2.0

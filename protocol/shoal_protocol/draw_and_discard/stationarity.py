@@ -7,6 +7,7 @@ leaves. All of that is proved without a pull, in docs/mathematics.md; under one 
 in simulations: 2 in 1000 settled crowds were taken for unsettled, at most.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +33,7 @@ class Stationarity:
     """The average spread of the last `window` updates, relative to its formula for noise alone.
 
     Noise alone gives 1; the records' own scores add to it, up to `at_most`. `long_enough`: it
-    covers 5 k^2 updates or more.
+    covers 5 k^2 updates or more. Of a single instance, which has no spread, `ratio` is NaN.
     """
 
     ratio: float
@@ -43,19 +44,33 @@ class Stationarity:
     long_enough: bool
 
     @property
+    def can_tell(self) -> bool:
+        """Whether 4 standard errors are less than 1: else even no spread at all would pass."""
+        return self.long_enough and STANDARD_ERRORS * self.standard_error < 1.0
+
+    @property
     def settled(self) -> bool:
-        """Whether the window is long enough, and the ratio in reach by 4 standard errors."""
+        """Whether the ratio is in reach by 4 standard errors, and these are few enough to tell."""
+        return self.can_tell and self._in_reach
+
+    @property
+    def _in_reach(self) -> bool:
         reach = STANDARD_ERRORS * self.standard_error
-        return self.long_enough and 1.0 - reach <= self.ratio <= self.at_most * (1.0 + reach)
+        return 1.0 - reach <= self.ratio <= self.at_most * (1.0 + reach)
 
     def __str__(self) -> str:
+        if math.isnan(self.ratio):
+            return "cannot tell: a single instance has no spread"
         found = (
             f"spread over {self.window:,} updates {self.ratio:.2f} times the formula's"
             f" (1 to {self.at_most:.2f}, standard error {self.standard_error:.2f})"
         )
         if not self.long_enough:
             return f"too early to tell: {found}"
-        return f"settled: {found}" if self.settled else f"not settled: {found}"
+        if not self._in_reach:
+            return f"not settled: {found}"
+        more = "; it takes a standard error below 0.25: more updates, or more snapshots of them"
+        return f"settled: {found}" if self.can_tell else f"cannot tell: {found}{more}"
 
 
 def relative_variance(instances: int, kurtosis: float) -> float:
@@ -100,11 +115,17 @@ def judge(
     `window` updates, 50 k^2 if it is None or as many as there are.
 
     Raises:
-        ValueError: shapes or order do not fit, there are fewer than 2 snapshots to average, or
-            fewer than 2 instances.
+        ValueError: shapes or order do not fit, or there are fewer than 2 snapshots to average.
     """
     if instances < 2:
-        raise ValueError("a spread needs at least 2 instances")
+        return Stationarity(
+            ratio=math.nan,
+            at_most=at_most,
+            standard_error=math.inf,
+            window=0,
+            snapshots=len(updates),
+            long_enough=False,
+        )
     if spreads.shape != (len(updates), len(formula)) or (np.diff(updates) <= 0).any():
         raise ValueError(
             "one spread for each snapshot and coordinate, snapshots in ascending order"

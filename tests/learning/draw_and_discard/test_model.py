@@ -93,8 +93,20 @@ def test_a_model_must_have_as_many_instances_and_weights_as_its_task():
     for wrong in ([[0, 0, 0]], [[0, 0, 0], [0, 0]], [[0, 0]] * 2):
         with pytest.raises(ValidationError):
             CrowdModel(task=task, contributions=0, instances=wrong)
-    with pytest.raises(ValueError, match="single"):
-        _ = some_model(crowd_task(instances=1)).spread
+
+
+def test_a_single_instance_has_no_spread_and_no_verdict_on_it():
+    *earlier, last = history(crowd_task(instances=1), 40, 20)
+    assert np.isnan(last.spread).all()
+    for pulled in (False, True):
+        found = last.stationarity(earlier, pulled=pulled)
+        assert str(found) == "cannot tell: a single instance has no spread"
+        assert not found.settled and not found.can_tell
+
+
+def test_a_model_without_contributions_does_not_ask_for_fewer_instances():
+    model = some_model(crowd_task(instances=20)).model_copy(update={"contributions": 0})
+    assert "nobody contributed" in model.price and "fewer instances" not in model.price
 
 
 def test_a_warm_start_begins_where_the_model_ended():
@@ -139,6 +151,7 @@ def test_a_crowd_that_learns_nothing_settles_where_theorem_one_says(variant: str
     assert (found.window, found.snapshots) == (3200, 161)
     short = last.stationarity(earlier, pulled=False, window=320)
     assert short.long_enough and short.standard_error > 2 * found.standard_error
+    assert not short.can_tell and not short.settled and str(short).startswith("cannot tell: ")
 
 
 @pytest.mark.parametrize("variant", ["all", "one"])
@@ -169,7 +182,7 @@ def test_the_standard_error_of_the_average_spread_is_what_replicates_show():
         verdict = models[-1].stationarity(models[:-1], pulled=False)
         ratios.append(verdict.ratio)
         errors.append(verdict.standard_error)
-        verdicts.append(verdict.settled)
+        verdicts.append(not str(verdict).startswith("not settled"))
     assert np.mean(ratios) == pytest.approx(1.0, abs=4.5 * np.std(ratios) / np.sqrt(300))
     assert np.std(ratios) == pytest.approx(errors[0], rel=0.25)
     assert np.mean(verdicts) > 0.98
