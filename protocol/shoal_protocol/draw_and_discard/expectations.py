@@ -6,7 +6,7 @@ mean of mu'(x'b). Guesses: mean squares of normalised features, the slope, the v
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,9 @@ FloatVector = NDArray[np.float64]
 
 UNIFORM: Final = 1.0 / 3.0
 """Mean square of a feature that is spread evenly over its bounds."""
+
+MUCH_LEFT: Final = 0.1
+"""Part of the start's error from which on a model's summary says that it is still there."""
 
 
 def contractions(
@@ -81,6 +84,37 @@ def slope_at(task: CrowdTask, intercept: float) -> float:
     if task.family == "logistic":
         return 0.25 / math.cosh(min(abs(intercept), 50.0) / 2.0) ** 2
     return math.exp(min(intercept, math.log(task.target.upper)))
+
+
+def facts(
+    learning: Callable[[], Sequence[Contraction]], contributions: int
+) -> tuple[tuple[str, str], ...]:
+    """Return, as facts with names, what the noise alone errs by, and if much of the start is left.
+
+    `learning` returns each weight's contraction, or raises a ValueError where the formulas end.
+    """
+    try:
+        weights = learning()
+    except ValueError:
+        return (("Error", "the learning rate is too high for the formulas: nothing is expected"),)
+    noise = math.sqrt(math.fsum(each.averaged_variance for each in weights) / len(weights))
+    found = [
+        (
+            "Error by noise alone",
+            f"{noise:.3g} on the normalised scale, for evenly spread features and a start that is"
+            " forgotten; sampling and clipping come on top of it",
+        )
+    ]
+    left = max(each.pulled(contributions) for each in weights)
+    if left > MUCH_LEFT:
+        found.append(
+            (
+                "Too early",
+                f"of what the start was off by, up to {left:.0%} is still there, and more if draws"
+                " overlapped: take more contributions, fewer instances or a higher learning rate",
+            )
+        )
+    return tuple(found)
 
 
 def price_in_words(instances: int, contributions: int) -> str:

@@ -1,10 +1,11 @@
 """What a crowd has learned: k instances of a model, and their average in the units of the data.
 
 It knows weights only: neither who contributed nor how instances were drawn. The instances' spread
-is no posterior and no standard error; `expected_error` says what the noise does to the average.
+is no posterior and no standard error; `noise_error` says what the noise does to the average.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,12 +13,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from shoal_protocol.documents import Model
-from shoal_protocol.draw_and_discard import expectations, stationarity, updates
+from shoal_protocol.draw_and_discard import expectations, stationarity, units, updates
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, Weights
 from shoal_protocol.draw_and_discard.stationarity import Stationarity
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.draw_and_discard.theory import Contraction
-from shoal_protocol.draw_and_discard.units import to_data_units, to_normalised
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 
@@ -105,12 +105,12 @@ class CrowdModel(Model):
     @property
     def coefficients(self) -> FloatVector:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
-        return to_data_units(self.task, self.averaged)
+        return units.to_data_units(self.task, self.averaged)
 
     @property
     def instance_coefficients(self) -> FloatMatrix:
         """Every instance's coefficients in the units of the data, shape (k, 1 + m)."""
-        return to_data_units(self.task, self.weights)
+        return units.to_data_units(self.task, self.weights)
 
     def predict(self, rows: FloatMatrix) -> FloatVector:
         """Return the averaged model's mean of the target, shape (n,), for `rows`, shape (n, m).
@@ -121,7 +121,7 @@ class CrowdModel(Model):
         Raises:
             ValueError: `rows` does not have one column per feature, or has what is no number.
         """
-        return self._means(self._design(rows) @ self.averaged)
+        return units.predicted(self.task, updates.feature_rows(self.task, rows) @ self.averaged)
 
     def predict_each(self, rows: FloatMatrix) -> FloatMatrix:
         """Return what every instance predicts by itself, shape (k, n).
@@ -132,23 +132,7 @@ class CrowdModel(Model):
         Raises:
             ValueError: as `predict`.
         """
-        return self._means(self.weights @ self._design(rows).T)
-
-    def _design(self, rows: FloatMatrix) -> FloatMatrix:
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.task.features):
-            raise ValueError(
-                f"rows must have shape (n, {len(self.task.features)}): one per feature"
-            )
-        records = np.column_stack([rows, np.full(len(rows), self.task.target.upper)])
-        return updates.design_rows(self.task, records)[0]
-
-    def _means(self, predictors: FloatMatrix) -> FloatMatrix:
-        means: FloatMatrix = updates.means(self.task, predictors)
-        if self.task.family != "linear":
-            return means
-        target = self.task.target
-        return target.centre + target.half_range * means
+        return units.predicted(self.task, self.weights @ updates.feature_rows(self.task, rows).T)
 
     def learning(
         self, *, mean_squares: float | Sequence[float] = expectations.UNIFORM
@@ -165,19 +149,37 @@ class CrowdModel(Model):
         slope = expectations.slope_at(self.task, intercept)
         return expectations.contractions(self.task, slope=slope, mean_squares=mean_squares)
 
-    def expected_error(
+    def noise_error(
         self, *, mean_squares: float | Sequence[float] = expectations.UNIFORM
     ) -> FloatVector:
         """Return the standard deviation that noise alone gives each averaged weight, shape (p,).
 
         Normalised, for a start that is forgotten, and in theory: from the task and guesses of the
-        features, not from these weights. What records scatter comes on top of it.
+        features, not from these weights. What records scatter comes on top of it, and `start_left`
+        of what the start was off by: after few contributions that is most of the error.
 
         Raises:
             ValueError: as `expectations.contractions`.
         """
         learning = self.learning(mean_squares=mean_squares)
         return np.sqrt([each.averaged_variance for each in learning])
+
+    def start_left(
+        self,
+        *,
+        mean_squares: float | Sequence[float] = expectations.UNIFORM,
+        open_sessions: float = 0.0,
+    ) -> FloatVector:
+        """Return which part of the start's error each averaged weight should still have, (p,).
+
+        In theory, as `noise_error`; with so many draws under way at a time, on average.
+
+        Raises:
+            ValueError: as `expectations.contractions`, or `open_sessions` is below 0.
+        """
+        learning = self.learning(mean_squares=mean_squares)
+        slowed = [replace(each, open_sessions=open_sessions) for each in learning]
+        return np.array([each.pulled(self.contributions) for each in slowed])
 
     def stationarity(
         self,
@@ -227,7 +229,7 @@ class CrowdModel(Model):
             return tuple(map(float, self.averaged))
         if (task.family, task.column_names) != (self.task.family, self.task.column_names):
             raise ValueError("a start needs a task of the same family and columns")
-        return tuple(map(float, to_normalised(task, self.coefficients)))
+        return tuple(map(float, units.to_normalised(task, self.coefficients)))
 
     @property
     def price(self) -> str:
@@ -256,6 +258,7 @@ class CrowdModel(Model):
                 ("Contributions", f"{self.contributions:,}"),
                 ("Price of each", f"epsilon {self.task.contribution_epsilon:g}, local and pure"),
                 ("Instances", self.price),
+                *expectations.facts(self.learning, self.contributions),
                 ("Caution", CAUTION),
             ),
         )

@@ -1,8 +1,9 @@
-"""Weights of normalised columns to coefficients in the units of the data, and back; no more."""
+"""Between weights of normalised columns and the units of the data, both ways; no more."""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal_protocol.draw_and_discard import updates
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 
 FloatVector = NDArray[np.float64]
@@ -42,3 +43,11 @@ def to_normalised(task: CrowdTask, coefficients: FloatVector) -> FloatVector:
 def _bounds(task: CrowdTask) -> tuple[FloatVector, FloatVector]:
     centres = np.array([bounds.centre for bounds in task.features])
     return centres, np.array([bounds.half_range for bounds in task.features])
+
+
+def predicted(task: CrowdTask, predictors: FloatVector) -> FloatVector:
+    """Return the mean in the target's units at normalised linear predictors, of any shape."""
+    found: FloatVector = updates.means(task, predictors)
+    if task.family != "linear":
+        return found
+    return task.target.centre + task.target.half_range * found

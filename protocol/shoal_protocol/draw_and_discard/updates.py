@@ -59,6 +59,19 @@ def design_rows(task: CrowdTask, records: FloatArray) -> tuple[FloatArray, Float
     return rows, targets
 
 
+def feature_rows(task: CrowdTask, features: FloatArray) -> FloatArray:
+    """Return rows x, shape (r, p), as `design_rows` does, of features alone, shape (r, m).
+
+    Raises:
+        ValueError: as `design_rows`.
+    """
+    features = np.asarray(features, dtype=np.float64)
+    if features.ndim != 2 or features.shape[1] != len(task.features):
+        raise ValueError(f"rows must have shape (n, {len(task.features)}): one per feature")
+    records = np.column_stack([features, np.full(len(features), task.target.upper)])
+    return design_rows(task, records)[0]
+
+
 def means(task: CrowdTask, predictors: FloatArray) -> FloatArray:
     """Return the model's mean at linear predictors x'b, of any shape, on the scale of targets.
 

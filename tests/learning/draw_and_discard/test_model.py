@@ -226,10 +226,38 @@ def test_the_noise_in_the_average_is_what_the_model_expects():
     found = simulate(task, contributors, generator, contributions=3000, replicates=400)
     errors = (found.final / task.grid).mean(axis=1) - truth
     model = CrowdModel.of(task, found.final[0], 3000)
-    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(model.expected_error(), rel=0.2)
+    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(model.noise_error(), rel=0.2)
     learning = contractions(task, slope=slope_at(task, 0.0))
     rmse = expected_rmse(learning, contributions=3000, start_errors=truth)
     assert float(np.sqrt((errors**2).mean())) == pytest.approx(rmse, rel=0.15)
+
+
+@pytest.mark.parametrize("open_sessions", [0, 30])
+def test_what_is_left_of_the_start_is_what_the_model_expects(open_sessions: int):
+    # 400 crowds without noise: the mean of the averages to about 2 %.
+    task = crowd_task(variant="one", instances=10, learning_rate=0.1, clip=1.0)
+    truth = np.array([0.2, 0.2, -0.2])
+    generator = np.random.default_rng(6)
+    found = simulate(
+        task, linear_contributors(truth, 0.05, generator), generator, contributions=400,
+        replicates=400, noisy=False, open_sessions=open_sessions,
+    )  # fmt: skip
+    model = CrowdModel.of(task, found.final[0], 400)
+    averaged = (found.final / task.grid).mean(axis=(0, 1))
+    left = model.start_left(open_sessions=open_sessions)
+    assert 1.0 - averaged / truth == pytest.approx(left, rel=0.1)
+
+
+def test_its_summary_says_what_noise_alone_does_and_whether_the_start_is_forgotten():
+    task = crowd_task(variant="one", instances=5, learning_rate=0.1, clip=0.1, epsilon=8.0)
+    weights = np.zeros((5, 3), dtype=np.int64)
+    early, late = (CrowdModel.of(task, weights, count) for count in (300, 30_000))
+    noise = f"{np.sqrt(np.mean(late.noise_error() ** 2)):.3g} on the normalised scale"
+    assert noise in str(early.summary()) and noise in str(late.summary())
+    assert f"up to {early.start_left().max():.0%} is still there" in str(early.summary())
+    assert "is still there" not in str(late.summary())
+    steep = CrowdModel.of(task.model_copy(update={"learning_rate": 2.5}), weights, 300)
+    assert "nothing is expected" in str(steep.summary())
 
 
 def test_slopes_are_those_of_the_links():
