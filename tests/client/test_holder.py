@@ -164,6 +164,26 @@ async def test_a_column_that_the_records_lack_refuses_the_job(world: World) -> N
     await holder.close()
 
 
+@pytest.mark.parametrize("lost", ["a column", "a row too many"])
+async def test_records_that_changed_since_the_job_was_joined_answer_no_round(
+    world: World, lost: str
+) -> None:
+    request = world.submit()
+    holder = world.holder()
+    await steps(world, holder, 2)
+    await holder.close()
+    values, starts = world.records.values, world.records.starts
+    if lost == "a column":
+        changed = Records(world.records.columns[:1], values[:, :1], starts)
+    else:
+        changed = Records(world.records.columns, np.repeat(values, 2, axis=0), 2 * starts)
+    holder = world.holder(records=changed)
+    world.announce(request)
+    await steps(world, holder, 3)
+    assert not await holder.spent()
+    await holder.close()
+
+
 async def test_a_request_by_somebody_else_is_refused(world: World, holder: DataHolder) -> None:
     request = world.submit()
     forged = JobRequest.model_validate(request.body.model_dump() | {"minimum_population": 11})

@@ -240,9 +240,18 @@ class Answering:
         clients = await self._background.disk(State.unanswered, round_id, self._of_ours(spec))
         if not clients:
             return []
-        # the job is in there already; the owner may have lowered the cap since it was joined
-        committed = await self._background.disk(State.committed)
-        return [client for client in clients if self._site.policy.cap.allows(committed[client])]
+        # since it joined the job, the owner may have come to other records, or lowered the cap
+        records, positions = self._site.records, self._site.positions()
+        if not set(spec.query.column_names) <= set(records.columns):
+            self._report("a column of the round is missing", round=round_id, clients=len(clients))
+            return []
+        most, cap = spec.query.records_per_client, self._site.policy.cap
+        committed = await self._background.disk(State.committed)  # the job is in there already
+        return [
+            client
+            for client in clients
+            if records.counts[positions[client]] <= most and cap.allows(committed[client])
+        ]
 
     def _of_ours(self, spec: RoundSpec) -> list[int]:
         """Return the clients here whom a round asks."""
