@@ -199,6 +199,18 @@ def test_the_price_against_each_adversary_is_said_without_asking_anybody(tmp_pat
     assert [each["epsilon"] for each in listed][:2] == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("delta", ["0", "1", "2", "nan"])
+def test_a_delta_that_is_no_probability_is_refused_by_its_option(
+    tmp_path: Path, delta: str
+) -> None:
+    (tmp_path / "crowd.toml").write_text(CROWD)
+    options = ["--later", 100_000, "--overlap", 50, "--delta", delta]
+    refused = run("crowd", "privacy", tmp_path / "crowd.toml", *options)
+    assert refused.exit_code == 2
+    assert "--delta" in refused.output
+    assert "strictly between 0 and 1" in refused.output
+
+
 @pytest.mark.parametrize(
     ("verdict", "status", "told"),
     [

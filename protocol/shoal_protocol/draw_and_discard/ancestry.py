@@ -18,12 +18,14 @@ class Ancestry:
     """A snapshot of `instances` instances, `later` submissions after a contribution's own.
 
     Between a draw and its answer at most `overlap` other submissions arrive: 0 if each is answered
-    before the next is taken in.
+    before the next is taken in. With `goes_on`, what is drawn by then and answered later is seen
+    with the instances: all that ever comes after follows from these, without the contribution.
     """
 
     instances: int
     later: int
     overlap: int
+    goes_on: bool = False
 
     def __post_init__(self) -> None:
         if self.instances < 1 or self.later < 0 or self.overlap < 0:
@@ -38,7 +40,7 @@ class Ancestry:
         """
         require_probability(failure)
         k, overlap = self.instances, self.overlap
-        if k == 1:
+        if self.lineages == 1:
             return 0
         if overlap == 0:
             # P(not met after m) <= 3 (k-1)/(k+1) (1 - 2/k^2)^m
@@ -47,14 +49,23 @@ class Ancestry:
         chance = self._chance_to_meet
         if chance == 0.0:
             raise ValueError("so many sessions overlap that lineages cannot be said to meet")
-        jumps = math.ceil(math.log(2.0 * (k - 1.0) / failure) / -math.log1p(-chance))
-        # the last jump's meeting may be as far back as a session lasts
-        return self._submissions_for(jumps, failure / (2.0 * (k - 1.0))) + overlap + 1
+        others = self.lineages - 1.0
+        jumps = math.ceil(math.log(2.0 * others / failure) / -math.log1p(-chance))
+        # the last jump's meeting may be as far back as a session lasts, and so may a first draw
+        ends = (2 if self.goes_on else 1) * overlap + 1
+        return self._submissions_for(jumps, failure / (2.0 * others)) + ends
+
+    @property
+    def lineages(self) -> int:
+        """How many are to meet: of the instances and, with `goes_on`, of open draws."""
+        return self.instances + (self.overlap if self.goes_on else 0)
 
     @property
     def _chance_to_meet(self) -> float:
-        """With which each of a pair's jumps meets the other lineage, at least, for k above 1."""
+        """With which each of a pair's jumps meets the other lineage, at least."""
         k = self.instances
+        if k == 1:
+            return 0.0  # it is replaced by each submission
         return math.exp((self.overlap + 1.0) * math.log1p(-1.0 / k)) / k
 
     def survival(self, *, unmet: float) -> float:
@@ -76,7 +87,7 @@ class Ancestry:
         """
         require_probability(failure)
         require_probability(unmet)
-        if self.instances > 1 and self.overlap and self._chance_to_meet * self.later < 0.5:
+        if self.lineages > 1 and self.overlap and self._chance_to_meet * self.later < 0.5:
             return 0  # they need ln(2) / chance jumps at least, which is more than come
         left = self.later - self.meeting(unmet)
         if left < 0:

@@ -7,8 +7,8 @@ proven (`hiding`).
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from shoal_protocol.draw_and_discard.ancestry import Ancestry
 from shoal_protocol.draw_and_discard.hiding import hidden_epsilon, refusal
@@ -16,10 +16,12 @@ from shoal_protocol.draw_and_discard.later_noise import exact_epsilon, paper_eps
 from shoal_protocol.draw_and_discard.sanity import HONEST_REFUSED
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 
-_UNMET, _FEWER = (
-    0.125,
-    0.125,
-)  # of delta, for lineages that have not met and noises that are missing
+_UNMET = _FEWER = 0.125  # of delta, for lineages that have not met and noises that are missing
+_TOO_FEW = "there are too few later noises that all instances have in common to prove less"
+_REFUSALS = (
+    "few later contributions prove nothing less, and of more an honest one is refused as too "
+    "large, which depends on data, with a probability that takes up delta: allow a larger one"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ def statement(task: CrowdTask, *, later: int, overlap: int, delta: float) -> Pri
     Raises:
         ValueError: `delta` is not strictly within (0, 1), or a count is negative.
     """
+    _require_delta(delta)
     local = task.contribution_epsilon
     return PrivacyStatement(
         listener=Statement(
@@ -138,46 +141,75 @@ def snapshot_epsilon(
     Raises:
         ValueError: as for `statement`.
     """
-    found = _snapshot(task, Ancestry(instances=task.instances, later=later, overlap=overlap), delta)
-    if overlap == 0:
-        # without open sessions all that comes later follows from the instances as they are
-        while later := later // 2:
-            ancestry = Ancestry(instances=task.instances, later=later, overlap=0)
-            earlier = _snapshot(task, ancestry, delta)
-            if found is not None and (earlier is None or found < earlier):
-                break
+    _require_delta(delta)
+    found = _best(task, later=later, overlap=overlap, delta=delta)
+    return None if isinstance(found, str) else found
+
+
+def _require_delta(delta: float) -> None:
+    if not 0.0 < delta < 1.0:
+        raise ValueError(
+            "delta must lie strictly between 0 and 1: it is the probability with which later "
+            "noise may fail to hide a contribution"
+        )
+
+
+def _best(task: CrowdTask, *, later: int, overlap: int, delta: float) -> tuple[float, int] | str:
+    """Return what `snapshot_epsilon` does, or why nothing is proven.
+
+    Whatever is seen later follows from the instances and the open draws after fewer submissions,
+    of which fewer may be refused.
+    """
+    if reason := refusal(task):
+        return reason
+    ancestry = Ancestry(instances=task.instances, later=later, overlap=overlap)
+    found = _snapshot(task, ancestry, delta)
+    for fewer in _below(later):
+        earlier = _snapshot(task, replace(ancestry, later=fewer, goes_on=True), delta)
+        if isinstance(found, str):
+            found = found if earlier == _TOO_FEW else earlier
+        elif isinstance(earlier, str) or found < earlier:
+            break
+        else:
             found = earlier
     return found
 
 
-def _snapshot(task: CrowdTask, ancestry: Ancestry, delta: float) -> tuple[float, int] | None:
+def _below(later: int) -> Iterator[int]:
+    """Yield fewer submissions, falling, of a grid that does not depend on how many there are."""
+    steps = int(4.0 * math.log2(later)) if later > 1 else -1
+    return (int(2.0 ** (step / 4.0)) for step in range(steps, -1, -1))
+
+
+def _snapshot(task: CrowdTask, ancestry: Ancestry, delta: float) -> tuple[float, int] | str:
     unmet, fewer = _UNMET * delta, _FEWER * delta
     noises = ancestry.trunk(unmet=unmet, failure=fewer)
     if noises < 1:
-        return None
+        return _TOO_FEW
     survival, local = ancestry.survival(unmet=unmet), task.contribution_epsilon
     for most in (1.0, 2.0, 4.0, 8.0):
         refused = (ancestry.later + 1) * HONEST_REFUSED * (1.0 + math.exp(most))
         left = (delta - unmet - refused) / survival - fewer
         if left <= 0.0:
-            break
+            return _REFUSALS
         found = hidden_epsilon(task, additions=noises, delta=min(left, 0.25))
         if found is not None and found <= min(most, local) and found < local:
             return found, noises
-    return None
+        if most >= local:
+            break
+    return _TOO_FEW
 
 
 def _latecomer(task: CrowdTask, *, later: int, overlap: int, delta: float) -> Statement:
-    found = snapshot_epsilon(task, later=later, overlap=overlap, delta=delta)
+    found = _best(task, later=later, overlap=overlap, delta=delta)
     sees = f"all instances once, {later} submissions later, and nothing between"
-    if found is None:
-        reason = refusal(task) or "There are too few later noises to prove less"
+    if isinstance(found, str):
         return Statement(
             adversary="III, latecomer",
             sees=sees,
             epsilon=task.contribution_epsilon,
             delta=0.0,
-            reason=f"The local epsilon: {reason[0].lower()}{reason[1:]}.",
+            reason=f"The local epsilon: {found}.",
         )
     epsilon, noises = found
     return Statement(

@@ -17,13 +17,15 @@ UNMET = FEWER = 0.05
 
 SERIAL = Ancestry(instances=5, later=500, overlap=0)
 OVERLAPPING = Ancestry(instances=4, later=700, overlap=2)
+GOING_ON = Ancestry(instances=4, later=700, overlap=2, goes_on=True)
 SINGLE = Ancestry(instances=1, later=30, overlap=0)
 
 
 def run(ancestry: Ancestry, generator: np.random.Generator) -> tuple[bool, int]:
     """Return whether any instance descends from the contribution, and how many noises all share.
 
-    0 shared noises if only some descend from it. Lags are whatever `overlap` allows.
+    0 shared noises if only some descend from it. Lags are whatever `overlap` allows. If the crowd
+    goes on, as many open draws as there may be are instances too.
     """
     k, overlap = ancestry.instances, ancestry.overlap
     # each instance's noises since the contribution, itself the first; None if it has none of it
@@ -35,6 +37,10 @@ def run(ancestry: Ancestry, generator: np.random.Generator) -> tuple[bool, int]:
         here = (submission,) if submission == 0 else None if drawn is None else (*drawn, submission)
         instances[generator.integers(k)] = here
         history.append(tuple(instances))
+    if ancestry.goes_on:
+        for lag in range(1, overlap + 1):
+            instances.append(history[-1 - lag][generator.integers(k)])
+        k = ancestry.lineages
     alive = [each for each in instances if each is not None]
     if len(alive) < k:
         return bool(alive), 0
@@ -51,7 +57,7 @@ def at_most(count: int, chance: float) -> bool:
     return count <= RUNS * chance + 4.0 * math.sqrt(RUNS * chance * (1.0 - chance))
 
 
-@pytest.mark.parametrize("ancestry", [SERIAL, OVERLAPPING, SINGLE], ids=str)
+@pytest.mark.parametrize("ancestry", [SERIAL, OVERLAPPING, GOING_ON, SINGLE], ids=str)
 def test_a_contribution_that_lasts_has_as_many_noises_after_it_as_is_said(
     ancestry: Ancestry,
 ) -> None:
@@ -124,6 +130,20 @@ def test_where_lineages_hardly_ever_meet_nothing_is_promised(overlap: int) -> No
     assert crowded.trunk(unmet=1e-6, failure=1e-6) == 0
     with pytest.raises(ValueError, match="cannot be said to meet"):
         replace(crowded, overlap=15_000).meeting(1e-6)
+
+
+def test_what_is_still_open_counts_against_a_promise_for_all_that_comes_after() -> None:
+    once = Ancestry(instances=10, later=20_000, overlap=5)
+    more = replace(once, goes_on=True)
+    assert (once.lineages, more.lineages) == (10, 15)
+    # five draws, each from up to five submissions before
+    assert more.meeting(1e-6) >= once.meeting(1e-6) + 5
+    assert 0 < more.trunk(unmet=1e-6, failure=1e-6) < once.trunk(unmet=1e-6, failure=1e-6)
+    serial = replace(once, overlap=0)
+    assert replace(serial, goes_on=True).meeting(1e-6) == serial.meeting(1e-6)
+    # a single instance is replaced by every submission: open draws of it need never meet
+    single = Ancestry(instances=1, later=10**6, overlap=1, goes_on=True)
+    assert single.trunk(unmet=1e-6, failure=1e-6) == 0
 
 
 @pytest.mark.parametrize("wrong", [{"instances": 0}, {"later": -1}, {"overlap": -1}])

@@ -78,6 +78,12 @@ def example(
     say(crowd_files.example(family))
 
 
+def _strictly_between(delta: float) -> float:
+    if not 0.0 < delta < 1.0:
+        raise typer.BadParameter("it must lie strictly between 0 and 1")
+    return delta
+
+
 @app.command()
 def privacy(
     file: Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")],
@@ -88,7 +94,13 @@ def privacy(
         int,
         typer.Option(min=0, help="Contributions that may arrive between a draw and its answer."),
     ],
-    delta: Annotated[float, typer.Option(help="For what later noise hides; the promise needs 0.")],
+    delta: Annotated[
+        float,
+        typer.Option(
+            help="Strictly between 0 and 1, for what later noise hides; the promise needs none.",
+            callback=_strictly_between,
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Say what one contribution costs against whom: a listener, an insider, a latecomer.
