@@ -41,7 +41,10 @@ class MalformedDocument(ProtocolError):
     code = "malformed-document"
     title = "Not a valid document in canonical encoding"
     status = 422
-    remedy = "Encode the document with RFC 8785 and the fields that the specification lists."
+    remedy = (
+        "Encode the document with RFC 8785, as the specification lists its fields: no spaces and "
+        'no line breaks around values (`{"a":1,"b":2}`), and the names in alphabetical order.'
+    )
 
 
 class MalformedEnvelope(ProtocolError):

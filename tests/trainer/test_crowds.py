@@ -1,5 +1,6 @@
 """A crowd job from its opening to its closing, over HTTP."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -226,6 +227,19 @@ async def test_what_is_no_nonce_draws_nothing(opened: Asker) -> None:
     for asked in NO_NONCES:
         answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
         assert problem_code(answer) == "malformed-document", asked
+
+
+async def test_the_documents_example_draws_and_spaces_are_refused_with_a_word_on_them(
+    opened: Asker,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "draw-and-discard.md").read_text("utf-8")
+    [body] = re.findall(r"POST /v1/crowds/JOB/draws +(\{.*?\})", page)
+    asked = body.replace("…", nonce("a")).encode()
+    answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
+    assert verified(answer.content, Draw).body.nonce == nonce("a")
+    spaced = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked.replace(b":", b": "))
+    assert problem_code(spaced) == "malformed-document"
+    assert "no spaces" in spaced.json()["remedy"]
 
 
 async def test_a_submission_replaces_the_instance_that_its_receipt_names(opened: Asker) -> None:
