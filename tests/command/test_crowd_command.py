@@ -98,7 +98,15 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         opened = await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")
         job = opened.stdout.strip()
         listed = await shoal("crowd", "list", *trial.who, "--json")
-        assert json.loads(listed.stdout) == {"crowds": [{"job": job, "phase": "open"}]}
+        [only] = json.loads(listed.stdout)["crowds"]
+        closes = only.pop("closes_at")
+        assert only == {
+            **{"job": job, "phase": "open", "contributions": 0, "wanted": 1000},
+            **{"family": "linear", "analyst": "analyst"},
+        }
+        table = (await shoal("crowd", "list", *trial.who)).stdout
+        for fact in (job, "linear", "analyst", "0 of 1,000", closes[:10]):
+            assert fact in table
         holder = holder_of(trial)
         for minutes in (0, 31):
             trial.late = timedelta(minutes=minutes)
@@ -120,6 +128,10 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         model = json.loads((await shoal("crowd", "model", job, *trial.who, "--json")).stdout)
         assert set(model["coefficients"]) == {"(intercept)", "age"}
         assert model["instances"] == json.loads(now.stdout)["instances"]
+        line = (await shoal("crowd", "model", job, *trial.who, "--start")).stdout.strip()
+        assert line in (await shoal("crowd", "model", job, *trial.who)).stdout
+        assert read_start(line) == pytest.approx(model["start"], rel=1e-8)
+        assert model["start"] == pytest.approx(np.mean(model["instances"], axis=0) / 2**20)
         verified = await shoal("crowd", "verify", job, *trial.who)
         assert f"All {made} contributions are in 3 unbroken logs" in verified.stdout
         watched = await shoal("crowd", "watch", job, *trial.who)
@@ -128,6 +140,48 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
         last = (await shoal("crowd", "watch", job, "--json", *trial.who)).stdout.splitlines()[-1]
         assert json.loads(last) == model
         await holder.close()
+
+
+def read_start(line: str) -> tuple[float, ...]:
+    content = tomllib.loads(CROWD.replace("[features]", f"{line}\n[features]"))
+    start = parse_crowd_file(content).task.start
+    assert start is not None
+    return start
+
+
+async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> None:
+    async with trainer_of(trial) as step:
+        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        shown = await shoal("crowd", "show", job, *trial.who)
+        assert "nobody contributed" in shown.stdout
+        now = await shoal("crowd", "model", job, *trial.who, "--snapshot")
+        assert "nobody contributed" in now.stdout and "fewer instances" not in now.stdout
+        trial.late = timedelta(hours=2)
+        await step()
+        for command in ("watch", "model", "verify"):
+            for more in ([], ["--json"]):
+                ended = await shoal("crowd", command, job, *trial.who, *more, status=5)
+                assert "nobody contributed" in ended.stderr
+                assert "coefficients" not in ended.stdout
+
+
+async def test_commands_for_rounds_say_where_a_crowd_job_is_to_be_found(trial: Trial) -> None:
+    async with trainer_of(trial):
+        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        out = ["--out", trial.home / "certificate.json"]
+        asked = (["job", "watch"], ["job", "result"], ["certificate", "fetch", *out])
+        for words in asked:
+            refused = await shoal(*words, job, *trial.who, status=3)
+            assert "`shoal crowd list`" in refused.stderr
+    assert "`shoal crowd list`" in run("crowd", "model", "abc", *trial.who).stderr
+
+
+def test_a_start_in_other_units_is_refused_before_anybody_is_asked(trial: Trial) -> None:
+    file = trial.home / "crowd.toml"
+    file.write_text(CROWD.replace("[features]", "start = [0.5, 130.0]\n[features]"))
+    refused = run("crowd", "open", *trial.who, file)
+    assert refused.exit_code == 1
+    assert "normalised" in refused.stderr and "130" not in refused.stderr
 
 
 async def test_a_crowd_job_beyond_the_policy_is_refused_with_the_trainers_reason(
@@ -232,7 +286,10 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
             enrolled=29,
             jobs=(JobStatus("ab" * 32, None, 0, {"acknowledged": 30}, rounds),),
             refused={"ef" * 32: "the analyst is not allowed"},
-            crowds=(CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),),
+            crowds=(
+                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),
+                CrowdStatus("34" * 32, "over", {}, None),
+            ),
         )
 
     site = trial.home / "clients" / "site"
@@ -240,5 +297,8 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     async with trial.serving(application, home=site):
         shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
     assert told in shown.stdout + shown.stderr
+    words = " ".join(shown.stdout.replace("│", " ").split())
     for fact in ("29 of 30 clients", "7 acknowledged", "the analyst is not allowed"):
-        assert fact in shown.stdout
+        assert fact in words
+    assert words.count("has shown no closing") == (verdict is None)
+    assert "nothing was sent" in words

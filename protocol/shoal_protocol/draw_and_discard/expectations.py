@@ -106,7 +106,7 @@ def facts(
         )
     ]
     left = max(each.pulled(contributions) for each in weights)
-    if left > MUCH_LEFT:
+    if contributions and left > MUCH_LEFT:
         found.append(
             (
                 "Too early",

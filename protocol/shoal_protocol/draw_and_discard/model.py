@@ -282,6 +282,7 @@ class CrowdModel(Model):
         return self.summary()._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON has it, with the coefficients in the units of the data."""
+        """Return all of it as JSON has it, the coefficients in the data's units, and `start`."""
         coefficients = dict(zip(self.names, map(float, self.coefficients), strict=True))
-        return {**self.model_dump(mode="json"), "coefficients": coefficients}
+        more = {"coefficients": coefficients, "start": list(self.as_start())}
+        return {**self.model_dump(mode="json"), **more}

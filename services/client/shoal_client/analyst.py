@@ -16,8 +16,8 @@ from nacl.signing import SigningKey
 from shoal_client.async_analyst import AsyncAnalyst, JobState, Progress
 from shoal_client.clock import Clock, system_clock
 from shoal_client.conversation import Connect, converse
-from shoal_client.crowds.analyst import ListedCrowd
 from shoal_client.crowds.job import CrowdJob
+from shoal_client.crowds.listing import CrowdOverview, overviews
 from shoal_client.insisting import Notice, unheard
 from shoal_client.job_failures import JobInterrupted
 from shoal_hosting.manifest_book import ManifestBook
@@ -177,18 +177,14 @@ class Analyst:
         """Return the handle of a crowd job that was opened earlier, from its id."""
         return CrowdJob(job, self._connect)
 
-    def crowds(self) -> list[ListedCrowd]:
-        """Return the trainer's crowd jobs, of all analysts.
+    def crowds(self) -> list[CrowdOverview]:
+        """Return the trainer's crowd jobs, of all analysts: what was asked, and where it stands.
 
         Raises:
             JobFailed: the trainer serves no crowd jobs.
             Unavailable: the trainer did not answer, several times.
         """
-
-        async def listed(core: AsyncAnalyst) -> list[ListedCrowd]:
-            return list(await core.crowds.listed())
-
-        return converse(self._connect, listed)
+        return converse(self._connect, lambda core: overviews(core.crowds))
 
     def job(self, job: str) -> "Job":
         """Return the handle of a job that was submitted earlier, from its id."""

@@ -308,6 +308,7 @@ def test_it_is_written_as_json_and_read_back():
     model = some_model(in_units("poisson"))
     written = json.loads(json.dumps(model.to_dict()))
     assert written.pop("coefficients")["age"] == pytest.approx(float(model.coefficients[1]))
+    assert tuple(written.pop("start")) == model.as_start()
     assert CrowdModel.model_validate_json(json.dumps(written)) == model
 
 

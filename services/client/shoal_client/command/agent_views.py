@@ -68,8 +68,14 @@ def tell(status: Status) -> None:
                 crowd.job[:_DIGITS],
                 plain(", ".join(counts)),
                 plain(crowd.ended or "no"),
-                plain(crowd.verdict or "the job has shown no closing"),
+                plain(crowd.verdict or _without_verdict(crowd)),
             )
         show(table)
     for job_id, reason in status.refused.items():
         say(f"Refused {job_id[:_DIGITS]}: {reason}")
+
+
+def _without_verdict(crowd: Crowd) -> str:
+    if crowd.ended is not None and not crowd.contributions:
+        return "nothing was sent, so there is nothing to compare"
+    return "the job has shown no closing"

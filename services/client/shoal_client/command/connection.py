@@ -40,14 +40,14 @@ def open_book(party: Path, consortium: Path) -> ManifestBook:
     return ManifestBook.open(consortium, read_pin(party), party)
 
 
-def checked_id(job: str) -> str:
-    """Return a job's id.
+def checked_id(job: str, *, listed_by: str = "shoal job list") -> str:
+    """Return a job's id; `listed_by` is the command that shows such ids.
 
     Raises:
         ValueError: it is none.
     """
     if not re.fullmatch(r"[0-9a-f]{64}", job):
-        raise ValueError("a job's id is 64 hexadecimal digits; see `shoal job list`")
+        raise ValueError(f"a job's id is 64 hexadecimal digits; see `{listed_by}`")
     return job
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 
 from shoal_client import crowd_files
 from shoal_client.command import crowd_views
@@ -25,7 +24,6 @@ from shoal_client.command.terminal import (
     fail,
     now,
     output,
-    plain,
     say,
     say_json,
     say_json_line,
@@ -119,16 +117,13 @@ def privacy(
 def list_crowds(
     party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
-    """List the trainer's crowd jobs, of all analysts."""
+    """List the trainer's crowd jobs, of all analysts, and where they stand by its word."""
     with asking("the trainer"):
         listed = open_analyst(party, consortium).crowds()
     if as_json:
-        say_json({"crowds": [each.model_dump(mode="json") for each in listed]})
+        say_json({"crowds": [crowd_views.as_json(each) for each in listed]})
         return
-    table = Table("job", "phase")
-    for each in listed:
-        table.add_row(plain(each.job), each.phase)
-    show(table)
+    show(crowd_views.listed(listed))
 
 
 @app.command("show")
@@ -156,15 +151,19 @@ def watch(
 ) -> None:
     """Show a job's progress until it is closed, then its model.
 
-    With --json, each new state is one line of JSON and the model the last one.
+    With --json, each new state is one line of JSON and the model the last one. Exit status 5:
+    nobody contributed.
     """
     handle = _handle(job, party, consortium)
     try:
         if as_json:
             model = handle.wait(lambda state: say_json_line(state.model_dump(mode="json")))
+            _check_contributions(model.contributions)
             say_json_line(model.to_dict())
             return
-        _print(_watched(handle))
+        model = _watched(handle)
+        _check_contributions(model.contributions)
+        _print(model)
     except KeyboardInterrupt:
         fail("interrupted, but the job goes on: `shoal crowd watch` again", ExitStatus.NOT_YET)
 
@@ -177,16 +176,31 @@ def model(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="The model as it is now, by the trainer's word.")
     ] = False,
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--start",
+            help="Only the line of a crowd file by which another job goes on from this model. "
+            "It must have the same columns and bounds.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a closed job has learned, by its signed closing."""
+    """Show what a closed job has learned, by its signed closing.
+
+    Exit status: 5 nobody contributed; 6 the job is still open.
+    """
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
         found = handle.snapshot() if snapshot else handle.result()
     if found is None:
         fail("the job is still open; --snapshot shows its model so far", ExitStatus.NOT_YET)
+    if not snapshot:
+        _check_contributions(found.contributions)
     if as_json:
         say_json(found.to_dict())
+    elif start:
+        say(crowd_views.start_line(found))
     else:
         _print(found)
 
@@ -201,13 +215,14 @@ def verify(
     as many contributions as it says. That no draw was steered and no acknowledged contribution
     dropped, the data holders' agents check by what they kept; see their `verdict`.
 
-    Exit status 3: a log does not hold.
+    Exit status: 3 a log does not hold; 5 they hold, but nobody contributed.
     """
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
         closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
+    _check_contributions(closing.contributions)
     if as_json:
         say_json(closing.model_dump(mode="json"))
         return
@@ -218,7 +233,12 @@ def verify(
 
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
-    return open_analyst(party, consortium).crowd(checked_id(job))
+    return open_analyst(party, consortium).crowd(checked_id(job, listed_by="shoal crowd list"))
+
+
+def _check_contributions(made: int) -> None:
+    if not made:
+        fail(crowd_views.NOBODY, ExitStatus.NO_POSTERIOR)
 
 
 def _watched(job: CrowdJob) -> CrowdModel:

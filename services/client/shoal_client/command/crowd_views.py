@@ -1,6 +1,8 @@
 """How a crowd job and its model look on a terminal; it asks nobody and reads no clock."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -8,9 +10,41 @@ from rich.table import Table
 from shoal_client.command.job_views import until
 from shoal_client.command.terminal import plain
 from shoal_client.crowds.analyst import CrowdState
+from shoal_client.crowds.listing import CrowdOverview
 from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.phases import CrowdPhase
+
+NOBODY: Final = (
+    "nobody contributed: agents refuse a job whose family or columns their policy or records do "
+    "not have, and say so in their logs and in `shoal agent status`"
+)
+
+
+def listed(crowds: Sequence[CrowdOverview]) -> Table:
+    """Show jobs, one in a line: what each learns for whom, and where it stands."""
+    table = Table("job", "phase", "family", "analyst", "contributions", "closes (UTC)")
+    for each in crowds:
+        family, analyst = _asked_by(each)
+        state = each.state
+        table.add_row(
+            plain(each.job),
+            each.phase,
+            plain(family),
+            plain(analyst),
+            f"{state.contributions:,} of {state.wanted:,}",
+            f"{state.closes_at:%Y-%m-%d %H:%M:%S}",
+        )
+    return table
+
+
+def as_json(each: CrowdOverview) -> dict[str, Any]:
+    """Return the same of one job as JSON has it."""
+    family, analyst = _asked_by(each)
+    shown = each.state.model_dump(
+        mode="json", include={"job", "phase", "contributions", "wanted", "closes_at"}
+    )
+    return {**shown, "family": family, "analyst": analyst}
 
 
 def asked(request: CrowdJobRequest) -> RenderableType:
@@ -40,6 +74,8 @@ def progress(state: CrowdState, *, now: datetime) -> RenderableType:
     facts.add_row("Phase", state.phase)
     facts.add_row("Contributions", f"{state.contributions:,} of {state.wanted:,}")
     facts.add_row("Contributors", f"{state.contributors:,} clients")
+    if not state.contributions:
+        facts.add_row("If it stays so", NOBODY)
     if state.phase is CrowdPhase.OPEN:
         facts.add_row("Closes", f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({_left(state, now)})")
     if state.spread is not None:
@@ -58,9 +94,22 @@ def one_line(state: CrowdState, *, now: datetime) -> str:
 
 
 def learned(model: CrowdModel) -> RenderableType:
-    """Show a model: its coefficients, what it cost, and what it is not."""
-    return plain(str(model.summary()))
+    """Show a model: its coefficients, what it cost, what it is not, and how to go on from it."""
+    line = start_line(model)
+    return plain(f"{model.summary()}\n\nTo go on from here, in [task] of the next job:\n{line}")
+
+
+def start_line(model: CrowdModel) -> str:
+    """Return the line of a crowd file by which a job of the same bounds begins with this model."""
+    return f"start = [{', '.join(f'{each:.9g}' for each in model.as_start())}]"
 
 
 def _left(state: CrowdState, now: datetime) -> str:
     return until(state.closes_at, now)
+
+
+def _asked_by(each: CrowdOverview) -> tuple[str, str]:
+    """Return the family and the analyst, as far as they can be verified."""
+    if each.request is None:
+        return "?", "?"
+    return each.request.task.family, each.request.analyst

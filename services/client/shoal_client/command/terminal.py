@@ -1,8 +1,8 @@
 """What the command has of the outside world: console, clock, exit status; it knows no subject.
 
 Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
-refused; 4 a service could not be reached; 5 the job ended without a posterior; 6 the job has no
-posterior yet.
+refused; 4 a service could not be reached; 5 the job ended without a posterior, or nobody
+contributed; 6 the job has no posterior yet.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import httpx
 import pydantic
@@ -27,6 +27,11 @@ from shoal_protocol.documents import describe
 from shoal_protocol.errors import ProtocolError, UnknownJob
 
 Result = TypeVar("Result")
+
+_TWO_KINDS: Final = (
+    "`shoal job list` shows the jobs in rounds; `shoal crowd list` the crowd jobs, for which there "
+    "are the commands of `shoal crowd` only"
+)
 
 
 class Refused(Exception):
@@ -117,7 +122,7 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
         fail(f"refused: {error}", ExitStatus.REFUSED)
     except JobFailed as error:
         if str(error).startswith(UnknownJob.code):
-            fail(f"refused: {error}", ExitStatus.REFUSED)
+            fail(f"refused: {error}. {_TWO_KINDS}", ExitStatus.REFUSED)
         hint = f". {error.hint}" if error.hint is not None else ""
         fail(f"the job has no posterior: {error}{hint}", ExitStatus.NO_POSTERIOR)
     except (Unavailable, httpx.TransportError, TimeoutError, ConnectionError) as error:

@@ -31,6 +31,7 @@ from shoal_protocol.phases import CrowdPhase
 from shoal_protocol.sharing import RandomBytes
 
 WAIT_SECONDS: Final = 2  # between two states that `wait` shows
+LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
 
 T = TypeVar("T")
@@ -117,6 +118,11 @@ class AsyncCrowds:
         Raises:
             ValueError: an argument is out of range.
         """
+        if task.start is not None and max(map(abs, task.start)) > LARGEST_START:
+            raise ValueError(
+                f"no weight of start may be above {LARGEST_START:g} in magnitude: they are of "
+                "normalised columns; `shoal crowd model --start` prints a model's"
+            )
         own = self._analyst
         request = CrowdJobRequest(
             manifest=own.book.current.digest,
@@ -161,6 +167,16 @@ class AsyncCrowds:
             MalformedDocument: its answer is no state.
         """
         return await self._read(CrowdState, f"/v1/crowds/{job}", tries)
+
+    async def request_of(self, job: str) -> CrowdJobRequest:
+        """Return what was asked for, as its analyst signed it.
+
+        Raises:
+            JobFailed, ProtocolError: as `crowd`.
+        """
+        signed = await self._asked(lambda: self._trainer.request(job))
+        self._analyst.book.get(signed.body.manifest).verify(signed)
+        return signed.body
 
     async def crowd(self, job: str) -> Crowd:
         """Return a job's request and opening, verified.
