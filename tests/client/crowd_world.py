@@ -78,6 +78,11 @@ class StandIn(FakeTrainer):
     closed: bool = False
     lies: Lies = field(default_factory=Lies)
 
+    @property
+    def job(self) -> str:
+        assert self.request is not None
+        return self.request.digest
+
     def signed(self, body: Document) -> dict[str, Any]:
         return sign(body, "trainer", self.world.parties["trainer"].signing_key).to_json()
 
@@ -271,8 +276,7 @@ class CrowdWorld(World):
 
     @property
     def job(self) -> str:
-        assert self.crowds.request is not None
-        return self.crowds.request.digest
+        return self.crowds.job
 
     def holder(self, name: str = "holder", **changes: Any) -> DataHolder:
         return super().holder(name, **({"policy": CROWD_POLICY, "noise": small_noise} | changes))

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from shoal_protocol.draw_and_discard.documents import Submission
 from shoal_protocol.draw_and_discard.updates import design_rows, steps
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.mechanisms import LaplacePart, NoisePart
-from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld
+from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, StandIn
 from tests.client.world import COLUMNS, NOW, Timer, problem, records_for
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -42,6 +43,19 @@ async def holder(world: CrowdWorld) -> AsyncIterator[DataHolder]:
     opened = world.holder()
     yield opened
     await opened.close()
+
+
+class Told:
+    """A report that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        self.events.append((event, facts))
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        return [facts for each, facts in self.events if each == event]
 
 
 async def status(holder: DataHolder) -> CrowdStatus:
@@ -229,6 +243,94 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
+@pytest.mark.parametrize("instances", [1, 3])
+async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
+    tmp_path: Path, instances: int
+) -> None:
+    """Or its own answers would overwrite each other: one instance, one draw after another."""
+    world = CrowdWorld(tmp_path, task=TASK.model_copy(update={"instances": instances}))
+    open_draws: list[int] = []
+
+    def count(request: httpx.Request) -> None:
+        if request.url.path.endswith("submissions"):
+            open_draws.append(world.crowds.draws - len(world.crowds.taken))
+
+    world.scripts["trainer"] = count
+    holder = world.holder()
+    await holder.step()
+    world.clock.pass_seconds(0.95 * WHOLE_TIME)
+    for _ in range(3):  # a client's later contributions are due a little later
+        await holder.step()
+        world.clock.pass_seconds(WHOLE_TIME / 65)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert max(open_draws) == instances
+    await holder.close()
+
+
+async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    def not_now(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("submissions"):
+            return None
+        outcomes = [{"status": 503} for _ in json.loads(request.content)["documents"]]
+        return httpx.Response(200, json={"outcomes": outcomes})
+
+    world.scripts["trainer"] = not_now
+    await world.run(holder, seconds=WHOLE_TIME - 10)
+    assert 0 < world.crowds.draws <= TASK.instances
+
+
+async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> None:
+    """A long job takes more than all the time, for each draw takes five seconds."""
+    world = CrowdWorld(
+        tmp_path,
+        task=TASK.model_copy(update={"instances": 1, "epsilon": 0.001}),
+        contributions_per_client=400,
+        contributions_per_record=400,
+    )
+    long = world.crowds
+    short = StandIn(world)
+
+    def route(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("draws"):
+            world.clock.pass_seconds(5.0)
+        if request.url.path == "/v1/crowds" and short.request is not None:
+            listed = [{"job": each.job} for each in (long, short)]
+            return httpx.Response(200, json={"crowds": listed})
+        is_short = short.request is not None and short.job in request.url.path
+        return short.answer(request) if is_short else None
+
+    holder = world.holder()
+    await holder.step()
+    world.scripts["trainer"] = route
+    end = world.clock() + timedelta(seconds=0.4 * WHOLE_TIME)
+    short.open(world.crowd_request(closes_at=end))
+    while world.clock() < end:
+        world.clock.pass_seconds(1.0)
+        await holder.step()
+    assert len(short.taken) == 12
+    assert len(long.taken) > 40  # and most of the time was the long one's
+    await holder.close()
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
+    world: CrowdWorld, is_full: bool
+) -> None:
+    told = Told()
+    holder = world.holder(report=told)
+    await world.run(holder, seconds=500)
+    made = len(world.crowds.taken)
+    world.crowds.closed = is_full
+    if not is_full:
+        world.clock.pass_seconds(WHOLE_TIME)
+    await world.run(holder, seconds=600)
+    assert told.of("contributions not made") == [{"job": world.job, "contributions": 12 - made}]
+    assert 0 < made < 12
+    await holder.close()
+
+
 async def test_a_full_job_is_left_and_its_closing_is_borne_out(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
@@ -299,7 +401,7 @@ async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"maximum_local_epsilon": None}, None),
+        ({"maximum_local_epsilon": None}, "maximum_local_epsilon"),
         ({"crowd_families": ("poisson",)}, "crowd_families"),
         ({"analysts": ("somebody",)}, "analyst"),
         ({"columns": ("age",)}, "column 'pressure'"),
@@ -308,16 +410,17 @@ async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: P
     ],
 )
 async def test_the_owners_policy_decides(
-    world: CrowdWorld, changes: dict[str, Any], reason: str | None
+    world: CrowdWorld, changes: dict[str, Any], reason: str
 ) -> None:
-    holder = world.holder(policy=policy(**changes))
+    """And the reason is told once, however long the job is open."""
+    told = Told()
+    holder = world.holder(policy=policy(**changes), report=told)
     await world.run(holder, seconds=WHOLE_TIME)
     found = await holder.status()
     assert found.crowds == () and not world.crowds.taken and world.crowds.draws == 0
-    if reason is None:
-        assert not any("crowds" in request.url.path for request in world.requests)
-    else:
-        assert reason in found.refused[world.job]
+    assert reason in found.refused_crowds[world.job]
+    [facts] = told.of("crowd job refused")
+    assert facts["job"] == world.job and reason in str(facts["reason"])
     await holder.close()
 
 
@@ -345,7 +448,7 @@ async def test_a_job_that_the_consortium_forbids_or_that_is_over_is_not_taken(
 ) -> None:
     world.crowds.open(world.crowd_request(**changes))
     await world.run(holder, seconds=100)
-    assert reason in (await holder.status()).refused[world.job]
+    assert reason in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
 
 
@@ -356,7 +459,7 @@ async def test_a_request_that_no_analyst_signed_is_not_taken(
     key = world.parties["trainer"].signing_key
     world.crowds.open(sign(request.body, "analyst", key))
     await world.run(holder, seconds=100)
-    assert "signature" in (await holder.status()).refused[world.job]
+    assert "signature" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
 
 
@@ -368,7 +471,7 @@ async def test_an_opening_of_another_shape_is_not_taken(
     world.crowds.open(request)
     world.crowds.opening = opening
     await world.run(holder, seconds=100)
-    assert "another job" in (await holder.status()).refused[world.job]
+    assert "another job" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
 
 
@@ -381,7 +484,7 @@ async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
     body = opening.body.model_copy(update={"instances": moved})
     world.crowds.opening = sign(body, opening.signer, trainer.signing_key)
     await world.run(holder, seconds=100)
-    assert "begin" in (await holder.status()).refused[world.job]
+    assert "begin" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
 
 
@@ -389,7 +492,7 @@ async def test_records_without_a_column_are_not_contributed(world: CrowdWorld) -
     few = Records(("age",), world.records.values[:, :1], world.records.starts)
     holder = world.holder(records=few)
     await world.run(holder, seconds=100)
-    assert "no column 'pressure'" in (await holder.status()).refused[world.job]
+    assert "no column 'pressure'" in (await holder.status()).refused_crowds[world.job]
     await holder.close()
 
 

@@ -206,7 +206,7 @@ async def test_a_broken_list_of_jobs_is_survived(
 ) -> None:
     world.scripts["trainer"] = lambda request: httpx.Response(200, content=body)
     await holder.step()
-    assert all(request.url.path == "/v1/jobs" for request in world.requests)
+    assert {request.url.path for request in world.requests} == {"/v1/jobs", "/v1/crowds"}
     del world.scripts["trainer"]
     request = world.submit()
     world.clock.pass_seconds(1)
@@ -696,6 +696,7 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
     for sent in world.requests:
         path = sent.url.raw_path.decode().replace(request.digest, "").replace(spec.digest, "")
         assert path in {
+            "/v1/crowds?phase=open",
             "/v1/jobs?phase=enrolling",
             "/v1/jobs//request",
             "/v1/jobs//joins",

@@ -286,6 +286,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
             enrolled=29,
             jobs=(JobStatus("ab" * 32, None, 0, {"acknowledged": 30}, rounds),),
             refused={"ef" * 32: "the analyst is not allowed"},
+            refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
             crowds=(
                 CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),
                 CrowdStatus("34" * 32, "over", {}, None),
@@ -298,7 +299,8 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
     assert told in shown.stdout + shown.stderr
     words = " ".join(shown.stdout.replace("│", " ").split())
-    for fact in ("29 of 30 clients", "7 acknowledged", "the analyst is not allowed"):
+    facts = ["29 of 30 clients", "7 acknowledged", "the analyst is not allowed"]
+    for fact in (*facts, "not contributed to: 2: see its policy"):
         assert fact in words
     assert words.count("has shown no closing") == (verdict is None)
     assert "nothing was sent" in words

@@ -121,7 +121,6 @@ class DataHolder:
             report,
         )
         self._crowds = TakingPart(self._site, self._background, self._directory, report)
-        self._crowds.is_idle = policy.maximum_local_epsilon is None and not memory.statuses(state)
         self._crowd_step: asyncio.Task[None] | None = None
         self._looks_for_jobs_at = -math.inf  # by the timer
 
@@ -191,9 +190,9 @@ class DataHolder:
             self._settle_crowd_step()
 
     def _begin_crowd_step(self) -> None:
-        """See that the crowds' work is under way, if there is any."""
+        """See that the crowds' work is under way."""
         self._settle_crowd_step()
-        if self._crowd_step is None and not self._crowds.is_idle:
+        if self._crowd_step is None:
             self._crowd_step = asyncio.create_task(self._crowds.step())
 
     def _settle_crowd_step(self) -> None:
@@ -228,7 +227,8 @@ class DataHolder:
             clients=len(self._site.keys),
             enrolled=len(self._site.positions()),
             jobs=await self._background.disk(State.jobs),
-            refused={**self._enrolment.refused, **self._crowds.refused},
+            refused=dict(self._enrolment.refused),
+            refused_crowds=dict(self._crowds.refused),
             crowds=await self._background.disk(memory.statuses),
         )
 

@@ -6,7 +6,7 @@ It is judged before anything is signed or sent, and again before every answer.
 import tomllib
 from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import pydantic
 from pydantic import Field
@@ -20,6 +20,10 @@ from shoal_protocol.jobs import JobRequest
 from shoal_protocol.queries import Mechanism, Query, QueryName
 from shoal_protocol.schemes import Sharing
 from shoal_protocol.tasks import NumpyroTask, TaskName, participation_of
+
+NO_CROWDS: Final = (
+    "this data holder contributes to no crowd jobs: see `maximum_local_epsilon` in its policy"
+)
 
 
 class Policy(Model):
@@ -112,10 +116,7 @@ class Policy(Model):
         """Return why no record here is contributed to a crowd job, or None if some may be."""
         task = request.task
         if self.maximum_local_epsilon is None:
-            return (
-                "this data holder contributes to no crowd jobs: see `maximum_local_epsilon` in its "
-                "policy"
-            )
+            return NO_CROWDS
         if request.analyst not in self.analysts:
             return "the analyst is not among those that this data holder allows"
         if task.family not in self.crowd_families:

@@ -1,6 +1,6 @@
 """Counts of what a data holder did; it names digests and codes, never a client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal_client.state_file import StateFile
 
@@ -55,6 +55,7 @@ class HolderStatus:
     enrolled: int
     jobs: tuple[JobStatus, ...]
     refused: dict[str, str]
+    refused_crowds: dict[str, str] = field(default_factory=dict)
     crowds: tuple[CrowdStatus, ...] = ()
 
 

@@ -1,5 +1,7 @@
 """What an agent says that it did, on a terminal; it asks nobody."""
 
+from collections import Counter
+
 import pydantic
 from rich.table import Table
 
@@ -37,6 +39,7 @@ class Status(pydantic.BaseModel):
     enrolled: int
     jobs: list[_Job]
     refused: dict[str, str]
+    refused_crowds: dict[str, str] = {}
     crowds: list[Crowd] = []
 
     @property
@@ -73,6 +76,8 @@ def tell(status: Status) -> None:
         show(table)
     for job_id, reason in status.refused.items():
         say(f"Refused {job_id[:_DIGITS]}: {reason}")
+    for reason, count in Counter(status.refused_crowds.values()).most_common():
+        say(f"Crowd jobs that are open and not contributed to: {count:,}: {reason}")
 
 
 def _without_verdict(crowd: Crowd) -> str:

@@ -39,6 +39,7 @@ from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.sharing import RandomBytes
 
 MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
+ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their turn
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Chosen:
     client: int
     position: int
     record: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A client that is chosen, and the noise of its contribution, shape (touched,)."""
+
+    chosen: Chosen
+    noise: NDArray[np.int64] = field(repr=False)
 
 
 class Contributor:
@@ -80,6 +89,11 @@ class Contributor:
             cap=policy.cap,
             record_cap=policy.record_cap,
         )
+        self.portion = min(MOST_TOGETHER, request.task.instances)
+        """How many are drawn for at a time. What comes back overwrites what its instance took in
+        since the draw: with more than one for each instance most of them would be lost."""
+        self.is_closed = False
+        """Whether the trainer said that the job takes no more."""
         self._nonces: dict[int, str] = {}
         """Of draws that were asked for and not answered: who asks again asks the same, or a
         trainer could pass over the instances that it does not want drawn."""
@@ -91,18 +105,23 @@ class Contributor:
             client: here for client, here in self._site.positions().items() if client < enrolled
         }
 
-    async def contribute(self, clients: Sequence[int]) -> None:
-        """Contribute once for each of up to `MOST_TOGETHER` different clients that still may.
+    async def prepare(self, clients: Sequence[int]) -> list[Ready]:
+        """Choose records, and draw noise, of up to `MOST_TOGETHER` clients that still may."""
+        chosen = await self._choose(clients)
+        if not chosen:
+            return []
+        noise = await self._draw_noise(len(chosen))
+        return [Ready(each, drawn) for each, drawn in zip(chosen, noise, strict=True)]
+
+    async def contribute(self, ready: Sequence[Ready]) -> None:
+        """Draw, step and charge once for each of up to `portion` clients; `send` is to follow.
 
         Raises:
             Unavailable: the trainer did not answer; of the clients nothing was charged.
             CrowdRefused: it refuses, as when the job is closed.
             ProtocolError: what it answered is no draw of this job.
         """
-        chosen = await self._choose(clients)
-        if not chosen:
-            return
-        noise = await self._draw_noise(len(chosen))
+        chosen = [each.chosen for each in ready]
         nonces = [self._nonce(each.client) for each in chosen]
         draws = await self._trainer.draw(self.crowd, nonces)
         for each in chosen:
@@ -112,14 +131,13 @@ class Contributor:
             self.crowd,
             [self._assignment(each) for each in chosen],
             draws,
-            noise,
+            [each.noise for each in ready],
             random_bytes=self._site.random_bytes,
         )
         await self._charge(chosen, submissions)
-        await self.send()
 
-    async def send(self) -> None:
-        """Send what was charged and not answered, the same bytes as before.
+    async def send(self) -> bool:
+        """Send what was charged and not answered, the same bytes as before; tell if all is now.
 
         Raises:
             Unavailable: the trainer did not answer.
@@ -128,7 +146,7 @@ class Contributor:
         job = self.crowd.job
         waiting = await self._background.disk(memory.pending, job, count=MOST_TOGETHER)
         if not waiting:
-            return
+            return True
         sent = [Sent.of(decode(document, Submission)) for _, document in waiting]
         found = await self._trainer.submit(self.crowd, sent)
         settled = [
@@ -140,7 +158,8 @@ class Contributor:
         taken = sum(outcome == ACKNOWLEDGED for _, outcome, _ in settled)
         self._report("contributions settled", job=job, taken=taken, not_taken=len(settled) - taken)
         if any(outcome == CrowdClosed.code for _, outcome, _ in settled):
-            await self._background.disk(memory.end, job, CrowdClosed.code)
+            self.is_closed = True
+        return len(settled) == len(waiting)
 
     async def _choose(self, clients: Sequence[int]) -> list[Chosen]:
         positions = self.positions()
@@ -215,7 +234,7 @@ def make_submissions(
     crowd: Crowd,
     assignments: Sequence[Assignment],
     draws: Sequence[Signed[Draw]],
-    noise: Sequence[Int64Vector] | NDArray[np.int64],
+    noise: Sequence[Int64Vector],
     *,
     random_bytes: RandomBytes,
 ) -> list[Signed[Submission]]:

@@ -4,29 +4,28 @@ It runs beside the rounds of other jobs, by connections of its own: whatever the
 crowd jobs, no round waits for it.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from shoal_client.admission import check_columns, check_crowd
 from shoal_client.background import Background
 from shoal_client.crowds import memory
+from shoal_client.crowds.allowances import contributions_left
 from shoal_client.crowds.audit import Kept, faults, too_long
-from shoal_client.crowds.contributor import MOST_TOGETHER, Contributor
+from shoal_client.crowds.contributor import MOST_TOGETHER, ONE_AFTER_ANOTHER, Contributor
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Evidence
-from shoal_client.crowds.records_used import contributions_made
 from shoal_client.crowds.schedule import Schedule
 from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
 from shoal_client.crowds.verdicts import in_words, is_cheating
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.peer import Unavailable
+from shoal_client.policy import NO_CROWDS
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
-from shoal_protocol.accounting import NOTHING, Cost
 from shoal_protocol.documents import decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -36,9 +35,11 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
 )
 from shoal_protocol.draw_and_discard.draws import check_closing
+from shoal_protocol.draw_and_discard.errors import CrowdClosed
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
+BETWEEN_IDLE_LOOKS: Final = timedelta(seconds=60)  # if none is allowed: only to say so
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
 CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
@@ -59,25 +60,55 @@ class TakingPart:
         self._contributors: dict[str, tuple[Contributor, Schedule]] = {}
         self._looks_at: datetime | None = None
         self._closings_at: dict[str, datetime] = {}
-        self.is_idle = False
-        """Whether there is nothing to do and never will be: no crowd job on file, none allowed."""
         self.refused: dict[str, str] = {}
         """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
 
     async def step(self) -> None:
-        """Do all that is due now, once. A trainer's failure raises nothing: it is tried again."""
-        now = self._site.clock()
-        if self._site.policy.maximum_local_epsilon is not None and (
-            self._looks_at is None or now >= self._looks_at
-        ):
-            self._looks_at = now + BETWEEN_LOOKS
-            await self._look_for_jobs()
-        for job in await self._background.disk(memory.open_crowds):
-            await self._go_on(job)
+        """Do all that is due now. A trainer's failure raises nothing: it is tried again."""
+        while await self._give_turns():
+            pass
+
+    async def _give_turns(self) -> bool:
+        """Give every job that is contributed to its turn; tell whether anything came of it.
+
+        Every other turn is the job's that closes first of those that are behind: jobs that are open
+        longer may catch up later, and no job waits for another one's end.
+        """
+        await self._look_for_jobs()
+        taken = [
+            job
+            for job in await self._background.disk(memory.open_crowds)
+            if await self._is_taken(job)
+        ]
+        went_on = False
+        for job in sorted(taken, key=self._closes_at):
+            if job in self._contributors and await self._go_on(job):
+                went_on = True
+                if (urgent := self._most_urgent()) is not None:
+                    await self._go_on(urgent)
         for job in await self._background.disk(memory.unverified):
             await self._look_at_closing(job)
+        return went_on
+
+    def _closes_at(self, job: str) -> datetime:
+        contributor, _ = self._contributors[job]
+        return contributor.crowd.request.closes_at
+
+    def _most_urgent(self) -> str | None:
+        now = self._site.clock()
+        behind = [
+            job
+            for job, (_, schedule) in self._contributors.items()
+            if (moment := schedule.next_moment) is not None and moment <= now
+        ]
+        return min(behind, key=self._closes_at, default=None)
 
     async def _look_for_jobs(self) -> None:
+        now = self._site.clock()
+        if self._looks_at is not None and now < self._looks_at:
+            return
+        allows = self._site.policy.maximum_local_epsilon is not None
+        self._looks_at = now + (BETWEEN_LOOKS if allows else BETWEEN_IDLE_LOOKS)
         try:
             listed = await self._trainer.open_jobs()
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
@@ -92,6 +123,8 @@ class TakingPart:
     async def _consider(self, job: str) -> None:
         site = self._site
         try:
+            if site.policy.maximum_local_epsilon is None:
+                raise RefusedJob(NO_CROWDS)  # whatever it asks
             request = await self._trainer.request(job)
             await follow_to(request.body.manifest, site, self._directory)
             opening = await self._trainer.opening(job)
@@ -114,25 +147,33 @@ class TakingPart:
         await self._background.disk(memory.add, job, request.encode(), opening.encode())
         self._report("crowd job taken", job=job)
 
-    async def _go_on(self, job: str) -> None:
-        """Contribute to one job as far as it is due."""
+    async def _is_taken(self, job: str) -> bool:
+        """Tell whether a job on file is contributed to; end it if it is no more."""
         try:
-            contributor, schedule = await self._contributor(job)
-            await contributor.send()
-            await self._contribute(contributor, schedule)
+            await self._contributor(job)
+        except UnknownManifest:  # the owner pinned a later version since
+            self._report("crowd job not in the manifest", job=job)
+        except ProtocolError as error:
+            await self._end(job, f"refused: {error}")
+        return job in self._contributors
+
+    async def _go_on(self, job: str) -> bool:
+        """Contribute to one job as far as it is due and its turn; tell if anything was."""
+        try:
+            return await self._contribute(*self._contributors[job])
         except Unavailable as error:
             self._report("crowd trainer not there", job=job, reason=str(error))
-        except UnknownManifest:  # the owner pinned a later version since
+        except UnknownManifest:
             self._report("crowd job not in the manifest", job=job)
         except CrowdRefused as refusal:
             await self._end(job, refusal.code)
         except ProtocolError as error:
             # signed by the trainer, but no draw of this job: of such a one there is no other
             await self._end(job, f"refused: {error}")
+        return False
 
-    async def _contributor(self, job: str) -> tuple[Contributor, Schedule]:
-        known = self._contributors.get(job)
-        if known is None:
+    async def _contributor(self, job: str) -> None:
+        if job not in self._contributors:
             crowd = await self._crowd(job)
             # the owner may have changed the policy, or the records, since
             if reason := self._site.policy.crowd_refusal(crowd.request):
@@ -142,8 +183,7 @@ class TakingPart:
                 self._site, self._background, self._trainer, crowd, self._report
             )
             schedule = await self._background.disk(self._planned, contributor)
-            known = self._contributors[job] = (contributor, schedule)
-        return known
+            self._contributors[job] = (contributor, schedule)
 
     async def _crowd(self, job: str) -> Crowd:
         stored = await self._background.disk(memory.documents, job)
@@ -152,45 +192,46 @@ class TakingPart:
         return Crowd(request, opening, self._site.book.get(request.manifest))
 
     def _planned(self, state: State, contributor: Contributor) -> Schedule:
-        """Plan as many contributions of each client as it can make, or some more."""
-        site, limits, request = self._site, contributor.limits, contributor.crowd.request
-        positions = contributor.positions()
-        made = contributions_made(state, contributor.crowd.job, positions)
-        committed: Mapping[int, Cost] = state.committed()
-        per_record = min(limits.per_record, _times(limits.record_cap.epsilon, limits.cost))
-        affordable = {  # many clients have spent alike, and it takes time to say what is left
-            spent: _times(limits.cap.left(spent)[0], limits.cost)
-            for spent in {NOTHING, *committed.values()}
-        }
-        left = {}
-        for client, position in positions.items():
-            of_records = int(site.records.counts[position]) * per_record
-            of_client = affordable[committed.get(client, NOTHING)]
-            left[client] = min(limits.per_client - made[client], of_records, of_client)
+        site = self._site
         return Schedule(
-            left, now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
+            contributions_left(state, site, contributor),
+            now=site.clock(),
+            end=contributor.crowd.request.closes_at,
+            random_bytes=site.random_bytes,
         )
 
-    async def _contribute(self, contributor: Contributor, schedule: Schedule) -> None:
+    async def _contribute(self, contributor: Contributor, schedule: Schedule) -> bool:
+        """Contribute for those whose moment has come, one portion after another."""
         job, clock = contributor.crowd.job, self._site.clock
-        while clients := schedule.due(clock(), most=MOST_TOGETHER):
-            if clock() >= contributor.crowd.request.closes_at:
-                break
-            try:
-                await contributor.contribute(clients)
-            except Unavailable:
-                schedule.again(clients, clock())
-                raise
-        over = clock() >= contributor.crowd.request.closes_at
-        if over or schedule.next_moment is None:
-            waiting = await self._background.disk(memory.pending, job, count=1)
-            if over or not waiting:
-                await self._end(job, OVER if over else CONTRIBUTED)
+        closes_at = contributor.crowd.request.closes_at
+        is_answered, clients = await contributor.send(), list[int]()
+        if is_answered and clock() < closes_at:
+            most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * contributor.portion)
+            clients = schedule.due(clock(), most=most)
+        ready = await contributor.prepare(clients)
+        try:
+            while ready and is_answered and not contributor.is_closed and clock() < closes_at:
+                await contributor.contribute(ready[: contributor.portion])
+                del ready[: contributor.portion]
+                is_answered = await contributor.send()
+        finally:  # nothing was charged for the rest
+            schedule.again([each.chosen.client for each in ready], clock())
+        if contributor.is_closed:
+            await self._end(job, CrowdClosed.code)
+        elif clock() >= closes_at:
+            await self._end(job, OVER)
+        elif is_answered and schedule.next_moment is None:
+            await self._end(job, CONTRIBUTED)
+        return bool(clients)
 
     async def _end(self, job: str, reason: str) -> None:
         await self._background.disk(memory.end, job, reason)
-        self._contributors.pop(job, None)
         self._report("crowd job ended", job=job, reason=reason)
+        contributor, _ = self._contributors.pop(job, (None, None))
+        if contributor is not None and reason != CONTRIBUTED:
+            left = await self._background.disk(contributions_left, self._site, contributor)
+            if missing := sum(left.values()):
+                self._report("contributions not made", job=job, contributions=missing)
 
     async def _look_at_closing(self, job: str) -> None:
         """Compare what was kept of a job with its closing, once there is one."""
@@ -241,8 +282,3 @@ class TakingPart:
 def _kept(stored: Evidence) -> Kept:
     receipt = None if stored.receipt is None else decode(stored.receipt, SubmissionReceipt)
     return Kept(stored.contribution, decode(stored.draw, Draw), receipt)
-
-
-def _times(epsilon: float, cost: Cost) -> int:
-    """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
-    return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))
