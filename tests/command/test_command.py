@@ -319,6 +319,15 @@ def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
             assert Path(environment[variable]).is_dir()
 
 
+def test_quickstart_tells_of_crowd_jobs_where_they_are_allowed(tmp_path) -> None:
+    told = [
+        shoal("quickstart", tmp_path / name, "--clients", "site=2", *options).stdout
+        for name, options in (("with", ["--maximum-local-epsilon", 4]), ("without", []))
+    ]
+    assert ["shoal crowd open" in each for each in told] == [True, False]
+    assert "only the trainer" in told[0] and "shoal job submit" in told[0]
+
+
 def test_quickstart_gives_every_party_a_host_of_its_own_by_a_template(tmp_path) -> None:
     shoal("quickstart", tmp_path, "--url-template", "https://{name}:8443", "--clients", "site=2")
     [first] = open_chain(tmp_path / "consortium")

@@ -19,7 +19,8 @@ MinimumColluders = Annotated[
     ),
 ]
 MaximumEpsilon = Annotated[
-    float, typer.Option(help="Largest epsilon of one client over all jobs together.")
+    float,
+    typer.Option(help="Largest epsilon of one client over all jobs together: above 0, up to 100."),
 ]
 Delta = Annotated[
     float, typer.Option(help="The delta that belongs to it; 0 allows pure epsilon only.")
@@ -48,7 +49,7 @@ MaximumLocalEpsilon = Annotated[
     float | None,
     typer.Option(
         help="Allow crowd jobs (Draw and Discard): the pure epsilon that one of them may cost one "
-        "client, under local privacy. Without it there are none."
+        "client, under local privacy: above 0, up to 1000. Without it there are none."
     ),
 ]
 

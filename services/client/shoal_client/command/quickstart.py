@@ -109,9 +109,16 @@ def quickstart(
     say("Put records.csv and policy.toml into each site's directory, then start its agent:\n")
     _say_commands(later)
     say("Then submit a job:\n")
-    analyst = shlex.quote(str(home / "parties" / "analyst"))
-    public = shlex.quote(str(home / "consortium"))
-    say(f"shoal job submit --wait --party {analyst} --consortium {public} TASK.toml")
+    who = shlex.join(
+        ["--party", str(home / "parties" / "analyst"), "--consortium", str(home / "consortium")]
+    )
+    say(f"shoal job submit --wait {who} TASK.toml")
+    if consortium.manifest.policy.maximum_local_epsilon is not None:
+        say(
+            "\nOr open a crowd job; of the services it needs only the trainer, and each site's "
+            "policy.toml must have maximum_local_epsilon and crowd_families:\n"
+        )
+        say(f"shoal crowd open {who} CROWD.toml")
 
 
 def _say_commands(processes: list[Process]) -> None:
