@@ -9,6 +9,7 @@ from nacl.signing import SigningKey
 from shoal_client.admission import check_request
 from shoal_client.background import Background
 from shoal_client.directory import Directory
+from shoal_client.outside_bounds import outside_bounds
 from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, Unavailable, outcomes
 from shoal_client.reporting import Report
 from shoal_client.site import Site
@@ -110,6 +111,8 @@ class Enrolment:
             raise RefusedJob("no client here can join: their budgets went to crowd jobs meanwhile")
         declined = len(site.keys) - joined
         self._report("job joined", job=job, joining=joined, declined=declined)
+        if outside := outside_bounds(site.records, request.task.columns):
+            self._report("values outside bounds", job=job, columns=outside)
 
     async def send_joins(self) -> None:
         """Send the joins that nobody has answered, the same bytes as before."""

@@ -21,6 +21,7 @@ from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTraine
 from shoal_client.crowds.verdicts import in_words, is_cheating
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
+from shoal_client.outside_bounds import outside_bounds
 from shoal_client.peer import Unavailable
 from shoal_client.policy import NO_CROWDS
 from shoal_client.reporting import Report
@@ -146,6 +147,9 @@ class TakingPart:
             return
         await self._background.disk(memory.add, job, request.encode(), opening.encode())
         self._report("crowd job taken", job=job)
+        task = request.body.task
+        if outside := outside_bounds(site.records, [*task.features, task.target]):
+            self._report("values outside bounds", job=job, columns=outside)
 
     async def _is_taken(self, job: str) -> bool:
         """Tell whether a job on file is contributed to; end it if it is no more."""
