@@ -13,9 +13,11 @@ import pytest
 import structlog
 import structlog.testing
 from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry
 
 from shoal_client.agent.assembly import Service, assemble
 from shoal_client.agent.settings import Settings
+from shoal_client.agent.telemetry import Telemetry
 from shoal_client.consortium_files import create
 from shoal_client.party_files import write_client_keys
 from shoal_hosting.logs import configure_logs
@@ -112,6 +114,20 @@ async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) 
     await agent.close()
     assert [sorted(node.held) for node in world.nodes] == [list(range(CLIENTS))] * 3
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def test_what_happens_with_every_few_contributions_is_counted_and_only_logged_for_debugging() -> (
+    None
+):
+    registry = CollectorRegistry()
+    with structlog.testing.capture_logs() as logged:
+        report = Telemetry(registry)
+        report("crowd job taken", job="a" * 64)
+        report("contributions charged", job="a" * 64, contributions=3)
+        report("contributions settled", job="a" * 64, taken=3, not_taken=0)
+    assert [each["log_level"] for each in logged] == ["info", "debug", "debug"]
+    event = {"event": "contributions_settled"}
+    assert registry.get_sample_value("shoal_agent_events_total", event) == 1.0
 
 
 async def test_its_policy_is_shown(agent: Service) -> None:

@@ -6,20 +6,26 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_client.crowds import memory
+from shoal_client.crowds.accounts import CrowdSpending, RecordsLeft, left_to_records, so_far
 from shoal_client.crowds.memory import Prepared
 from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
 from shoal_client.enrolment import store_joins
+from shoal_client.site import Site
 from shoal_client.state import State
 from shoal_client.state_schema import SCHEMA_VERSION
 from shoal_protocol.accounting import NOTHING, Cap, Cost
 from shoal_protocol.ledger import verify_chain
-from tests.client.world import NOW
+from tests.client.crowd_world import CROWD_POLICY
+from tests.client.world import NOW, POLICY
 
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
@@ -88,6 +94,26 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert [each.round_id for each in charges] == [entry.round for entry in entries]
     assert len(memory.pending(state, CROWD, count=9)) == 3
     assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
+
+
+def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_record(state: State) -> None:
+    cap = Cap(epsilon=3.0, delta=0.0)
+    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 3.0, 3.0)
+    contribute(state, (0, 0), (1, 2), (0, 0))
+    contribute(state, (0, 0), (1, 0), job=OTHER_CROWD, limits=limits(cost=Cost.pure(0.5)))
+    assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 0.5, 3.0)
+    assert left_to_records(state, 3, cap) == RecordsLeft(3.0, 0.5, 2.5)
+    thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
+    assert left_to_records(state, 3, thirds).least == 0.0
+    site = SimpleNamespace(policy=CROWD_POLICY, records=SimpleNamespace(counts=np.array([2, 2])))
+    accounts = so_far(state, cast(Site, site))
+    assert accounts.jobs == (
+        CrowdSpending(CROWD, 3, 2, 1.0),
+        CrowdSpending(OTHER_CROWD, 2, 2, 0.5),
+    )
+    assert accounts.left == RecordsLeft(2.0, 0.0, 2.0)
+    site.policy = POLICY  # it allows no crowd job
+    assert so_far(state, cast(Site, site)).left is None
 
 
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:

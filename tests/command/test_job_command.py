@@ -25,6 +25,7 @@ from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
 from shoal_hosting.serving import server
+from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import sign
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
@@ -585,6 +586,61 @@ async def test_an_agents_ledger_is_read_page_by_page_with_the_owners_token(trial
     )
     assert set(tokens) == {"Bearer s3cret-token"}
     assert "s3cret-token" not in shown.output + as_json.output
+
+
+async def test_an_agents_ledger_shows_a_crowd_job_in_one_row_unless_all_are_asked_for(
+    trial: Trial,
+) -> None:
+    crowd = "c0ffee" + "0" * 58
+    chain, cost = [LEDGER[0]], Cost.pure(0.5)
+    for number in range(40):
+        changes = {"number": chain[-1].number + 1, "previous": chain[-1].digest, "job": crowd}
+        changes |= {"round": f"{number:064x}", "clients": 1, "mu": cost.mu, "epsilon": 0.5}
+        chain.append(chain[0].model_copy(update=changes))
+    application = FastAPI()
+
+    @application.get("/v1/ledger")
+    def ledger() -> dict[str, object]:
+        return {
+            "spent": {
+                "clients": 7,
+                "delta": 1e-5,
+                "epsilon": {"least": 0.5, "median": 0.5, "most": 0.75},
+                "maximum_epsilon": 5.0,
+                "left": {"pure": 4.25, "gaussian": 3.0},
+                "left_to_records": {"maximum": 4.0, "least": 0.0, "most": 3.5},
+            },
+            "crowds": [{"job": crowd, "contributions": 40, "clients": 7, "epsilon": 0.5}],
+            "entries": [],
+            "next": None,
+        }
+
+    @application.get("/v1/ledger/chain")
+    def entries() -> dict[str, object]:
+        shown = [each.model_dump(mode="json") | {"digest": each.digest} for each in chain]
+        return {"entries": shown, "next": None}
+
+    token = trial.home / "owner.token"
+    token.write_text("s3cret-token\n")
+    token.chmod(0o600)
+    port = trial.listener.getsockname()[1]
+    options = [
+        *("--agent", trial.home / "parties" / "trainer", "--data", trial.home),
+        *("--url", f"https://127.0.0.1:{port}"),
+    ]
+    async with trial.serving(application):
+        shown = await shoal("ledger", "agent", *options)
+        every = await shoal("ledger", "agent", *options, "--all")
+        as_json = await shoal("ledger", "agent", *options, "--json")
+    assert (shown.stdout.count(crowd[:12]), every.stdout.count(crowd[:12])) == (1, 40)
+    assert "unbroken chain of 41 entries" in shown.stdout
+    assert (
+        f"41 rounds and contributions to crowds were charged, {40 + LEDGER[0].clients} times"
+        in (shown.stdout)
+    )
+    left = "of the epsilon 4 that you allow one record: 0 to the record with the least, 3.5 to"
+    assert left in shown.stdout.replace("\n", " ")
+    assert len(json.loads(as_json.stdout)["entries"]) == 41
 
 
 async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:

@@ -22,7 +22,8 @@ from nacl.signing import SigningKey
 from shoal_client.answering import Answering
 from shoal_client.background import Background
 from shoal_client.clock import Clock, LoopTimer, Timer, system_clock
-from shoal_client.crowds import memory
+from shoal_client.crowds import accounts, memory
+from shoal_client.crowds.accounts import CrowdAccounts
 from shoal_client.crowds.taking_part import TakingPart
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
@@ -239,6 +240,10 @@ class DataHolder:
     async def committed(self) -> Mapping[int, Cost]:
         """Return what each client has spent, and what open jobs may still ask of it."""
         return await self._background.disk(State.committed)
+
+    async def spent_on_crowds(self) -> CrowdAccounts:
+        """Return what crowd jobs cost so far, job by job, and what is left to records."""
+        return await self._background.disk(accounts.so_far, self._site)
 
     async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""

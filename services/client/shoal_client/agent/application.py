@@ -6,6 +6,7 @@ They change nothing. Only the ledger names clients, so it asks for the owner's t
 import hmac
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from statistics import median_low
 from typing import Annotated, Any
 
@@ -51,13 +52,19 @@ def create_agent_application(
         after: After = 0,
         count: Count = 1000,
     ) -> Response:
-        """What each round cost each client, from entry `after` on, and what was spent in all."""
+        """What each round cost each client, from entry `after` on, and what was spent in all.
+
+        Crowd jobs in sums, too, and what is left to records for them.
+        """
         if not _is_owner(request, token):
             return _for_the_owner()
         entries = await holder.ledger(after=after, count=count)
+        crowds = asdict(await holder.spent_on_crowds())
+        left = _left(await holder.committed(), holder.policy.cap)
         body = {
             "spent": _spending(await holder.spent(), holder.policy)
-            | {"left": _left(await holder.committed(), holder.policy.cap)},
+            | {"left": left, "left_to_records": crowds["left"]},
+            "crowds": crowds["jobs"],
             "entries": [
                 {
                     "entry": each.entry,

@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 log = structlog.get_logger()
 
+_OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
+"""Events of every few contributions to a crowd: counted, and in the log for who debugs."""
 OUTCOMES: Final = ("acknowledged", "refused")
 
 
@@ -28,4 +30,4 @@ class Telemetry:
             count = facts.get(outcome)
             if isinstance(count, int):
                 self._envelopes.labels(outcome).inc(count)
-        log.info(event, **facts)
+        (log.debug if event in _OFTEN else log.info)(event, **facts)

@@ -2,10 +2,9 @@
 a ledger is whole."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -21,14 +20,16 @@ from shoal_client.command.inputs import read_file, read_standard_input
 from shoal_client.command.ledger_pages import (
     AgentPage,
     ChainPage,
+    CrowdSpending,
     Exported,
     Line,
+    RecordsLeft,
     Spent,
     TrainerLine,
     TrainerPage,
     verified,
 )
-from shoal_client.command.terminal import AsJson, ExitStatus, fail, say, say_json, show
+from shoal_client.command.terminal import AsJson, ExitStatus, fail, plain, say, say_json, show
 from shoal_client.private_files import read_private
 from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import decode
@@ -43,6 +44,7 @@ from shoal_protocol.ledger import (
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
+_MOST: Final = 10_000  # entries in one answer
 _DIGITS = 12  # enough to tell digests apart
 _CHAIN = ("", "kind", "job", "round", "clients", "mu", "pure epsilon", "digest")
 
@@ -83,24 +85,37 @@ def agent(
     ],
     data: Annotated[Path, typer.Option(help="The agent's data directory, with owner.token.")],
     url: Annotated[str, typer.Option(help="https://host:port of the agent.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="Each contribution to a crowd, too, not their sums only.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each round cost your own clients, from your own agent's ledger.
+    """Show what each round and crowd job cost your own clients, from your own agent's ledger.
 
-    One entry is of the clients who were answered for together; --json shows each client's, too.
-    Jobs of either kind use up one cap, but not alike: the last lines say what each has left.
+    One entry is of the clients who were answered for together, or of one contribution to a crowd;
+    --json shows all of them and each client's. Jobs of either kind use up one cap, but not alike:
+    the last lines say what each has left.
     """
     certificate = (directory / "tls.crt").read_text(encoding="ascii")
     token = read_private(data / "owner.token").decode("ascii").strip()
-    page = ask(AgentPage, certificate, url, "/v1/ledger", token=token, after=0)
+    count = _MOST if as_json else 1
+    page = ask(AgentPage, certificate, url, "/v1/ledger", token=token, after=0, count=count)
     spent, clients = page.spent, [*page.entries]
-    while page.next is not None:
-        page = ask(AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next)
+    while as_json and page.next is not None:
+        page = ask(
+            AgentPage, certificate, url, "/v1/ledger", token=token, after=page.next, count=count
+        )
         clients += page.entries
     lines: list[Line] = []
     following: int | None = 0
     while following is not None:
-        part = ask(ChainPage, certificate, url, "/v1/ledger/chain", token=token, after=following)
+        part = ask(
+            ChainPage,
+            *(certificate, url, "/v1/ledger/chain"),
+            token=token,
+            after=following,
+            count=_MOST,
+        )
         lines, following = lines + part.entries, part.next
     chain = verified(lines)
     if as_json:
@@ -108,18 +123,15 @@ def agent(
             {
                 **_exported(lines, chain),
                 "spent": spent.model_dump(mode="json"),
+                "crowds": [each.model_dump(mode="json") for each in page.crowds],
                 "clients": [each.model_dump(mode="json") for each in clients],
             }
         )
         return
-    table = Table(*_CHAIN)
-    for each in lines:
-        table.add_row(*_cells(each))
-    show(table)
-    rounds = Counter(each.round for each in clients)
+    _show_entries(lines, [] if every else page.crowds)
     say(
-        f"{len(rounds):,} rounds and contributions to crowds were charged, {len(clients):,} times "
-        "to a client."
+        f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
+        f"{sum(each.clients for each in lines):,} times to a client."
     )
     say(
         f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
@@ -128,6 +140,23 @@ def agent(
     )
     say(_left(spent))
     say(_unbroken(chain))
+
+
+def _show_entries(lines: Sequence[Line], crowds: Sequence[CrowdSpending]) -> None:
+    """Show entries one by one, but those of `crowds` by job."""
+    summed = {each.job for each in crowds}
+    table = Table(*_CHAIN)
+    for each in lines:
+        if each.job not in summed:
+            table.add_row(*_cells(each))
+    if table.row_count or not crowds:
+        show(table)
+    if crowds:
+        sums = Table("crowd job", "contributions", "clients", "pure epsilon each")
+        for crowd in crowds:
+            counts = (f"{crowd.contributions:,}", f"{crowd.clients:,}")
+            sums.add_row(plain(crowd.job[:_DIGITS]), *counts, _number(crowd.epsilon))
+        show(sums)
 
 
 @app.command()
@@ -217,6 +246,17 @@ def _left(spent: Spent) -> str:
         + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
         + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
         + " for Gaussian jobs. What open jobs may still ask for is counted as spent."
+        + _left_to_records(spent.left_to_records)
+    )
+
+
+def _left_to_records(left: RecordsLeft | None) -> str:
+    if left is None:
+        return " Crowd jobs are not allowed."
+    return (
+        f" For crowd jobs, of the epsilon {left.maximum:.4g} that you allow one record: "
+        f"{left.least:.4g} to the record with the least, {left.most:.4g} to the one with the most, "
+        "and to no client more than it has for pure jobs."
     )
 
 

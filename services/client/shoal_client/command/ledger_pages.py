@@ -107,6 +107,23 @@ class Left(pydantic.BaseModel):
     gaussian: float  # at the policy's delta
 
 
+class RecordsLeft(pydantic.BaseModel):
+    """The epsilon that records may still spend on crowd jobs, of `maximum` each."""
+
+    maximum: float
+    least: float
+    most: float
+
+
+class CrowdSpending(pydantic.BaseModel):
+    """What one crowd job was charged: so often, to so many clients, at so much each time."""
+
+    job: str
+    contributions: int
+    clients: int
+    epsilon: float
+
+
 class Spent(pydantic.BaseModel):
     """What the clients of a data holder spent, and what is left."""
 
@@ -115,12 +132,14 @@ class Spent(pydantic.BaseModel):
     epsilon: Spread
     maximum_epsilon: float
     left: Left
+    left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
 
 
 class AgentPage(pydantic.BaseModel):
     """A part of what was spent, client by client."""
 
     spent: Spent
+    crowds: list[CrowdSpending] = []
     entries: list[AgentEntry]
     next: int | None
 

@@ -1,0 +1,65 @@
+"""What crowd jobs cost the clients here so far, in sums for their owner; it charges nothing."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shoal_client.site import Site
+from shoal_client.state import State
+from shoal_protocol.accounting import Cap
+
+_NOTHING_LEFT: Final = 1e-9  # of a cap: sums of shares of it miss it by their last bits
+
+
+@dataclass(frozen=True)
+class CrowdSpending:
+    """One crowd job: how often it was charged, to how many clients, at which epsilon each time."""
+
+    job: str
+    contributions: int
+    clients: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class RecordsLeft:
+    """The epsilon that the record with the least may still spend, and the one with the most."""
+
+    maximum: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class CrowdAccounts:
+    """What every crowd job was charged, in order; `left` is None if none is allowed."""
+
+    jobs: tuple[CrowdSpending, ...]
+    left: RecordsLeft | None
+
+
+def so_far(state: State, site: Site) -> CrowdAccounts:
+    """Return what crowd jobs were charged, and what the owner's policy leaves to the records."""
+    rows = state.file.rows(
+        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon) FROM contributions"
+        " JOIN spending USING (job, client, number) GROUP BY job ORDER BY MIN(entry)"
+    )
+    left = None
+    if site.policy.maximum_local_epsilon is not None:
+        left = left_to_records(state, int(site.records.counts.sum()), site.policy.record_cap)
+    return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
+
+
+def left_to_records(state: State, records: int, cap: Cap) -> RecordsLeft:
+    """Return what is left of `cap` to the `records` that there are here."""
+    spent = state.file.rows(
+        "SELECT SUM(epsilon) FROM contributions JOIN spending USING (job, client, number)"
+        " GROUP BY client, record"
+    )
+    left = [_left(cap.epsilon, epsilon) for (epsilon,) in spent]
+    if len(left) < records or not left:
+        left.append(cap.epsilon)
+    return RecordsLeft(cap.epsilon, min(left), max(left))
+
+
+def _left(cap: float, spent: float) -> float:
+    return cap - spent if cap - spent > _NOTHING_LEFT * cap else 0.0
