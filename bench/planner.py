@@ -1,9 +1,10 @@
 """What `shoal plan` expects studies to err by, beside what simulated studies err by.
 
-    python -m bench.planner [--runs 24]
+    python -m bench.planner [--runs 24] [--only-crowds] [--clients 100000]
 
 Both protocols' simulators of `shoal_learning` run on records as the plan assumes them. Printed are
-root mean square errors of the coefficients, on the normalised scale, and their standard errors.
+root mean square errors of the coefficients, on the normalised scale, and their standard errors; at
+first for 20 instances of a crowd's model, then for other numbers of them and for other clipping.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from shoal_client.planning import Prospect, Study, compare
 from shoal_client.planning.assumptions import assume, mean_of
-from shoal_client.planning.crowds import crowd_task
+from shoal_client.planning.crowds import crowd_task, draw_and_discard
 from shoal_client.planning.in_rounds import in_rounds_task
 from shoal_learning.draw_and_discard.simulation import simulate
 from shoal_learning.learners import learner_for
@@ -28,6 +29,17 @@ EPSILONS: Final = (1.0, 4.0)
 FAMILIES: Final = ("linear", "logistic", "poisson")
 FEATURES: Final = 5
 DELTA: Final = 1e-6
+CROWDS: Final = (
+    {"instances": 1},
+    {"instances": 1, "clipping": "residual"},
+    {"instances": 20, "clipping": "residual"},
+    {"instances": 100},
+    {"instances": 1000},
+    {"instances": 3000},
+    {"instances": 1000, "clipping": "residual"},
+    {"instances": 100, "open_sessions": 100},
+)
+"""All at epsilon 4."""
 
 
 def outcomes(
@@ -93,27 +105,25 @@ def row(study: Study, *, runs: int) -> dict[str, Any]:
     """Return what is expected and what was simulated of one study."""
     rounds, crowd = compare(study)
     few = runs if study.clients <= 10_000 else max(4, runs // 4)  # rounds of many clients take long
-    found = {
-        "in rounds": (rounds, errors_in_rounds(study, runs=few)),
-        "Draw and Discard": (crowd, errors_of_crowds(study, crowd, runs=runs)),
-    }
     return {
-        name: {
-            "planned": prospect.error.total,
-            "simulated": math.sqrt(squares.mean()),
-            "standard error": float(squares.std(ddof=1))
-            / math.sqrt(len(squares))
-            / (2.0 * math.sqrt(squares.mean())),
-        }
-        for name, (prospect, squares) in found.items()
+        "in rounds": cells(rounds, errors_in_rounds(study, runs=few)),
+        "Draw and Discard": cells(crowd, errors_of_crowds(study, crowd, runs=runs)),
     }
 
 
-def main() -> None:
-    """Run and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=24)
-    arguments = parser.parse_args()
+def cells(prospect: Prospect, squares: Floats) -> dict[str, float]:
+    """Return what is planned and what simulations found, given their mean squared errors."""
+    return {
+        "planned": prospect.error.total,
+        "simulated": math.sqrt(squares.mean()),
+        "standard error": float(squares.std(ddof=1))
+        / math.sqrt(len(squares))
+        / (2.0 * math.sqrt(squares.mean())),
+    }
+
+
+def compare_both(*, runs: int) -> list[float]:
+    """Print a table of both protocols, and return simulated over planned errors."""
     print("| family | N | epsilon | in rounds: planned | simulated | D&D: planned | simulated |")
     print("|---|---|---|---|---|---|---|")
     ratios = []
@@ -127,13 +137,48 @@ def main() -> None:
                     epsilon=epsilon,
                     delta=DELTA,
                 )
-                found = row(study, runs=arguments.runs)
-                cells = []
-                for each in found.values():
+                shown = []
+                for each in row(study, runs=runs).values():
                     ratios.append(each["simulated"] / each["planned"])
-                    cells.append(f"{each['planned']:.3f}")
-                    cells.append(f"{each['simulated']:.3f} ± {each['standard error']:.3f}")
-                print(f"| {family} | {clients:,} | {epsilon:g} | {' | '.join(cells)} |", flush=True)
+                    shown.append(_said(each))
+                print(f"| {family} | {clients:,} | {epsilon:g} | {' | '.join(shown)} |", flush=True)
+    return ratios
+
+
+def compare_crowds(*, runs: int, clients: int) -> list[float]:
+    """Print a table of crowds of all kinds, and return simulated over planned errors."""
+    print("| family | crowd | planned | simulated |")
+    print("|---|---|---|---|")
+    ratios = []
+    for changes in CROWDS:
+        for family in FAMILIES:
+            study = Study.model_validate(
+                {"family": family, "clients": clients, "features": FEATURES, "epsilon": 4.0}
+                | {"delta": DELTA}
+                | changes
+            )
+            crowd = draw_and_discard(study)
+            found = cells(crowd, errors_of_crowds(study, crowd, runs=runs))
+            ratios.append(found["simulated"] / found["planned"])
+            kind = ", ".join(f"{name} {value}" for name, value in changes.items())
+            print(f"| {family} | {kind} | {_said(found)} |", flush=True)
+    return ratios
+
+
+def _said(found: dict[str, float]) -> str:
+    simulated = f"{found['simulated']:.3f} ± {found['standard error']:.3f}"
+    return f"{found['planned']:.3f} | {simulated}"
+
+
+def main() -> None:
+    """Run and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=24)
+    parser.add_argument("--only-crowds", action="store_true", help="the second table only")
+    parser.add_argument("--clients", type=int, default=100_000, help="of the second table")
+    arguments = parser.parse_args()
+    ratios = [] if arguments.only_crowds else compare_both(runs=arguments.runs)
+    ratios += compare_crowds(runs=arguments.runs, clients=arguments.clients)
     print(f"simulated / planned: {min(ratios):.2f} to {max(ratios):.2f}")
 
 

@@ -74,13 +74,19 @@ def test_what_rounds_are_planned_to_err_by_is_what_a_simulation_errs_by(
         {"epsilon": 8.0, "instances": 10, "clipping": "residual"},
         {"family": "poisson", "epsilon": 4.0},
         {"family": "linear", "epsilon": 4.0, "instances": 40, "open_sessions": 40.0},
+        {"family": "linear", "epsilon": 4.0, "instances": 100},
+        {"family": "linear", "epsilon": 4.0, "instances": 1000, "clients": 20_000},
+        {"family": "poisson", "epsilon": 4.0, "instances": 1000, "clients": 20_000},
+        {"family": "poisson", "epsilon": 4.0, "instances": 1, "clipping": "residual"},
+        # so long a step that instances stray to where most steps are clipped
+        {"family": "linear", "epsilon": 4.0, "instances": 300, "clients": 20_000, "step": 0.5},
     ],
     ids=str,
 )
 def test_what_a_crowd_is_planned_to_err_by_is_what_a_simulation_errs_by(
     changes: dict[str, Any],
 ) -> None:
-    study = a_study(clients=10_000, **changes)
+    study = a_study(**{"clients": 10_000, **changes})
     expected = draw_and_discard(study)
     simulated = math.sqrt(errors_of_crowds(study, expected, runs=16).mean())
     assert 1.0 / AGREEMENT < simulated / expected.error.total < AGREEMENT
@@ -124,10 +130,10 @@ def test_open_sessions_slow_learning_and_instances_follow_from_them() -> None:
     assert instances_for_load(1e9, 101) == (1 << 16) // 101
 
 
-@pytest.mark.parametrize("times", [1, 1000])
-def test_no_study_is_planned_to_end_further_off_than_it_began(times: int) -> None:
+@pytest.mark.parametrize(("times", "instances"), [(1, 20), (1000, 20), (1, 10_000)])
+def test_no_study_is_planned_to_end_further_off_than_it_began(times: int, instances: int) -> None:
     """For the smallest learning rates next to nothing is learned, and no noise taken up."""
-    study = a_study(clients=1000, epsilon=0.5, contributions_per_client=times)
+    study = a_study(clients=1000, epsilon=0.5, contributions_per_client=times, instances=instances)
     assert draw_and_discard(study).error.total < 1.01 * study.effect
 
 

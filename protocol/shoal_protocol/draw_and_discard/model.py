@@ -156,7 +156,8 @@ class CrowdModel(Model):
 
         Normalised, for a start that is forgotten, and in theory: from the task and guesses of the
         features, not from these weights. What records scatter comes on top of it, and `start_left`
-        of what the start was off by: after few contributions that is most of the error.
+        of what the start was off by: after few contributions that is most of the error. At high
+        learning rates instances stray to where steps are clipped, and the noise does more.
 
         Raises:
             ValueError: as `expectations.contractions`.

@@ -75,8 +75,9 @@ def plan(
 
     From public sizes alone: rounds, bytes, and the expected root mean square error of the
     coefficients on the normalised scale, where features are in [-1, 1]. The error is computed for
-    records that are assumed: see --effect. It is a guide for choosing, and within half of what a
-    simulation gives; simulate before a study spends anything.
+    records that are assumed: see --effect. It is a guide for choosing, and within half of what
+    simulations gave of up to 3,000 instances and 1,000,000 contributions; simulate before a
+    study spends anything.
     """
     study = Study(
         family=family,

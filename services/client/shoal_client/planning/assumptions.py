@@ -45,9 +45,12 @@ class Assumed:
         """Return the design, shape (n, p), with a constant coordinate of that size."""
         return np.column_stack([np.full(len(self.features), constant), self.features])
 
-    def residuals(self, predictors: Floats) -> Floats:
-        """Return target less mean, shape (n, m), at linear predictors, shape (n,)."""
-        return self.targets - mean_of(self.study, predictors)[:, None]
+    def residuals(self, predictors: Floats, every: int = 1) -> Floats:
+        """Return target less mean, shape (n, m), at linear predictors, shape (n,).
+
+        They are those of each point, or of every so manieth one.
+        """
+        return self.targets[::every] - mean_of(self.study, predictors)[:, None]
 
     def slopes(self, rows: Floats) -> Floats:
         """Return how steeply the mean score falls at the truth, shape (p,), for `rows`, (n, p).

@@ -7,25 +7,18 @@ learning rate times curvature, and adds noise and the scatter of the record's ow
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal_client.planning import sizes
-from shoal_client.planning.assumptions import Assumed, assume, settled
-from shoal_client.planning.prospects import ErrorParts, Prospect
+from shoal_client.planning.assumptions import assume
+from shoal_client.planning.prospects import Prospect
+from shoal_client.planning.steps import CLIP_RATIO, Steps
 from shoal_client.planning.study import Study
 from shoal_protocol.draw_and_discard.tasks import MOST_INSTANCES, MOST_WEIGHTS, CrowdTask
-from shoal_protocol.draw_and_discard.theory import Contraction
 from shoal_protocol.tasks.bounds import ColumnBounds
-
-Floats = NDArray[np.float64]
-
-CLIP_RATIO: Final[dict[str, float]] = {"linear": 1.0, "logistic": 1.0, "poisson": 2.0}
-"""clip / learning_rate: the largest residual times feature that a step keeps whole."""
 
 _RATES: Final = np.geomspace(1e-9, 1.0, 109)  # learning rates that are tried
 _GRID_BITS: Final = 24  # at least; so many that a clip is 2^10 lattice units or more
@@ -66,7 +59,7 @@ def draw_and_discard(study: Study) -> Prospect:
         ValueError: the task is not possible, or the assumed records have no estimate.
     """
     assumed = assume(study)
-    steps = _Steps(assumed)
+    steps = Steps(assumed)
     rates: Iterable[float] = _RATES.tolist() if study.step is None else [study.step]
     tried = {
         rate: steps.error(crowd_task(study, rate), study.contributions)
@@ -115,7 +108,7 @@ def contributions_needed(study: Study, error: float) -> int | None:
 
     None: more than 10^12, the most that a crowd job may have, or no number of them.
     """
-    steps = _Steps(assume(study))
+    steps = Steps(assume(study))
     tasks = [crowd_task(study, rate) for rate in _RATES.tolist() if rate < steps.fastest]
 
     def suffices(exponent: int) -> bool:
@@ -129,62 +122,3 @@ def contributions_needed(study: Study, error: float) -> int | None:
 def _count(exponent: int) -> int:
     """Return 100 times 1.05^exponent, in two digits."""
     return int(float(f"{100.0 * 1.05**exponent:.1e}"))
-
-
-class _Steps:
-    """What clipped steps make of the assumed records; in units of the learning rate."""
-
-    def __init__(self, assumed: Assumed) -> None:
-        self._study = assumed.study
-        self._assumed = assumed
-        self._rows = assumed.rows(1.0)
-        slopes = assumed.slopes(self._rows)
-        self._settled, self._falls = settled(self._mean_step, assumed.truth, slopes=slopes)
-        self._squares = np.array([np.sum(each) for each in self._clipped(self._settled, power=2)])
-
-    @property
-    def fastest(self) -> float:
-        """The learning rate from which on a touched coefficient would overshoot."""
-        return 1.0 / float(self._falls.max())
-
-    def error(self, task: CrowdTask, count: int) -> ErrorParts:
-        """Return the averaged model's error after `count` contributions; all begins at zero."""
-        touched, rate = task.touched / task.dimension, task.learning_rate
-        scattered, left = np.empty(len(self._falls)), np.empty(len(self._falls))
-        for fall in np.unique(self._falls):
-            pull = touched * rate * float(fall)
-            brings = Contraction(
-                instances=task.instances,
-                update_variance=1.0,
-                pull=pull,
-                touched=touched,
-                open_sessions=self._study.open_sessions,
-            )
-            keeps = replace(brings, update_variance=0.0)
-            same = self._falls == fall
-            scattered[same] = brings.squared_error_after(count, start_error=0.0)
-            left[same] = keeps.squared_error_after(count, start_error=1.0)
-        # records that are used again do not scatter anew: what they have in common stays
-        again = 1.0 - 1.0 / self._study.contributions_per_client
-        known = (1.0 - np.sqrt(np.maximum(0.0, left))) ** 2
-        common = again * known * self._squares / self._falls**2 / self._study.clients
-        drawn = touched * rate**2 * self._squares
-        return ErrorParts.of(
-            noise=np.sqrt(scattered * task.update_variance),
-            sampling=np.sqrt(scattered * drawn + common),
-            bias=self._settled - self._assumed.truth,
-            unfinished=np.sqrt(np.maximum(0.0, left)) * self._settled,
-        )
-
-    def _mean_step(self, weights: Floats) -> Floats:
-        return np.array([np.sum(each) for each in self._clipped(weights, power=1)])
-
-    def _clipped(self, weights: Floats, *, power: int) -> Iterator[Floats]:
-        """Yield each coordinate's clipped steps, raised to `power` and weighted, shapes (n, m)."""
-        ratio = CLIP_RATIO[self._study.family]
-        residuals = self._assumed.residuals(self._rows @ weights)
-        if self._study.clipping == "residual":
-            residuals = np.clip(residuals, -ratio, ratio)
-        for column in self._rows.T:
-            steps = np.clip(residuals * column[:, None], -ratio, ratio)
-            yield self._assumed.weights * steps**power
