@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.command.test_command import shoal
 
 SIZES = ("--clients", 50_000, "--features", 4, "--epsilon", 2)
@@ -18,6 +20,8 @@ def test_both_ways_stand_side_by_side_with_error_trust_and_formulas() -> None:
         "expected error of a coefficient",
         "With one instance instead of 20 Draw and Discard would err by",
         "contributions at this price each",
+        "before the next one; 2 under way at a time, on average, cost a tenth",
+        "open for 3.9 hours or longer",
         "2 of 3 Compute nodes and 500 other clients",
         "No node and no other client has to be trusted",
         "formulas: ",
@@ -43,6 +47,20 @@ def test_instances_follow_from_the_load_where_they_are_not_given() -> None:
     assert planned() == (20, 0.0)
     assert planned("--open-sessions", 70.5) == (71, 70.5)
     assert planned("--open-sessions", 70.5, "--instances", 5) == (5, 70.5)
+
+
+def test_a_job_must_be_open_for_longer_the_fewer_draws_may_overlap() -> None:
+    """50,000 contributions of .5 s, of which 20 are under way at a time in nine tenths of it."""
+
+    def planned(*more: object) -> tuple[float, float]:
+        crowd = json.loads(shoal("plan", *SIZES, *more, "--json").stdout)["draw_and_discard"]
+        return crowd["assumed_open_sessions"], crowd["sufficient_open_seconds"]
+
+    assert planned("--open-sessions", 20) == (20.0, pytest.approx(25_000 / 20 / 0.9))
+    assert planned("--instances", 1) == (0.1, pytest.approx(25_000 / 0.1 / 0.9))
+    said = " ".join(shoal("plan", *SIZES, "--open-sessions", 20).stdout.split())
+    assert "that 20 draws are under way at a time" in said
+    assert "open for 24 minutes or longer" in said
 
 
 def test_a_study_without_noise_is_a_mistake_in_one_line() -> None:

@@ -54,15 +54,18 @@ class SimulatedCrowd:
         *,
         contributions_per_client: int = 1,
         snapshots: Sequence[int] = (),
+        open_sessions: int = 0,
     ) -> tuple[CrowdModel, ...]:
         """Return the models after so many contributions each, and in the end after all of them.
 
         Each client contributes `contributions_per_client` times; who does so next is chosen at
         random among those that have contributed least. Each pays the task's `contribution_epsilon`
-        for every one.
+        for every one. Each answers its draw before the next one draws; with m `open_sessions`, m
+        others answer in between, as under a load, and learning is slower.
 
         Raises:
-            ValueError: a column of the task is missing, or a snapshot is none of this job's.
+            ValueError: a column of the task is missing, a snapshot is none of this job's, or
+                sessions are below 0.
         """
         missing = [name for name in task.column_names if name not in self.columns]
         if missing:
@@ -77,6 +80,7 @@ class SimulatedCrowd:
             generator,
             contributions=contributions_per_client * len(self),
             snapshots=snapshots,
+            open_sessions=open_sessions,
         )
         return tuple(
             CrowdModel.of(task, weights[0], contributions)

@@ -1,6 +1,7 @@
 """`shoal plan`: what a study would cost by either protocol; it reads no file and asks nobody."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, get_args
 
 import typer
@@ -13,6 +14,11 @@ from shoal_client.planning.crowds import (
     contributions_needed,
     draw_and_discard,
     instances_for_load,
+)
+from shoal_client.planning.load import (
+    ANSWER_SECONDS,
+    assumed_open_sessions,
+    sufficient_open_seconds,
 )
 from shoal_protocol.draw_and_discard.tasks import Clipping, Family, Variant
 from shoal_protocol.schemes import ADDITIVE
@@ -123,8 +129,16 @@ def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
             "error": {**dataclasses.asdict(each.error), "total": each.error.total},
             "trust": trust(each),
             "formulas": formulas(study, each),
+            **(_load(study) if each.protocol == "draw_and_discard" else {}),
         }
         for each in prospects
+    }
+
+
+def _load(study: Study) -> dict[str, float]:
+    return {
+        "assumed_open_sessions": assumed_open_sessions(study),
+        "sufficient_open_seconds": sufficient_open_seconds(study),
     }
 
 
@@ -153,6 +167,7 @@ def _show(study: Study, prospects: tuple[Prospect, ...]) -> None:
             f"With one instance instead of {study.instances} Draw and Discard would err by "
             f"{single.error.total:.3g}: instances are for load, and cost accuracy."
         )
+    say(_of_the_load(study))
     needed = contributions_needed(study, study.effect / 4.0)
     many = "more than 10^12" if needed is None else f"about {needed:,}"
     say(
@@ -171,6 +186,33 @@ def _show(study: Study, prospects: tuple[Prospect, ...]) -> None:
         say(f"{name}, trust: {trust(each)}")
         say(f"{name}, formulas: {formulas(study, each)}")
     say(_ASSUMED)
+
+
+def _of_the_load(study: Study) -> str:
+    """Say what the plan assumes of draws that overlap, and how long a job keeps to it."""
+    most = assumed_open_sessions(study)
+    overlaps = (
+        f"that {most:g} draws are under way at a time, on average"
+        if study.open_sessions
+        else f"that every draw is answered before the next one; {most:g} under way at a time, "
+        "on average, cost a tenth of the learning"
+    )
+    return (
+        f"Assumed of the load: {overlaps}. With {ANSWER_SECONDS:g} s from a draw to its answer a "
+        f"job is to be open for {_duration(sufficient_open_seconds(study))} or longer; for other "
+        "loads see --open-sessions."
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return at least so many seconds, in two digits of the largest unit that fits."""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds > size:
+            tenths = math.ceil(10.0 * seconds / size)
+            return (
+                f"{tenths / 10:g} {unit}" if tenths < 100 else f"{math.ceil(tenths / 10):,} {unit}"
+            )
+    return f"{max(1, math.ceil(seconds))} seconds"
 
 
 _ASSUMED = (
