@@ -36,6 +36,8 @@ def fetch(
 ) -> None:
     """Get a finished job's release certificate from the trainer, and check it.
 
+    A crowd job has none: see `shoal crowd verify`.
+
     Exit status: 0 written and checked; 1 the file exists, or a directory cannot be read; 2 wrong
     usage; 3 the trainer refused, or what it sent does not hold; 4 it could not be reached; 5 the
     job ended without a posterior; 6 the job is not finished yet.
