@@ -239,16 +239,19 @@ async def test_rounds_and_crowds_share_one_budget(open_trust: Trust, tmp_path: P
         assert max((await charged(federation)).values()) == 1  # the round
 
 
-async def test_data_holders_that_allow_no_crowds_never_ask_about_them(
+async def test_data_holders_that_allow_no_crowds_draw_nothing_and_say_why(
     open_trust: Trust, tmp_path: Path
 ) -> None:
     async with Federation(open_trust, tmp_path) as federation:
-        await open_crowd(federation)
+        job = await open_crowd(federation)
         for _ in range(20):
             await federation.step()
             federation.clock.move(1.0)
-        asked = {each.path for each in federation.wire.log if each.sender in SITES}
-        assert asked and not any("crowds" in path for path in asked)
+        asked = [each.path for each in federation.wire.log if each.sender in SITES]
+        assert asked.count("/v1/crowds") == len(SITES)  # none asks again within a minute
+        assert not any(path.startswith("/v1/crowds/") for path in asked)
+        for site in SITES:
+            assert "crowd" in (await federation.holder(site).status()).refused[job]
 
 
 async def test_a_job_in_rounds_and_a_crowd_job_are_worked_on_side_by_side(
