@@ -251,7 +251,7 @@ async def test_data_holders_that_allow_no_crowds_draw_nothing_and_say_why(
         assert asked.count("/v1/crowds") == len(SITES)  # none asks again within a minute
         assert not any(path.startswith("/v1/crowds/") for path in asked)
         for site in SITES:
-            assert "crowd" in (await federation.holder(site).status()).refused[job]
+            assert "crowd" in (await federation.holder(site).status()).refused_crowds[job]
 
 
 async def test_a_job_in_rounds_and_a_crowd_job_are_worked_on_side_by_side(
