@@ -154,7 +154,7 @@ class TakingPart:
     async def _is_taken(self, job: str) -> bool:
         """Tell whether a job on file is contributed to; end it if it is no more."""
         try:
-            await self._contributor(job)
+            await self._take_up(job)
         except UnknownManifest:  # the owner pinned a later version since
             self._report("crowd job not in the manifest", job=job)
         except ProtocolError as error:
@@ -176,7 +176,8 @@ class TakingPart:
             await self._end(job, f"refused: {error}")
         return False
 
-    async def _contributor(self, job: str) -> None:
+    async def _take_up(self, job: str) -> None:
+        """See that a job on file has a contributor and a schedule."""
         if job not in self._contributors:
             crowd = await self._crowd(job)
             # the owner may have changed the policy, or the records, since
