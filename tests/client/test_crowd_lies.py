@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from shoal_client.crowds import audit, memory
@@ -66,6 +67,22 @@ async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
     }
     await world.run(holder, seconds=1000)
     assert not world.crowds.taken and await holder.spent() == {}
+
+
+async def test_what_is_no_answer_of_the_trainers_ends_no_job(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, text="<html>back soon</html>")
+        if request.url.path.endswith("/draws")
+        else None
+    )
+    await world.run(holder, seconds=300)
+    [found] = (await holder.status()).crowds
+    assert found.ended is None and not world.crowds.taken
+    del world.scripts["trainer"]
+    await world.run(holder, seconds=700)
+    assert world.crowds.taken
 
 
 def steered(draw: Draw) -> Draw:

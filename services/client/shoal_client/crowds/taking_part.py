@@ -171,6 +171,8 @@ class TakingPart:
             self._report("crowd job not in the manifest", job=job)
         except CrowdRefused as refusal:
             await self._end(job, refusal.code)
+        except MalformedDocument as error:  # signed by nobody: whatever is in between may say so
+            self._report("crowd trainer not understood", job=job, reason=str(error))
         except ProtocolError as error:
             # signed by the trainer, but no draw of this job: of such a one there is no other
             await self._end(job, f"refused: {error}")
