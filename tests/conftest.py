@@ -1,5 +1,6 @@
 """What all tests share: the same examples in every run, and no verdict by the clock."""
 
+import os
 import shutil
 
 import pytest
@@ -11,7 +12,7 @@ settings.register_profile("the same every time", derandomize=True, deadline=None
 settings.load_profile("the same every time")
 
 
-# Where two workers share the tests, each of these groups is for one of them.
+# Where workers share the tests, each of these groups is for one of them.
 GROUPS = {
     "tests/containers/": "containers",
     "tests/end_to_end/": "real processes",
@@ -23,6 +24,11 @@ GROUPS = {
     "tests/federation/test_numpyro_job.py": "compiled models",
     "tests/hosting/test_installed_models.py": "compiled models",
 }
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one worker more than processors: two groups wait for clocks more than they compute."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests
