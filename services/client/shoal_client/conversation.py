@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Event
 from typing import Any, TypeVar
 
 from shoal_client.async_analyst import AsyncAnalyst
@@ -31,20 +32,26 @@ def converse(connect: Connect, conversation: Callable[[AsyncAnalyst], Awaitable[
 
 
 def _in_another_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` in a loop of its own; an interruption here ends it there."""
+    """Do `work` in a loop of its own; an interruption here, whenever it comes, ends it there."""
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+    interrupted = Event()
 
     async def begun() -> T:
         task = asyncio.ensure_future(work)
         running.set_result((asyncio.get_running_loop(), task))
+        if interrupted.is_set():  # before there was a task to be cancelled
+            task.cancel()
         return await task
 
-    with ThreadPoolExecutor(1) as own:
-        done = own.submit(asyncio.run, begun())
-        try:
-            return done.result()
-        except KeyboardInterrupt:
+    own = ThreadPoolExecutor(1)
+    try:
+        return own.submit(asyncio.run, begun()).result()
+    except KeyboardInterrupt:
+        interrupted.set()
+        if running.done():
             loop, task = running.result()
             with suppress(RuntimeError):  # it ended by itself, and its loop with it
                 loop.call_soon_threadsafe(task.cancel)
-            raise
+        raise
+    finally:
+        own.shutdown()
