@@ -19,9 +19,12 @@ from shoal_protocol.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
-from tests.protocol.examples import CONSORTIUM, DOCUMENTS, seed, signing_key
+from tests.protocol import examples
+from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
+from tests.protocol.examples import CONSORTIUM, seed, signing_key
 from tests.strategies import Path, at_path, json_values, paths, replaced, without
 
+DOCUMENTS = examples.DOCUMENTS | CROWD_DOCUMENTS
 KINDS = sorted(DOCUMENTS)
 MARKER = "zq7marker"
 NUMBER_MARKER = 918273645546372
@@ -70,7 +73,7 @@ def accept(encoded: bytes, like: Signed[Any]) -> Signed[Any]:
         roster = CONSORTIUM.roster.encode()
         manifest.Consortium.pinned(encoded, roster, digest=like.digest)
     else:
-        CONSORTIUM.verify(signed)
+        (CROWD_CONSORTIUM if like.body.kind in CROWD_DOCUMENTS else CONSORTIUM).verify(signed)
     return signed
 
 
