@@ -1,10 +1,7 @@
 """A federation of real processes, driven by hand: no trainer, no agents, only what is measured."""
 
-import json
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,8 +13,8 @@ import numpy as np
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+import demo.quickstart
 from demo.federation import Process
-from demo.watching import free_ports
 from shoal_client import read_client_keys
 from shoal_client.consortium_files import open_chain
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
@@ -57,21 +54,10 @@ def quickstart(
     directory: Path, *, clients: dict[str, int], nodes: int, options: Sequence[str] = ()
 ) -> list[Process]:
     """Make a federation's files in `directory` and return its services, not started."""
-    command = [
-        *(sys.executable, "-m", "shoal_client", "quickstart", str(directory), "--json"),
-        *("--compute", str(nodes), "--first-port", str(free_ports(nodes + 2 + len(clients)))),
-        *("--minimum-cohort", "2", "--minimum-colluders", "0"),
-        *("--maximum-epsilon", "50"),
-        *(f"--clients={site}={count}" for site, count in clients.items()),
-        *options,
-    ]
-    made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return [
-        Process(
-            each["name"], each["module"], each["environment"], directory / f"{each['name']}.log"
-        )
-        for each in made["processes"]
-    ]
+    rules = ["--minimum-cohort", "2", "--minimum-colluders", "0", "--maximum-epsilon", "50"]
+    return demo.quickstart.quickstart(
+        directory, clients=clients, nodes=nodes, options=[*rules, *options], logs=directory
+    )
 
 
 class Drive:

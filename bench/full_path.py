@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.drive import quickstart
 from demo.federation import Federation, Process
+from demo.quickstart import agent, first_agent_port
 from demo.watching import held_shares, wait_until
 from shoal_client import Analyst, ColumnBounds, LinearRegressionTask
 
@@ -46,8 +47,8 @@ def measure(directory: Path, *, clients: int, sites: int, nodes: int) -> dict[st
     (directory / "policy.toml").write_text(POLICY.replace("'", '"'))
     for seed, name in enumerate(names):
         _write_patients(directory / f"{name}.csv", clients // sites, seed)
-    last_port = max(int(service.environment["SHOAL_PORT"]) for service in services)
-    agents = [_agent(directory, name, last_port + 1 + place) for place, name in enumerate(names)]
+    port = first_agent_port(services)
+    agents = [_agent(directory, name, port + place) for place, name in enumerate(names)]
     with Federation() as federation:
         federation.start(*services, *agents)
         analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
@@ -79,17 +80,8 @@ def measure(directory: Path, *, clients: int, sites: int, nodes: int) -> dict[st
 
 
 def _agent(directory: Path, name: str, port: int) -> Process:
-    environment = {
-        "SHOAL_PARTY": str(directory / "clients" / name),
-        "SHOAL_CONSORTIUM": str(directory / "consortium"),
-        "SHOAL_DATA": str(directory / "data" / name),
-        "SHOAL_HOST": "127.0.0.1",
-        "SHOAL_PORT": str(port),
-        "SHOAL_AGENT_KEYS": str(directory / "clients" / name / "clients.key"),
-        "SHOAL_AGENT_RECORDS": str(directory / f"{name}.csv"),
-        "SHOAL_AGENT_POLICY": str(directory / "policy.toml"),
-    }
-    return Process(name, "shoal_client.agent", environment, directory / f"{name}.log")
+    records, policy = directory / f"{name}.csv", directory / "policy.toml"
+    return agent(directory, name, port=port, records=records, policy=policy, logs=directory)
 
 
 def _write_patients(path: Path, count: int, seed: int) -> None:

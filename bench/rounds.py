@@ -24,6 +24,7 @@ import numpy as np
 
 from bench.drive import quickstart
 from demo.federation import Federation, Process
+from demo.quickstart import agent, first_agent_port
 from shoal_client import Analyst, ColumnBounds
 from shoal_client.analyst import Job
 from shoal_client.departure import GRID_SECONDS
@@ -115,7 +116,7 @@ def make(
     services = quickstart(directory, clients=dict.fromkeys(names, clients // sites), nodes=nodes)
     for seed, name in enumerate(names):
         _write_patients(directory / f"{name}.csv", clients // sites, seed)
-    port = int(services[-1].environment["SHOAL_PORT"]) + 1
+    port = first_agent_port(services)
     return services, [
         _agent(directory, name, port + place, batch) for place, name in enumerate(names)
     ]
@@ -146,17 +147,8 @@ def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
         f"columns = {json.dumps(columns)}\nmaximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
         f"minimum_population = {batch}\nminimum_colluders = 0\n"
     )
-    environment = {
-        "SHOAL_PARTY": str(directory / "clients" / name),
-        "SHOAL_CONSORTIUM": str(directory / "consortium"),
-        "SHOAL_DATA": str(directory / "data" / name),
-        "SHOAL_HOST": "127.0.0.1",
-        "SHOAL_PORT": str(port),
-        "SHOAL_AGENT_KEYS": str(directory / "clients" / name / "clients.key"),
-        "SHOAL_AGENT_RECORDS": str(directory / f"{name}.csv"),
-        "SHOAL_AGENT_POLICY": str(policy),
-    }
-    return Process(name, "shoal_client.agent", environment, directory / f"{name}.log")
+    records = directory / f"{name}.csv"
+    return agent(directory, name, port=port, records=records, policy=policy, logs=directory)
 
 
 def _write_patients(path: Path, count: int, seed: int) -> None:

@@ -2,20 +2,19 @@
 
 import csv
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from demo.diabetes import DELTA, EPSILON, TASK, Diabetes
 from demo.federation import Federation, Process
-from demo.watching import free_ports, held_shares, wait_until
+from demo.quickstart import agent, first_agent_port, quickstart
+from demo.watching import held_shares, wait_until
 from shoal_client import Analyst, Job
 from shoal_protocol.jobs import PosteriorReport
 
@@ -103,41 +102,28 @@ class Scenario:
         (self._directory / MANIFEST).write_bytes(manifest.read_bytes())
 
     def _prepare(self) -> list[Process]:
-        home = self._directory / "federation"
-        sites = [f"--clients={site}={len(rows)}" for site, rows in self._sites.items()]
-        command = [
-            *(sys.executable, "-m", "shoal_client", "quickstart", str(home), "--json"),
-            *(
-                "--compute",
-                str(COMPUTE_NODES),
-                "--first-port",
-                str(free_ports(COMPUTE_NODES + 2 + len(self._sites))),
-            ),
-            *("--minimum-cohort", "300", "--maximum-epsilon", str(EPSILON), "--delta", str(DELTA)),
-            *sites,
-        ]
-        made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        self._agent_port = 1 + max(int(each["environment"]["SHOAL_PORT"]) for each in _all(made))
-        return [self._process(**each) for each in _all(made)]
-
-    def _process(
-        self, *, name: str, module: str, environment: dict[str, str], **_: object
-    ) -> Process:
-        return Process(name, module, environment, self._directory / f"{name}.log")
+        services = quickstart(
+            self._directory / "federation",
+            clients={site: len(rows) for site, rows in self._sites.items()},
+            nodes=COMPUTE_NODES,
+            options=[
+                *("--minimum-cohort", "300"),
+                *("--maximum-epsilon", str(EPSILON), "--delta", str(DELTA)),
+            ],
+            logs=self._directory,
+        )
+        self._agent_port = first_agent_port(services)
+        return services
 
     def _agent(self, site: str) -> Process:
-        home = self._directory / "federation"
-        environment = {
-            "SHOAL_PARTY": str(home / "clients" / site),
-            "SHOAL_CONSORTIUM": str(home / "consortium"),
-            "SHOAL_DATA": str(home / "data" / site),
-            "SHOAL_HOST": "127.0.0.1",
-            "SHOAL_PORT": str(self._agent_port + list(self._sites).index(site)),
-            "SHOAL_AGENT_KEYS": str(home / "clients" / site / "clients.key"),
-            "SHOAL_AGENT_RECORDS": str(self._directory / f"{site}.csv"),
-            "SHOAL_AGENT_POLICY": str(self._directory / "policy.toml"),
-        }
-        return self._process(name=site, module="shoal_client.agent", environment=environment)
+        return agent(
+            self._directory / "federation",
+            site,
+            port=self._agent_port + list(self._sites).index(site),
+            records=self._directory / f"{site}.csv",
+            policy=self._directory / "policy.toml",
+            logs=self._directory,
+        )
 
     def _submit(self) -> Job:
         home = self._directory / "federation"
@@ -174,11 +160,6 @@ class Scenario:
         time.sleep(DOWN_SECONDS)
         federation.start(victim)
         self._say(f"{VICTIM} is back and holds {held_shares(victim, round_id)} shares")
-
-
-def _all(made: dict[str, Any]) -> list[dict[str, Any]]:
-    processes: list[dict[str, Any]] = made["processes"]
-    return processes
 
 
 def _patients(training: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,6 @@ and Discard each spends its budget under one cap.
 
 import argparse
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -18,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from demo.federation import Federation, Process
-from demo.watching import free_ports
+from demo.federation import Federation
+from demo.quickstart import agent, first_agent_port, quickstart
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "two_trust_models.py"
 SITE: Final = "phones"
@@ -48,12 +47,27 @@ def run(directory: Path, *, phones: int) -> str:
     Raises:
         RuntimeError: a process did not start, or the example failed; the message says why.
     """
-    services = _quickstart(directory, phones)
+    rules = [
+        *("--minimum-cohort", "10", "--minimum-colluders", "0"),
+        *("--maximum-epsilon", str(CAP), "--delta", str(DELTA)),
+        *("--maximum-local-epsilon", str(EPSILON)),
+    ]
+    services = quickstart(
+        directory, clients={SITE: phones}, nodes=COMPUTE_NODES, options=rules, logs=directory
+    )
+    site = agent(
+        directory,
+        SITE,
+        port=first_agent_port(services),
+        records=directory / "records.csv",
+        policy=directory / "policy.toml",
+        logs=directory,
+    )
     _write_records(directory / "records.csv", phones)
     (directory / "policy.toml").write_text(POLICY)
     asked = {"SHOAL_FEDERATION": str(directory), "SHOAL_PHONES": str(phones), "MPLBACKEND": "Agg"}
     with Federation() as federation:
-        federation.start(*services, _agent(directory, services))
+        federation.start(*services, site)
         done = subprocess.run(
             [sys.executable, str(EXAMPLE)],
             env={**os.environ, **asked},
@@ -64,39 +78,6 @@ def run(directory: Path, *, phones: int) -> str:
     if done.returncode:
         raise RuntimeError(f"the example failed: {done.stderr}")
     return done.stdout
-
-
-def _quickstart(directory: Path, phones: int) -> list[Process]:
-    command = [
-        *(sys.executable, "-m", "shoal_client", "quickstart", str(directory), "--json"),
-        *("--compute", str(COMPUTE_NODES), f"--clients={SITE}={phones}"),
-        *("--first-port", str(free_ports(COMPUTE_NODES + 3))),
-        *("--minimum-cohort", "10", "--minimum-colluders", "0"),
-        *("--maximum-epsilon", str(CAP), "--delta", str(DELTA)),
-        *("--maximum-local-epsilon", str(EPSILON)),
-    ]
-    made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return [
-        Process(
-            each["name"], each["module"], each["environment"], directory / f"{each['name']}.log"
-        )
-        for each in made["processes"]
-    ]
-
-
-def _agent(directory: Path, services: list[Process]) -> Process:
-    port = 1 + max(int(each.environment["SHOAL_PORT"]) for each in services)
-    environment = {
-        "SHOAL_PARTY": str(directory / "clients" / SITE),
-        "SHOAL_CONSORTIUM": str(directory / "consortium"),
-        "SHOAL_DATA": str(directory / "data" / SITE),
-        "SHOAL_HOST": "127.0.0.1",
-        "SHOAL_PORT": str(port),
-        "SHOAL_AGENT_KEYS": str(directory / "clients" / SITE / "clients.key"),
-        "SHOAL_AGENT_RECORDS": str(directory / "records.csv"),
-        "SHOAL_AGENT_POLICY": str(directory / "policy.toml"),
-    }
-    return Process(SITE, "shoal_client.agent", environment, directory / f"{SITE}.log")
 
 
 def _write_records(path: Path, phones: int) -> None:

@@ -6,8 +6,6 @@ own, TLS on every link; each row is a client with a key of its own.
 
 import csv
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from demo.federation import Federation, Process
-from demo.watching import free_ports
+from demo.quickstart import agent, first_agent_port, quickstart
 from figures import ours
 from figures.authors import DELTA
 from figures.checks import Finding
@@ -104,8 +102,8 @@ def run(
     """
     directory.mkdir(parents=True)
     services = _quickstart(directory, points)
-    last_port = max(int(each.environment["SHOAL_PORT"]) for each in services)
-    agents = [_agent(directory, each, last_port + 1 + place) for place, each in enumerate(points)]
+    port = first_agent_port(services)
+    agents = [_agent(directory, each, port + place) for place, each in enumerate(points)]
     written, findings = [], []
     with Federation() as federation:
         federation.start(*services, *agents)
@@ -241,21 +239,16 @@ def _learn(analyst: Analyst, point: Point) -> tuple[PosteriorReport, bytes]:
 def _quickstart(directory: Path, points: list[Point]) -> list[Process]:
     """Make a federation whose sites are the points'; return its services, not started."""
     highest = max(point.epsilon for point in points)
-    command = [
-        *(sys.executable, "-m", "shoal_client", "quickstart", str(directory / "federation")),
-        *("--json", "--compute", str(COMPUTE_NODES)),
-        *("--first-port", str(free_ports(COMPUTE_NODES + 2 + len(points)))),
-        *("--minimum-cohort", "2", "--minimum-colluders", "0"),
-        *("--maximum-epsilon", str(highest + 1.0), "--delta", str(DELTA)),
-        *(f"--clients={point.site}={len(point.split.train)}" for point in points),
-    ]
-    made = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return [
-        Process(
-            each["name"], each["module"], each["environment"], directory / f"{each['name']}.log"
-        )
-        for each in made["processes"]
-    ]
+    return quickstart(
+        directory / "federation",
+        clients={point.site: len(point.split.train) for point in points},
+        nodes=COMPUTE_NODES,
+        options=[
+            *("--minimum-cohort", "2", "--minimum-colluders", "0"),
+            *("--maximum-epsilon", str(highest + 1.0), "--delta", str(DELTA)),
+        ],
+        logs=directory,
+    )
 
 
 def _agent(directory: Path, point: Point, port: int) -> Process:
@@ -279,14 +272,4 @@ minimum_colluders = 0
 """
     )
     home = directory / "federation"
-    environment = {
-        "SHOAL_PARTY": str(home / "clients" / point.site),
-        "SHOAL_CONSORTIUM": str(home / "consortium"),
-        "SHOAL_DATA": str(home / "data" / point.site),
-        "SHOAL_HOST": "127.0.0.1",
-        "SHOAL_PORT": str(port),
-        "SHOAL_AGENT_KEYS": str(home / "clients" / point.site / "clients.key"),
-        "SHOAL_AGENT_RECORDS": str(records),
-        "SHOAL_AGENT_POLICY": str(policy),
-    }
-    return Process(point.site, "shoal_client.agent", environment, directory / f"{point.site}.log")
+    return agent(home, point.site, port=port, records=records, policy=policy, logs=directory)
