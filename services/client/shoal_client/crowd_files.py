@@ -1,13 +1,12 @@
 """Crowd files: a crowd job as an analyst writes it down in TOML; knows no consortium and no key."""
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pydantic
 from pydantic import Field
 
-from shoal_protocol.documents import Model, describe
+from shoal_client.toml_files import Bounds, columns_of, read_toml
+from shoal_protocol.documents import Model
 from shoal_protocol.draw_and_discard.tasks import CrowdTask, Family
 
 _TARGETS: Final[dict[Family, str]] = {
@@ -47,7 +46,6 @@ session = 600                  # within which a model that was drawn must come b
 """
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
-Bounds = tuple[float, float]
 
 
 class Contributions(Model):
@@ -88,12 +86,7 @@ def read_crowd_file(path: Path) -> CrowdFile:
         ValueError: it is not TOML, or something in it is missing, unknown or out of range.
         OSError: it cannot be read.
     """
-    try:
-        return parse_crowd_file(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    except pydantic.ValidationError as error:
-        raise ValueError(f"{path}: {describe(error)}") from error
+    return read_toml(path, parse_crowd_file)
 
 
 def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
@@ -103,8 +96,8 @@ def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
         pydantic.ValidationError: something is missing, unknown or out of range.
     """
     file = _CrowdFile.model_validate(content)
-    [target] = _columns(file.target)
-    task = file.task | {"features": _columns(file.features), "target": target}
+    [target] = columns_of(file.target)
+    task = file.task | {"features": columns_of(file.features), "target": target}
     return CrowdFile.model_validate(
         {"task": task, "contributions": file.contributions, "times": file.times}
     )
@@ -113,9 +106,3 @@ def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
 def example(family: Family) -> str:
     """Return a crowd file to begin with."""
     return (_EXAMPLE % (family, _TARGETS[family])).rstrip()
-
-
-def _columns(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
-    ]

@@ -3,16 +3,15 @@
 It is judged before anything is signed or sent, and again before every answer.
 """
 
-import tomllib
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Final
 
-import pydantic
 from pydantic import Field
 
+from shoal_client.toml_files import read_toml
 from shoal_protocol.accounting import Cap, Cost
-from shoal_protocol.documents import Model, describe
+from shoal_protocol.documents import Model
 from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
 from shoal_protocol.draw_and_discard.tasks import Family
 from shoal_protocol.encoding import Name
@@ -64,13 +63,7 @@ class Policy(Model):
             ValueError: the file is not TOML, or a field is missing, unknown or wrong.
             OSError: the file cannot be read.
         """
-        file = Path(path)
-        try:
-            return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not TOML: {error}") from None
-        except pydantic.ValidationError as error:
-            raise ValueError(f"{file}: {describe(error)}") from None
+        return read_toml(Path(path), cls.model_validate)
 
     @property
     def cap(self) -> Cap:

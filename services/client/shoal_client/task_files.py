@@ -1,13 +1,12 @@
 """Task files: a job as an analyst writes it down in TOML; knows no consortium and no key."""
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pydantic
 from pydantic import Field
 
-from shoal_protocol.documents import Model, describe
+from shoal_client.toml_files import Bounds, columns_of, read_toml
+from shoal_protocol.documents import Model
 from shoal_protocol.jobs import PrivacyDemand
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.tasks import Task, TaskName
@@ -138,7 +137,6 @@ _FIELD_OF_COLUMNS: Final[dict[str, str]] = {
 """What a task calls the columns of the table [columns], if not `columns`."""
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
-Bounds = tuple[float, float]
 
 
 class Population(Model):
@@ -188,12 +186,7 @@ def read_task_file(path: Path) -> TaskFile:
         ValueError: it is not TOML, or something in it is missing, unknown or out of range.
         OSError: it cannot be read.
     """
-    try:
-        return parse_task_file(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    except pydantic.ValidationError as error:
-        raise ValueError(f"{path}: {describe(error)}") from error
+    return read_toml(path, parse_task_file)
 
 
 def parse_task_file(content: dict[str, Any]) -> TaskFile:
@@ -205,12 +198,12 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     file = _TaskFile.model_validate(content)
     task = dict(file.task)
     if file.features is not None:
-        task["features"] = _columns(file.features)
+        task["features"] = columns_of(file.features)
     if file.target is not None:
-        [task["target"]] = _columns(file.target)
+        [task["target"]] = columns_of(file.target)
     if file.columns is not None:
         field = _FIELD_OF_COLUMNS.get(str(task.get("name")), "columns")
-        columns = _columns(file.columns)
+        columns = columns_of(file.columns)
         task[field] = columns[0] if field == "column" and len(columns) == 1 else columns
     sharing = ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE
     whole = {name: getattr(file, name) for name in ("privacy", "population", "deadlines")}
@@ -220,9 +213,3 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
 def example(name: TaskName) -> str:
     """Return a task file to begin with."""
     return (_BEGINNINGS[name] + _END).rstrip()
-
-
-def _columns(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
-    ]
