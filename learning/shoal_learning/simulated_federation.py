@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal_learning.learners import learner_for
+from shoal_learning.simulated_records import by_column
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.accounting import Cap
 from shoal_protocol.jobs import PosteriorReport, PrivacySpent
@@ -69,16 +70,7 @@ class SimulatedFederation:
             ValueError: they are not vectors of finite numbers of one length, or the price or the
                 counts are out of range.
         """
-        names = records.keys() if isinstance(records, Mapping) else records.columns
-        self.columns = tuple(str(name) for name in names)
-        try:
-            self._values = np.column_stack(
-                [np.array(records[name], dtype=np.float64) for name in names]
-            )
-        except (TypeError, ValueError):
-            raise ValueError("records must have columns of numbers, all of one length") from None
-        if not np.isfinite(self._values).all():
-            raise ValueError("every value must be a finite number")
+        self.columns, self._values = by_column(records)
         if not 0 <= missing <= dropouts or colluders < 0:
             raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
         if dropouts + colluders + 1 >= len(self._values):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal_learning.draw_and_discard.simulation import in_turn, simulate
+from shoal_learning.simulated_records import by_column
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.draw_and_discard.updates import design_rows
@@ -29,16 +30,9 @@ class SimulatedCrowd:
         Raises:
             ValueError: they are not vectors of finite numbers of one length, or there are none.
         """
-        names = records.keys() if isinstance(records, Mapping) else records.columns
-        self.columns = tuple(str(name) for name in names)
-        try:
-            self._values = np.column_stack(
-                [np.array(records[name], dtype=np.float64) for name in names]
-            )
-        except (TypeError, ValueError):
-            raise ValueError("records must have columns of numbers, all of one length") from None
-        if not len(self._values) or not np.isfinite(self._values).all():
-            raise ValueError("there must be records, and every value a finite number")
+        self.columns, self._values = by_column(records)
+        if not len(self._values):
+            raise ValueError("there must be records")
         self._seeds = np.random.SeedSequence(seed)
 
     def __len__(self) -> int:

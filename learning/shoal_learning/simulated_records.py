@@ -1,0 +1,25 @@
+"""Records that a simulation is given as columns by name: a mapping, or a data frame."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def by_column(
+    records: Mapping[str, ArrayLike] | Any,
+) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Return the columns' names and a copy of their values, shape (records, columns).
+
+    Raises:
+        ValueError: they are not vectors of finite numbers of one length.
+    """
+    names = records.keys() if isinstance(records, Mapping) else records.columns
+    try:
+        values = np.column_stack([np.array(records[name], dtype=np.float64) for name in names])
+    except (TypeError, ValueError):
+        raise ValueError("records must have columns of numbers, all of one length") from None
+    if not np.isfinite(values).all():
+        raise ValueError("every value must be a finite number")
+    return tuple(str(name) for name in names), values
