@@ -4,19 +4,19 @@ import asyncio
 import dataclasses
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.live import Live
 from rich.table import Table
 
 from shoal_client.command import swarm_crowd
 from shoal_client.command.connection import ConsortiumDirectory, open_book
-from shoal_client.command.terminal import AsJson, now, output, plain, say, say_json, show, warn
+from shoal_client.command.swarm_views import drawn_anew, requests_table
+from shoal_client.command.terminal import AsJson, now, plain, say, say_json, show, warn
 from shoal_client.keys import read_client_keys
 from shoal_client.site_files import lock_keys
 from shoal_client.swarm.figures import JobFigures, SwarmFigures
@@ -117,7 +117,7 @@ def run(
             monotonic=time.monotonic,
             executor=pool,
         )
-        resources.enter_context(_progress(crowd))
+        resources.enter_context(drawn_anew(_Progress(crowd.watch, len(crowd.keys))))
         figures = asyncio.run(crowd.run())
     if as_json:
         say_json(as_value(figures))
@@ -150,27 +150,10 @@ class _Progress:
         return plain("\n".join(lines) or "Preparing ...")
 
 
-def _progress(crowd: Swarm) -> AbstractContextManager[object]:
-    console = output()
-    if not console.is_terminal:
-        return nullcontext()
-    return Live(_Progress(crowd.watch, len(crowd.keys)), console=console, refresh_per_second=4)
-
-
 def _say(figures: SwarmFigures) -> None:
     for job in figures.jobs:
         _say_job(job)
-    table = Table("requests", "count", "p50 ms", "p95 ms", "p99 ms", "bytes sent")
-    for kind, requests in sorted(figures.requests.items()):
-        table.add_row(
-            kind,
-            f"{requests.count:,}",
-            f"{requests.p50_milliseconds:,.1f}",
-            f"{requests.p95_milliseconds:,.1f}",
-            f"{requests.p99_milliseconds:,.1f}",
-            f"{requests.sent_bytes:,}",
-        )
-    show(table)
+    show(requests_table(figures.requests))
     say(f"{figures.bytes_per_client:,.0f} bytes sent by a client in a job, without TLS")
     table = Table("node", "shares stored", "shares in a commit, mean")
     for name, node in figures.nodes.items():

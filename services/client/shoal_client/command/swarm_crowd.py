@@ -3,19 +3,18 @@
 import asyncio
 import dataclasses
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import nacl.utils
 import typer
 from rich.console import RenderableType
-from rich.live import Live
 from rich.table import Table
 
 from shoal_client.async_analyst import AsyncAnalyst
 from shoal_client.command.connection import ConsortiumDirectory, open_book
-from shoal_client.command.terminal import AsJson, now, output, plain, say, say_json, show, warn
+from shoal_client.command.swarm_views import drawn_anew, requests_table
+from shoal_client.command.terminal import AsJson, now, plain, say, say_json, show, warn
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.trainer import CrowdTrainer
 from shoal_client.keys import read_client_keys
@@ -107,7 +106,7 @@ def crowd(
                 together=together,
                 concurrency=concurrency,
             )
-            with _progress(swarm):
+            with drawn_anew(_Progress(swarm)):
                 figures = await swarm.run()
             return figures, await _account(await asking.crowds.crowd(job), figures)
 
@@ -156,13 +155,6 @@ class _Progress:
         return plain(f"{self._swarm.done:,} of {len(self._swarm.keys):,} contributed")
 
 
-def _progress(swarm: CrowdSwarm) -> Any:
-    console = output()
-    if not console.is_terminal:
-        return nullcontext()
-    return Live(_Progress(swarm), console=console, refresh_per_second=4)
-
-
 def _say(figures: CrowdFigures, account: CrowdAccount | None) -> None:
     facts = {
         "contributions acknowledged": f"{figures.acknowledged:,}",
@@ -184,16 +176,6 @@ def _say(figures: CrowdFigures, account: CrowdAccount | None) -> None:
     show(table)
     if account is None:
         warn("the job did not fill, and stays open: its chains could not be checked")
-    table = Table("requests", "count", "p50 ms", "p95 ms", "p99 ms", "bytes sent")
-    for kind, requests in sorted(figures.requests.items()):
-        table.add_row(
-            kind,
-            f"{requests.count:,}",
-            f"{requests.p50_milliseconds:,.1f}",
-            f"{requests.p95_milliseconds:,.1f}",
-            f"{requests.p99_milliseconds:,.1f}",
-            f"{requests.sent_bytes:,}",
-        )
-    show(table)
+    show(requests_table(figures.requests))
     for what, count in sorted((figures.refused | figures.errors).items()):
         say(f"{count:,} times: {what}")
