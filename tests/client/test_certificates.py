@@ -12,6 +12,7 @@ from shoal_client.async_analyst import JobFailed
 from shoal_protocol.errors import ProtocolError, RefusedCertificate, UnknownJob, UnknownManifest
 from tests.protocol import certified, examples
 from tests.service_parties import book
+from tests.tampering import flipped
 from tests.trainer.federation import CONSORTIUM
 
 MAKING = certified.under(CONSORTIUM)
@@ -61,7 +62,11 @@ def test_there_never_is_one_of_a_job_that_failed(tmp_path: Path, status: int, co
 
 
 REFUSED: dict[str, tuple[bytes, type[ProtocolError], Any]] = {
-    "a changed byte": (CERTIFICATE[:-100] + b"0" + CERTIFICATE[-99:], RefusedCertificate, "sign"),
+    "a changed byte": (
+        flipped(CERTIFICATE, CERTIFICATE.index(b'"cohort_size":11') + 15),
+        RefusedCertificate,
+        "signature does not verify",
+    ),
     "a manifest that is not known": (
         certified.ONE_ROUND.encode(),
         UnknownManifest,

@@ -17,6 +17,7 @@ from tests.command.test_consortium_building import (
     counted,
     keys,
 )
+from tests.tampering import flipped
 
 
 def party(role=PartyRole.COMPUTE):
@@ -241,7 +242,7 @@ def test_a_chain_must_hold_the_version_that_was_pinned(tmp_path) -> None:
 def test_a_version_that_was_tampered_with_is_found_out(tmp_path) -> None:
     stored(tmp_path)
     roster = tmp_path / "history" / "000001-roster.bin"
-    roster.write_bytes(roster.read_bytes()[:-1] + b"x")
+    roster.write_bytes(flipped(roster.read_bytes(), -1))
     with pytest.raises(ValueError, match="roster"):
         consortium_files.open_chain(tmp_path)
 

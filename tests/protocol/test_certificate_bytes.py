@@ -16,6 +16,7 @@ from shoal_protocol.errors import RefusedCertificate
 from tests.protocol import examples
 from tests.protocol.certified import ONE_ROUND, TWO_ROUNDS
 from tests.strategies import Path, at_path, json_values, paths, replaced, without
+from tests.tampering import flipped
 
 CERTIFICATE, MANIFEST = ONE_ROUND.encode(), ONE_ROUND.manifest
 WIRE: Any = json.loads(CERTIFICATE)
@@ -37,10 +38,6 @@ def resigned(wire: Any) -> bytes:
     message = b"shoal/v1/release_certificate\n" + canonical_json(body)
     signature = examples.signing_key("trainer").sign(message).signature.hex()
     return canonical_json({"body": body, "signature": signature, "signer": "trainer"})
-
-
-def flipped(content: bytes, position: int, flip: int) -> bytes:
-    return content[:position] + bytes([content[position] ^ flip]) + content[position + 1 :]
 
 
 def test_bytes_all_over_a_certificate_count() -> None:

@@ -34,6 +34,7 @@ from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CRO
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.protocol.test_ledger import LEDGER
 from tests.strategies import replaced, without
+from tests.tampering import flipped
 from tests.vectors.operations import outcome
 
 FOLDER = Path(__file__).parent
@@ -393,10 +394,6 @@ def arriving(encoded: bytes, node: int) -> dict[str, Any]:
         "box_private_key": examples.box_private_key(node).hex(),
         "box_key": examples.box_key(node).hex(),
     }
-
-
-def flipped(content: bytes, position: int) -> bytes:
-    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
 
 
 def document_cases() -> Iterator[Case]:
