@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 _GRID_POINTS: Final = 12
 _LARGEST_S: Final = 1.0  # the target lies in [-1, 1]
@@ -48,11 +49,12 @@ class Coefficients:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Fit:
-    residual_variance: float
-    mean: FloatVector
-    covariance: FloatMatrix
-    log_weight: float
+class _Fits:
+    """What was found for each of g residual variances: the first axis of every array."""
+
+    means: FloatMatrix
+    covariances: FloatArray
+    log_weights: FloatVector
 
 
 def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
@@ -71,37 +73,38 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
 def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
     gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records)
     precision = np.diag(prior_sd**-2.0)
-    start = ridge_estimate(moments)
-    low, high = _SMALLEST_S, _LARGEST_S
-    fits: list[_Fit] = []
-    weights = np.ones(1)
-    for _ in range(_REFINEMENTS):
-        grid = np.geomspace(low, high, _GRID_POINTS)
-        fits = []
-        mean = start
-        for s in grid:
-            fit = _fit(s * s, mean, gram, moments, precision)
-            mean = fit.mean
-            fits.append(fit)
-        log_weights = np.array([fit.log_weight for fit in fits]) + np.log(grid)
-        weights = np.exp(log_weights - log_weights.max())
+    grid = np.geomspace(_SMALLEST_S, _LARGEST_S, _GRID_POINTS)
+    fits, weights = _weighted(grid, ridge_estimate(moments), gram, moments, precision)
+    for _ in range(_REFINEMENTS - 1):
         kept = np.flatnonzero(weights > 1e-4)
         first, last = max(kept[0] - 1, 0), min(kept[-1] + 1, _GRID_POINTS - 1)
         if last - first > _GRID_POINTS // 2:
             break
-        low, high = float(grid[first]), float(grid[last])
+        grid = np.geomspace(grid[first], grid[last], _GRID_POINTS)
+        start = fits.means[weights.argmax()]
+        fits, weights = _weighted(grid, start, gram, moments, precision)
     weights = weights / weights.sum()
-    means = np.array([fit.mean for fit in fits])
-    mean = weights @ means
-    centred = means - mean
-    covariance = sum(
-        (weight * fit.covariance for weight, fit in zip(weights, fits, strict=True)),
-        start=centred.T @ (weights[:, None] * centred),
-    )
-    variance = float(weights @ np.array([fit.residual_variance for fit in fits]))
+    mean = weights @ fits.means
+    centred = fits.means - mean
+    covariance = np.tensordot(weights, fits.covariances, 1)
+    covariance = covariance + centred.T @ (weights[:, None] * centred)
+    variance = float(weights @ grid**2)
     return Coefficients(
         mean=mean, covariance=(covariance + covariance.T) / 2.0, residual_sd=variance**0.5
     )
+
+
+def _weighted(
+    grid: FloatVector,
+    start: FloatVector,
+    gram: FloatMatrix,
+    moments: NoisyMoments,
+    precision: FloatMatrix,
+) -> tuple[_Fits, FloatVector]:
+    """Return the fits for a grid of s, and their weights, the largest of which is 1."""
+    fits = _fits(grid**2, start, gram, moments, precision)
+    log_weights = fits.log_weights + np.log(grid)
+    return fits, np.exp(log_weights - log_weights.max())
 
 
 def ridge_estimate(moments: NoisyMoments) -> FloatVector:
@@ -136,64 +139,82 @@ def _nearest_gram(matrices: FloatMatrix, records: int) -> FloatMatrix:
     return gram
 
 
-def _spread(
-    mean: FloatVector, variance: float, gram: FloatMatrix, moments: NoisyMoments
-) -> FloatMatrix:
-    """Return the covariance of z_u - Z_W b at b = `mean`: s^2 W + Omega(b).
+def _spreads(
+    means: FloatMatrix, variances: FloatVector, gram: FloatMatrix, moments: NoisyMoments
+) -> FloatArray:
+    """Return the covariances of z_u - Z_W b, shape (g, k, k): s^2 W + Omega(b) at each b = mean.
 
     Row j of E (b, -1) has variance off^2 (1 + |b|^2 - b_j^2) + diag^2 b_j^2, rows j and k have
     covariance off^2 b_j b_k.
     """
     off_variance = moments.off_diagonal_sd**2
     excess = moments.diagonal_sd**2 - 2.0 * off_variance
-    spread = variance * gram + off_variance * np.outer(mean, mean)
-    spread[np.diag_indices(len(gram))] += off_variance * (1.0 + mean @ mean) + excess * mean**2
-    return spread
+    squares = means**2
+    spreads = variances[:, None, None] * gram
+    spreads += off_variance * means[:, :, None] * means[:, None, :]
+    diagonal = np.arange(len(gram))
+    lengths = squares.sum(axis=1, keepdims=True)
+    spreads[:, diagonal, diagonal] += off_variance * (1.0 + lengths) + excess * squares
+    return spreads
 
 
-def _fit(
-    residual_variance: float,
+def _fits(
+    variances: FloatVector,
     start: FloatVector,
     gram: FloatMatrix,
     moments: NoisyMoments,
     precision: FloatMatrix,
-) -> _Fit:
-    """Iterate generalised least squares to its fixed point for one residual variance."""
+) -> _Fits:
+    """Iterate generalised least squares to its fixed point for each residual variance, shape (g,).
+
+    All at once: a single small system takes longer to call for than to solve.
+    """
     cross, square = moments.matrix[:-1, -1], float(moments.matrix[-1, -1])
-    mean = start
-    spread, covariance = gram, precision
+    shape = (len(variances), *gram.shape)
+    means = np.tile(start, (len(variances), 1))
+    spreads, covariances = np.empty(shape), np.empty(shape)
+    parts, last_steps = np.ones(len(variances)), np.full(len(variances), np.inf)
+    moving = np.arange(len(variances))
     for _ in range(_ITERATIONS):
-        spread = _spread(mean, residual_variance, gram, moments)
-        weighted = np.linalg.solve(spread, gram)
-        covariance = np.asarray(np.linalg.inv(gram @ weighted + precision), dtype=np.float64)
-        update = covariance @ (weighted.T @ cross)
-        step = float(np.abs(update - mean).max())
-        mean = 0.5 * (mean + update)  # undamped, the iteration may oscillate under heavy noise
-        if step < _TOLERANCE:
+        spreads[moving] = _spreads(means[moving], variances[moving], gram, moments)
+        weighted = np.linalg.solve(spreads[moving], gram)
+        covariances[moving] = np.linalg.inv(gram @ weighted + precision)
+        updates = (covariances[moving] @ (cross @ weighted)[:, :, None])[:, :, 0]
+        steps = np.abs(updates - means[moving]).max(axis=1)
+        # whole steps may oscillate under heavy noise
+        parts[moving[steps > 0.5 * last_steps[moving]]] = 0.5
+        last_steps[moving] = steps
+        means[moving] += parts[moving, None] * (updates - means[moving])
+        moving = moving[steps >= _TOLERANCE]
+        if not moving.size:
             break
-    gap = gram @ mean - cross
-    joint = gram @ covariance
-    # The residual sum of squares averaged over the posterior of b, and its variance.
-    residual = square - 2.0 * mean @ cross + mean @ gram @ mean + np.trace(joint)
-    squares = np.append(mean, -1.0) ** 2
-    variance = (
-        2.0 * moments.off_diagonal_sd**2 * (squares.sum() ** 2 - (squares**2).sum())
-        + moments.diagonal_sd**2 * (squares**2).sum()
-        + 2.0 * moments.records * residual_variance**2
-        + 4.0 * gap @ covariance @ gap
-        + 2.0 * np.sum(joint * joint.T)
+    gaps = means @ gram - cross
+    joints = gram @ covariances
+    # The residual sums of squares averaged over the posteriors of b, and their variances.
+    residuals = square + np.sum(means * (gaps - cross), axis=1)
+    residuals += np.trace(joints, axis1=1, axis2=2)
+    squares = np.column_stack([means, np.ones(len(means))]) ** 2
+    totals, fourths = squares.sum(axis=1), (squares**2).sum(axis=1)
+    residual_variances = (
+        2.0 * moments.off_diagonal_sd**2 * (totals**2 - fourths)
+        + moments.diagonal_sd**2 * fourths
+        + 2.0 * moments.records * variances**2
+        + 4.0 * _forms(gaps, covariances)
+        + 2.0 * np.sum(joints * np.swapaxes(joints, 1, 2), axis=(1, 2))
     )
-    log_weight = -0.5 * (
-        (residual - moments.records * residual_variance) ** 2 / variance
-        + np.log(variance)
-        + gap @ np.linalg.solve(spread, gap)
-        + np.linalg.slogdet(spread)[1]
-        + mean @ precision @ mean
-        - np.linalg.slogdet(covariance)[1]
+    solved = np.linalg.solve(spreads, gaps[:, :, None])[:, :, 0]
+    log_weights = -0.5 * (
+        (residuals - moments.records * variances) ** 2 / residual_variances
+        + np.log(residual_variances)
+        + np.sum(gaps * solved, axis=1)
+        + np.linalg.slogdet(spreads)[1]
+        + _forms(means, precision)
+        - np.linalg.slogdet(covariances)[1]
     )
-    return _Fit(
-        residual_variance=residual_variance,
-        mean=mean,
-        covariance=covariance,
-        log_weight=float(log_weight),
-    )
+    return _Fits(means=means, covariances=covariances, log_weights=log_weights)
+
+
+def _forms(vectors: FloatMatrix, matrices: FloatArray) -> FloatVector:
+    """Return v'M v for each vector, shape (g,)."""
+    forms: FloatVector = np.sum(vectors * (matrices @ vectors[:, :, None])[:, :, 0], axis=1)
+    return forms
