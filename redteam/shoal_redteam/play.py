@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_client.contribution import box_keys, draw_noise, seal_contribution
+from shoal_client.contribution import box_keys, draw_noise, encoded, seal_contribution
 from shoal_client.noise import exact_noise
 from shoal_client.peer import GONE, OK, Answer
 from shoal_protocol.accounting import Cost
@@ -24,6 +24,7 @@ from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix,
 from shoal_protocol.ring import from_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE, Sharing
+from shoal_redteam.coins import without_luck
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import BYTES, DROPOUTS, Stage
 
@@ -71,19 +72,25 @@ class Play:
         return list(self.spec.clients())
 
     def contribution(self, client: int, *, vector: Int64Vector | None = None) -> Contribution:
-        """Make a client's answer, with `vector` instead of its record and noise if there is one."""
+        """Make a client's answer, with `vector` instead of its record and noise if there is one.
+
+        Where participation is hidden no record counts, so that it is known what was sent.
+        """
         stage, spec = self.stage, self.spec
         record = np.zeros((1, len(spec.query.column_names)))
+        values, random_bytes = encoded(spec.query, record), stage.random_bytes
+        if spec.hidden is not None:
+            values, random_bytes = np.zeros_like(values), without_luck(random_bytes)
         if vector is None:
-            [vector] = spec.query.encode(record) + draw_noise(spec, 1, exact_noise)
+            [vector] = values + draw_noise(spec, 1, exact_noise)
         envelopes = seal_contribution(
             spec,
             box_keys(stage.consortium),
             client,
             stage.keys.clients[client],
             record,
-            vector - spec.query.encode(record),
-            random_bytes=stage.random_bytes,
+            vector - values,
+            random_bytes=random_bytes,
         )
         return Contribution(vector, envelopes)
 

@@ -43,6 +43,7 @@ class Trap(httpx.AsyncBaseTransport):
     stage: Stage
     job: Signed[JobRequest]
     specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
+    newest: bytes | None = None  # shown whatever number is asked for
     served: dict[str, float] = field(default_factory=dict)  # when a job's round was first fetched
     uploads: dict[str, list[float]] = field(default_factory=dict)  # when, by the round's id
     envelopes: dict[str, list[bytes]] = field(default_factory=dict, repr=False)  # as `uploads`
@@ -76,10 +77,11 @@ class Trap(httpx.AsyncBaseTransport):
         return sent
 
     def _round(self, number: int) -> httpx.Response:
-        if number not in self.specs:
+        spec = self.specs.get(number, self.newest)
+        if spec is None:
             return _json({}, _ACCEPTED)
         self.served.setdefault(self.job.digest, self.stage.timer())
-        return httpx.Response(_OK, content=self.specs[number])
+        return httpx.Response(_OK, content=spec)
 
 
 @dataclass
@@ -108,6 +110,14 @@ class Victim:
             task.cancel()
         await task
 
+    async def shown(self, spec: RoundSpec, *, steps: int = _STEPS) -> bool:
+        """Show it a signed round as its job's newest one; return whether it answered."""
+        self.trap.newest = self.stage.sign(spec, self.stage.trainer).encode()
+        for _ in range(steps):
+            if spec.digest not in self.trap.uploads:
+                await self.step()
+        return spec.digest in self.trap.uploads
+
     async def answer(self, job: Signed[JobRequest], spec: RoundSpec) -> None:
         """Show it a job, the only one that is not over, and its round, and have it answered.
 
@@ -115,11 +125,7 @@ class Victim:
             CannotAttack: it does not answer.
         """
         self.trap.job = job
-        self.trap.specs = {spec.number: self.stage.sign(spec, self.stage.trainer).encode()}
-        for _ in range(_STEPS):
-            if spec.digest not in self.trap.uploads:
-                await self.step()
-        if spec.digest not in self.trap.uploads:
+        if not await self.shown(spec):
             raise CannotAttack(f"the data holder does not answer: {self.refusal}")
 
 
@@ -131,8 +137,9 @@ async def victim(
     clients: int = 1,
     noise: NoiseSampler = exact_noise,
     owner: Mapping[str, Any] | None = None,
+    value: float = 0.0,
 ) -> AsyncIterator[Victim]:
-    """Start a data holder for the first `clients` of the crew.
+    """Start a data holder for the first `clients` of the crew, each record's values all `value`.
 
     Its policy allows what `job` asks for, but where `owner` has another rule.
     """
@@ -140,11 +147,11 @@ async def victim(
     policy = Policy(
         analysts=(request.analyst,),
         tasks=(request.task.name,),
-        queries=("second_moments", "second_moment_matrix"),
+        queries=("second_moments", "second_moment_matrix", "gradient_sum"),
         columns=tuple(column.name for column in request.task.columns),
         maximum_epsilon=stage.consortium.manifest.policy.maximum_epsilon,
         delta=stage.consortium.manifest.policy.delta,
-        minimum_population=request.minimum_population,
+        minimum_population=request.smallest_round,
         minimum_colluders=request.privacy.colluders,
     ).model_copy(update=owner or {})
     columns = (*(column.name for column in request.task.columns), PRIVATE_COLUMN)
@@ -158,7 +165,9 @@ async def victim(
     with tempfile.TemporaryDirectory() as directory:
         holder = DataHolder(
             keys=[stage.keys.clients[client] for client in stage.crew[:clients]],
-            records=Records(columns, np.zeros((clients, len(columns))), np.arange(clients + 1)),
+            records=Records(
+                columns, np.full((clients, len(columns)), value), np.arange(clients + 1)
+            ),
             policy=policy,
             book=ManifestBook(stage.consortium, Path(directory)),
             data_directory=Path(directory) / "state",

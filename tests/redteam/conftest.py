@@ -14,13 +14,17 @@ from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
 from tests.simulated.chance import fixed_bytes
 from tests.simulated.lives import Life
-from tests.simulated.trust import SITES, Trust, make_trust
+from tests.simulated.trust import CONSORTIUM_POLICY, SITES, Trust, make_trust
 from tests.simulation import Federation
 
 
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return make_trust(tmp_path_factory.mktemp("trust"), maximum_local_epsilon=2.0)
+    return make_trust(
+        tmp_path_factory.mktemp("trust"),
+        maximum_local_epsilon=2.0,
+        queries=(*CONSORTIUM_POLICY.queries, "gradient_sum"),
+    )
 
 
 class KnownHosts(httpx.AsyncBaseTransport):

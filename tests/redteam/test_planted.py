@@ -32,6 +32,7 @@ from shoal_redteam.stage import Stage
 from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
+    HIDING,
     UNREAD,
     Plant,
     a_higher_cap,
@@ -45,6 +46,7 @@ from tests.redteam.weaknesses import (
     shared_noise,
     the_same_noise,
     uncapped_owners,
+    uncounted_rounds,
 )
 
 
@@ -256,6 +258,8 @@ PLANTED: list[tuple[Plant, str]] = [
     (uncapped_owners, "against-the-owner"),
     (forgetful_owners, "against-the-owner"),
     (rough_prices, "too-little-noise"),
+    (uncounted_rounds, "batches"),
+    *HIDING,
     *((plant, "forged-certificate") for plant in UNREAD),
 ]
 

@@ -1,5 +1,6 @@
 """Weaknesses to plant in what is most private: the noise, the budgets, the owner's own rules."""
 
+import itertools
 from collections.abc import Callable
 from datetime import datetime
 from types import ModuleType
@@ -9,15 +10,24 @@ import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_client import answering, enrolment
+from shoal_client import answering, enrolment, spending
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
+from shoal_compute import ledger as ledger_of_node
 from shoal_compute import store
 from shoal_compute.schema import ledger
-from shoal_protocol import certificate_checks, certificate_rounds, outcomes, rounds
+from shoal_protocol import (
+    additive,
+    certificate_checks,
+    certificate_rounds,
+    jobs,
+    outcomes,
+    rounds,
+)
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.balances import Balances
 from shoal_protocol.encoding import Int64Vector
+from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
 
@@ -93,6 +103,7 @@ def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
 def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
     patch.setattr(rounds, "_LEAST_OF_COST", 1.0 - 1e-5)
+    patch.setattr(rounds, "_HIDDEN_TOLERANCE", 0.7)
 
 
 def powerless_owners(patch: pytest.MonkeyPatch) -> None:
@@ -109,6 +120,61 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
     patch.setattr(enrolment, "compose", lambda costs: list(costs)[-1])
+
+
+def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:
+    """Whoever joined a job forgets what its earlier rounds cost."""
+    patch.setattr(jobs, "compose", lambda costs: list(costs)[-1])
+
+
+def unpaid_rounds(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node takes hidden rounds that say that another one has paid."""
+    patch.setattr(ledger_of_node, "check_prepaid", lambda *arguments, **named: None)
+
+
+def other_hiding(patch: pytest.MonkeyPatch) -> None:
+    """Whoever joined a job does not look how a round hides participation."""
+    patch.setattr(jobs, "check_promised", lambda *arguments, **named: None)
+
+
+def believed_payers(patch: pytest.MonkeyPatch) -> None:
+    """A data holder believes that hidden rounds have been paid for."""
+    patch.setattr(spending, "paid_before", lambda file, round_id: BitMap(range(100)))
+
+
+def no_masks(patch: pytest.MonkeyPatch) -> None:
+    """A data holder's seeds all stand for zeros."""
+    patch.setattr(additive, "expand", lambda seed, dimension: np.zeros(dimension, np.uint64))
+
+
+def coins_that_say_yes(patch: pytest.MonkeyPatch) -> None:
+    """A data holder's records always count."""
+    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: 1)
+
+
+def coins_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A data holder tosses once for each of ten clients, and never again."""
+    tosses = itertools.cycle((1, 0, 0, 1, 0, 1, 1, 0, 1, 0))
+    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: next(tosses))
+
+
+def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
+    """A data holder tosses once in a round for all its clients, who are ten."""
+    tosses = itertools.cycle([side for side in (1, 0, 0, 1, 1, 0) for _ in range(10)])
+    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: next(tosses))
+
+
+HIDING = [
+    (unpaid_rounds, "hidden-participation"),
+    (rough_prices, "hidden-participation"),
+    (other_hiding, "hidden-lies-to-clients"),
+    (believed_payers, "hidden-lies-to-clients"),
+    (no_masks, "who-took-part"),
+    (coins_that_say_yes, "who-took-part"),
+    (coins_for_ever, "who-took-part"),
+    (one_coin_for_all, "who-took-part"),
+]
+"""Weaknesses in hidden participation, and the attacks that find them."""
 
 
 def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:

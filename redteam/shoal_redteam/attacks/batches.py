@@ -1,0 +1,127 @@
+"""What a lying trainer tells a data holder about the batches of a job, services in league."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from pyroaring import BitMap
+
+from shoal_protocol.accounting import Cost
+from shoal_protocol.documents import Signed
+from shoal_protocol.errors import RefusedJob
+from shoal_protocol.jobs import JobRequest
+from shoal_redteam.attack import Attack
+from shoal_redteam.findings import CannotAttack, Finding, refused, seen
+from shoal_redteam.many_rounds import are_allowed, job_of, round_of, task_of
+from shoal_redteam.stage import DROPOUTS, SPARE, Stage
+from shoal_redteam.trap import victim
+
+_ROUNDS: Final = 6
+
+
+class LiesAboutBatches(Attack):
+    """The trainer asks one client for more than its share of a job's batches."""
+
+    name = "batches"
+    liar = "the trainer, in league with all services"
+    tries = "a client asked outside its batch or too often; batches, numbers, rounds not the job's"
+    stopped_by = "the client's own checks and its ledger: what the job may cost it, and no more"
+
+    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+        """Show each lie to a data holder of its own, which has budget left."""
+        batch = len(stage.crew)
+        job = job_of(stage, task_of(rounds=_ROUNDS, batch=batch), population=batch + SPARE)
+        if not are_allowed(stage):
+            yield refused(
+                "a job with batches",
+                {stage.trainer: await stage.send(stage.trainer, "/v1/jobs", job.encode())},
+                by={RefusedJob.code},
+                check="the policy's queries and mechanisms",
+            )
+            return
+        most = job.body.task.participations(batch + SPARE)
+        whole = job.body.privacy.cap
+        yield await self._asked_too_often(
+            stage, job, whole.part(1.0 / most), most, "in every round, though each is asked in"
+        )
+        yield await self._asked_too_often(
+            stage, job, whole.part(2.0 / most), most // 2, "at twice a round's price, enough for"
+        )
+        crew, share = BitMap(stage.crew), whole.part(1.0 / most)
+        larger, smaller = crew | BitMap(stage.outsiders[:1]), crew - BitMap(stage.crew[-1:])
+        lies = {
+            "a batch that is one client smaller": round_of(
+                stage, job, smaller, cost=share, dropouts=DROPOUTS - 1
+            ),
+            "a batch that is one client larger": round_of(stage, job, larger, cost=share),
+            "a round beyond the job's last one": round_of(
+                stage, job, crew, cost=share, number=_ROUNDS
+            ),
+            "a round whose noise lets the job cost more": round_of(
+                stage, job, crew, cost=Cost.gaussian(whole.whole.mu * 1.001)
+            ),
+        }
+        for tried, spec in lies.items():
+            async with victim(stage, job) as prey:
+                answers = await prey.shown(spec)
+                yield seen(
+                    tried,
+                    stopped=not answers and bool(prey.refusal),
+                    answered=f"a data holder: {prey.refusal or 'answers'}",
+                    check="the job that it joined",
+                )
+        yield await self._left_out(stage, job, share)
+        yield await self._number_again(stage, job, share, honest=0, again=0)
+        yield await self._number_again(stage, job, share, honest=2, again=1)
+
+    async def _asked_too_often(
+        self, stage: Stage, job: Signed[JobRequest], cost: Cost, most: int, how: str
+    ) -> Finding:
+        """Ask one client in every round of a job."""
+        answered = 0
+        async with victim(stage, job) as prey:
+            for number in range(_ROUNDS):
+                spec = round_of(stage, job, BitMap(stage.crew), cost=cost, number=number)
+                answered += await prey.shown(spec)
+            paid = [len(costs) for costs in (await prey.holder.spent()).values()]
+            if answered < most:
+                raise CannotAttack(f"the data holder answers {answered} of {most} honest rounds")
+            return seen(
+                f"one client asked {how} {most} of {_ROUNDS} at most",
+                stopped=answered == most and paid == [most] and "cost more" in prey.refusal,
+                answered=f"a data holder: answers {answered}; {prey.refusal}",
+                check="its ledger of the job, which may cost no more than it said",
+            )
+
+    async def _left_out(self, stage: Stage, job: Signed[JobRequest], share: Cost) -> Finding:
+        """Show a client a round of a batch that it is not in."""
+        others = BitMap((*stage.crew[1:], stage.outsiders[0]))
+        async with victim(stage, job) as prey:
+            answers = await prey.shown(round_of(stage, job, others, cost=share))
+            spent = await prey.holder.spent()
+            return seen(
+                "a round shown to a client that is not in its batch",
+                stopped=not answers and not any(spent.values()),
+                answered=f"a data holder: {'answers' if answers else 'sends and pays nothing'}",
+                check="only who is in a round's population answers it",
+            )
+
+    async def _number_again(
+        self, stage: Stage, job: Signed[JobRequest], share: Cost, honest: int, again: int
+    ) -> Finding:
+        """Show rounds 0 and `honest`, and then another one with the number `again`."""
+        crew = BitMap(stage.crew)
+        async with victim(stage, job) as prey:
+            for number in sorted({0, honest}):
+                if not await prey.shown(round_of(stage, job, crew, cost=share, number=number)):
+                    raise CannotAttack(f"the data holder answers no honest round: {prey.refusal}")
+            spec = round_of(stage, job, crew, cost=share, number=again, seconds=31.0)
+            answers = await prey.shown(spec)
+            return seen(
+                f"the same batch again as round {again}, after round {honest} was answered",
+                stopped=not answers and bool(prey.refusal),
+                answered=f"a data holder: {prey.refusal or 'answers'}",
+                check="one answer for a job's round, and numbers only rise",
+            )
+
+
+ATTACKS = (LiesAboutBatches,)
