@@ -75,7 +75,10 @@ class Document(Model):
 
     def message(self) -> bytes:
         """Return the bytes that are signed and hashed."""
-        return domain(self.kind) + self.canonical()
+        canonical = self.canonical()
+        # whoever checks a signature mostly asks for the digest next, and writing costs more
+        self.__dict__.setdefault("digest", sha256(self.kind, canonical))
+        return domain(self.kind) + canonical
 
     @cached_property
     def digest(self) -> str:
@@ -166,6 +169,14 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.
     """
+    signed = _read(value, *kinds)
+    if signed.body.canonical() != canonical_json(value["body"]):
+        kind = _kind_of(type(signed.body))
+        raise MalformedDocument(f"a {kind} is not written in its canonical form")
+    return signed
+
+
+def _read(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     if not isinstance(value, dict) or value.keys() != {"body", "signature", "signer"}:
         raise MalformedDocument("a signed document has the fields body, signature and signer")
     body, signer, signature = value["body"], value["signer"], value["signature"]
@@ -188,7 +199,7 @@ def embedded(kind: type[DocumentT]) -> PlainValidator:
     def read(value: object) -> Signed[DocumentT]:
         if isinstance(value, Signed) and isinstance(value.body, kind):
             return value
-        return from_json(value, kind)
+        return _read(value, kind)  # what it stands in is compared with its canonical form, whole
 
     return PlainValidator(read)
 
@@ -207,12 +218,9 @@ def _kind_of(document: type[Document]) -> str:
 
 def _validated(kind: type[DocumentT], body: dict[str, Any]) -> DocumentT:
     try:
-        document = kind.model_validate(body)
+        return kind.model_validate(body)
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, kind)) from None
-    if document.canonical() != canonical_json(body):
-        raise MalformedDocument(f"a {_kind_of(kind)} is not written in its canonical form")
-    return document
 
 
 def describe(error: pydantic.ValidationError, sent: type[pydantic.BaseModel] | None = None) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from json.encoder import encode_basestring
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -52,7 +53,7 @@ def canonical_json(value: Any) -> bytes:
     if _is_simple(value):
         return _SIMPLE.encode(value).encode()
     try:
-        return rfc8785.dumps(value)
+        return _written(value).encode()
     except rfc8785.CanonicalizationError as error:
         raise ValueError("the value has no canonical encoding") from error
 
@@ -71,10 +72,48 @@ def _is_simple(value: Any) -> bool:
     if kind is list:
         return all(map(_is_simple, value))
     if kind is dict:
-        return all(type(name) is str and name.isascii() for name in value) and all(
-            map(_is_simple, value.values())
-        )
+        return _has_plain_names(value) and all(map(_is_simple, value.values()))
     return value is None or kind is bool
+
+
+def _has_plain_names(members: dict[Any, Any]) -> bool:
+    try:
+        return "".join(members).isascii()
+    except TypeError:  # a name that is no text
+        return False
+
+
+def _written(value: Any) -> str:
+    """Return the canonical form of a value with floats, or with text beyond ASCII, somewhere.
+
+    Most of such a value is simple: only what is not goes to the library, several times slower.
+    """
+    kind = type(value)
+    if kind is float:
+        return _number(value)
+    if kind is list:
+        items = []
+        for each in value:
+            items.append(_written(each))
+        return f"[{','.join(items)}]"
+    if kind is dict and _has_plain_names(value):
+        members = []
+        for name in sorted(value):
+            members.append(f"{encode_basestring(name)}:{_written(value[name])}")
+        return f"{{{','.join(members)}}}"
+    if kind is str and value.isascii():
+        return encode_basestring(value)
+    if kind is int and -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+        return str(value)
+    return _SIMPLE.encode(value) if _is_simple(value) else rfc8785.dumps(value).decode()
+
+
+def _number(value: float) -> str:
+    """Return a float as ECMAScript writes it, which is as Python does, but for whole numbers, the
+    largest and the smallest."""
+    if 1e-4 <= abs(value) < 1e16:
+        return str(int(value)) if value.is_integer() else repr(value)
+    return rfc8785.dumps(value).decode() if value else "0"
 
 
 def parse_canonical_json(encoded: bytes) -> Any:
