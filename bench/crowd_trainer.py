@@ -24,6 +24,7 @@ from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.draw_and_discard.updates import contribute
 from shoal_protocol.manifest import Consortium, Policy, ServiceParty
 from shoal_protocol.tasks import ColumnBounds
+from shoal_trainer.settings import DRAWS_AT_ONCE
 
 CONNECTIONS: Final = 64
 CLIENTS: Final = 200
@@ -49,7 +50,14 @@ def task_of(weights: int, instances: int, epsilon: float) -> CrowdTask:
 class Trainer:
     """A trainer's processes in a made-up consortium; nothing else of it runs."""
 
-    def __init__(self, directory: Path, *, processes: int, database_url: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        processes: int,
+        database_url: str,
+        draws_at_once: int = DRAWS_AT_ONCE,
+    ) -> None:
         """Make keys and files, and say how to start the processes."""
         plan = quickstart.Plan(
             consortium="crowd",
@@ -90,6 +98,7 @@ class Trainer:
                 **conducting.environment,
                 "SHOAL_PORT": port,
                 "SHOAL_DATABASE_URL": database_url,
+                "SHOAL_DRAWS_AT_ONCE": str(draws_at_once),
             }
             if number:
                 environment |= {

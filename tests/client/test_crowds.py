@@ -243,6 +243,28 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
+async def test_a_flood_at_the_trainer_costs_a_data_holder_time_and_no_contribution(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """Draws are refused for half of the job; it comes back no sooner than it was told."""
+    refused_at: list[float] = []
+
+    def flooded(request: httpx.Request) -> httpx.Response | None:
+        seconds = (world.clock() - NOW).total_seconds()
+        if request.url.path.endswith("draws") and seconds <= WHOLE_TIME / 2:
+            refused_at.append(seconds)
+            return problem(503, "too-many-draws", **{"Retry-After": "5"})
+        return None
+
+    world.scripts["trainer"] = flooded
+    await world.run(holder, seconds=WHOLE_TIME / 2, tick=2.0)
+    assert (await holder.spent(), submissions(world)) == ({}, [])
+    pauses = np.diff(refused_at)
+    assert len(pauses) > 1 and pauses.min() >= 5.0
+    await world.run(holder, seconds=WHOLE_TIME / 2)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
 @pytest.mark.parametrize("instances", [1, 3])
 async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
     tmp_path: Path, instances: int

@@ -35,6 +35,9 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 class Unavailable(Exception):
     """The peer gave no answer that counts; the same request may be made again later."""
 
+    retry_after_seconds: float = 0.0
+    """The least that it asked to be left in peace for. `Peer` sees to that by itself."""
+
 
 class NotThere(Unavailable):
     """What the request is for is not known to the peer, or no longer: it lost it, or is behind."""

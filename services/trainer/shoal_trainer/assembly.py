@@ -37,7 +37,7 @@ from shoal_trainer.peers import Peers
 from shoal_trainer.records import Records
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
-from shoal_trainer.settings import Serves
+from shoal_trainer.settings import DRAWS_AT_ONCE, Serves
 
 log = structlog.get_logger()
 
@@ -92,11 +92,13 @@ def assemble(
     transport: httpx.AsyncBaseTransport | None = None,
     long_polls: bool = False,
     random_bytes: RandomBytes = nacl.utils.random,
+    draws_at_once: int = DRAWS_AT_ONCE,
 ) -> Service:
     """Return the trainer of `party`, going on from what its database holds.
 
     With `long_polls` it is woken as soon as the aggregator has decided; without, each `step`
-    asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs.
+    asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs, for
+    which up to `draws_at_once` draws are in work at a time.
 
     Raises:
         StartupRefused: the party is not the manifest's trainer, or the database is not ours, or
@@ -134,7 +136,7 @@ def assemble(
             manifests=SharedManifests(book, schema.manifests),
         )
     try:
-        serving = assemble_crowds(crowds, random_bytes)
+        serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     except UnknownManifest:
         engine.dispose()
         raise

@@ -1,11 +1,12 @@
 """The settings that only a trainer has."""
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from shoal_hosting.service import ServiceSettings
 
+DRAWS_AT_ONCE: Final = 32
 Serves = Literal["everything", "crowds"]
 
 
@@ -25,6 +26,16 @@ class TrainerSettings(ServiceSettings):
         description=(
             "where a process with SHOAL_SERVES=crowds hands all other requests to: the URL, "
             "https://host:port, of the one that conducts rounds; or nothing, to refuse them"
+        ),
+    )
+
+    draws_at_once: int = Field(
+        default=DRAWS_AT_ONCE,
+        ge=1,
+        le=1000,
+        description=(
+            "how many draws of crowd jobs are in work at a time: anybody may ask for them, and "
+            "those beyond wait, so that submissions find room; refused after four seconds"
         ),
     )
 

@@ -7,7 +7,6 @@ phone would do besides, its ledger and its waiting, is left out: only the traine
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -161,18 +160,20 @@ class CrowdSwarm:
         self, trainer: CrowdTrainer, crowd: Crowd, nonces: list[str]
     ) -> list[Signed[Draw]]:
         for tried in range(1, _TRIES):
-            with suppress(Unavailable):
+            try:
                 return await trainer.draw(crowd, nonces)
-            await asyncio.sleep(_PAUSE_SECONDS * tried)
+            except Unavailable as error:
+                await _pause(tried, error.retry_after_seconds)
         return await trainer.draw(crowd, nonces)
 
     async def _submit(self, trainer: CrowdTrainer, crowd: Crowd, sent: list[Sent]) -> None:
         """Send until each has its answer: the same bytes again where there was none."""
         for tried in range(1, _TRIES + 1):
+            wished = 0.0
             try:
                 outcomes = await trainer.submit(crowd, sent)
-            except Unavailable:
-                outcomes = [None] * len(sent)
+            except Unavailable as error:
+                outcomes, wished = [None] * len(sent), error.retry_after_seconds
             for outcome in outcomes:
                 if outcome is not None and outcome.outcome == ACKNOWLEDGED and outcome.receipt:
                     receipt = decode(outcome.receipt, SubmissionReceipt)
@@ -183,8 +184,14 @@ class CrowdSwarm:
             sent = [each for each, outcome in zip(sent, outcomes, strict=True) if outcome is None]
             if not sent:
                 return
-            await asyncio.sleep(_PAUSE_SECONDS * tried)
+            await _pause(tried, wished)
         raise Unavailable("the trainer does not say what became of submissions")
+
+
+async def _pause(tried: int, wished_seconds: float) -> None:
+    """Leave the trainer in peace for as long as it wishes, and a random part more, as agents do."""
+    jitter = int.from_bytes(nacl.utils.random(4), "little") / 2.0**32
+    await asyncio.sleep(max(_PAUSE_SECONDS * tried, wished_seconds) * (1.0 + 0.5 * jitter))
 
 
 def _same(line: Line) -> Line:

@@ -17,6 +17,7 @@ from shoal_hosting.connections import pinned_tls
 from shoal_protocol.manifest import ServiceParty
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_RETRY_AFTER: Final = re.compile(rb"\r\nretry-after: *(\d{1,4})\r\n", re.IGNORECASE)
 _LARGEST_HEAD: Final = 1 << 16
 
 
@@ -80,7 +81,7 @@ class Line:
         begun = tally.monotonic()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                status, body = await self._exchange(head.encode() + content)
+                status, wait, body = await self._exchange(head.encode() + content)
         except (OSError, EOFError, ValueError, TimeoutError) as error:
             await self.close()
             tally.errors[f"{kind}: {type(error).__name__}"] += 1
@@ -90,11 +91,13 @@ class Line:
         tally.received_bytes[kind] += len(body)
         if status >= 500 or status == 429:
             tally.errors[f"{kind}: status {status}"] += 1
-            raise Unavailable(f"status {status}")
+            later = Unavailable(f"status {status}")
+            later.retry_after_seconds = wait
+            raise later
         return Answer(status, body)
 
-    async def _exchange(self, request: bytes) -> tuple[int, bytes]:
-        """Send a request and return the answer's status and body.
+    async def _exchange(self, request: bytes) -> tuple[int, float, bytes]:
+        """Send a request and return the answer's status, Retry-After in seconds, and body.
 
         Raises:
             OSError, EOFError: the connection broke.
@@ -111,4 +114,6 @@ class Line:
         length = _LENGTH.search(head)
         if length is None or int(length[1]) > LARGEST_ANSWER_BYTES:
             raise ValueError("an answer must have a length")
-        return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length[1]))
+        wait = _RETRY_AFTER.search(head)
+        body = await reader.readexactly(int(length[1]))
+        return int(head.split(b" ", 2)[1]), float(wait[1]) if wait else 0.0, body

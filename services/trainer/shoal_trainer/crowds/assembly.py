@@ -27,11 +27,13 @@ from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws
 from shoal_trainer.crowds.forwarding import Forwarding, forwarding_routes
+from shoal_trainer.crowds.limiting import DrawLimit
 from shoal_trainer.crowds.records import CrowdRecords
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.paths import JOINS_LIMIT_BYTES
 from shoal_trainer.resources import Resources
+from shoal_trainer.settings import DRAWS_AT_ONCE
 
 log = structlog.get_logger()
 
@@ -47,8 +49,12 @@ def check_trainer(party: Party, book: ManifestBook) -> None:
         raise StartupRefused(f"the manifest does not list {party.name} as its trainer")
 
 
-def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
+def assemble_crowds(
+    resources: Resources, random_bytes: RandomBytes, *, draws_at_once: int
+) -> Crowds:
     """Return what serves the crowd jobs in the storage of `resources`.
+
+    Up to `draws_at_once` draws are in work at a time; seeds are made by `random_bytes`.
 
     Raises:
         UnknownManifest: an open one is bound to a manifest that is not on file.
@@ -65,7 +71,7 @@ def assemble_crowds(resources: Resources, random_bytes: RandomBytes) -> Crowds:
     return Crowds(
         resources=resources,
         conductor=Conductor(resources, book, random_bytes),
-        draws=Draws(resources, book),
+        draws=Draws(resources, book, DrawLimit(draws_at_once, resources.registry)),
         submissions=Submissions(resources, book),
         records=CrowdRecords(resources, book),
     )
@@ -124,6 +130,7 @@ def assemble_replica(
     database_url: str | None,
     clock: Callable[[], datetime],
     random_bytes: RandomBytes = nacl.utils.random,
+    draws_at_once: int = DRAWS_AT_ONCE,
     conducted_at: str | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Replica:
@@ -155,7 +162,7 @@ def assemble_replica(
         clock=clock,
         manifests=SharedManifests(book, schema.manifests),
     )
-    crowds = assemble_crowds(resources, random_bytes)
+    crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
     app = create_application(
         "Shoal trainer, crowd jobs",
         ready=crowds.records.is_ready,

@@ -14,6 +14,7 @@ from shoal_protocol.draw_and_discard.errors import CrowdClosed
 from shoal_protocol.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.limiting import DrawLimit
 from shoal_trainer.crowds.store import CrowdRecord, Instance
 from shoal_trainer.resources import Resources
 
@@ -33,8 +34,9 @@ class _Asked:
 class Draws:
     """Signed draws. Those that arrive together are read from the store together."""
 
-    def __init__(self, resources: Resources, book: CrowdBook) -> None:
+    def __init__(self, resources: Resources, book: CrowdBook, limit: DrawLimit) -> None:
         """Begin with nothing in work."""
+        self.limit = limit
         self._resources = resources
         self._book = book
         self._reads = Batches(self._read, largest=_LARGEST_READ)
@@ -45,6 +47,7 @@ class Draws:
         Raises:
             UnknownJob, CrowdClosed
             MalformedDocument: it asks for something else.
+            TooManyDraws: others ask for more than this process answers.
         """
         crowd = await self._book.find(job)
         one = isinstance(asked, dict) and asked.keys() == {"nonce"}
@@ -58,20 +61,26 @@ class Draws:
             raise MalformedDocument("a nonce is 64 lower-case hexadecimal digits")
         if self._resources.clock() >= crowd.request.body.closes_at:
             raise CrowdClosed
-        task = crowd.request.body.task
-        drawn = await asyncio.gather(
-            *(
-                self._reads.submit(
-                    _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, task.instances))
+        found, portion, until = list[bytes](), self.limit.at_once, self.limit.latest()
+        for start in range(0, len(nonces), portion):  # so that others have their turn between
+            found += await self._draw(crowd, nonces[start : start + portion], until)
+        return found[0] if one else found
+
+    async def _draw(self, crowd: CrowdRecord, nonces: Sequence[str], until: float) -> list[bytes]:
+        instances = crowd.request.body.task.instances
+        async with self.limit.places(len(nonces), until=until):
+            drawn = await asyncio.gather(
+                *(
+                    self._reads.submit(
+                        _Asked(crowd, nonce, drawn_instance(crowd.seed, nonce, instances))
+                    )
+                    for nonce in nonces
                 )
-                for nonce in nonces
             )
-        )
         for each in drawn:
             if isinstance(each, ProtocolError):
                 raise each
-        found = [each for each in drawn if isinstance(each, bytes)]
-        return found[0] if one else found
+        return [each for each in drawn if isinstance(each, bytes)]
 
     async def _read(self, batch: list[_Asked]) -> list[bytes | ProtocolError]:
         wanted = {(each.crowd.number, each.instance) for each in batch}

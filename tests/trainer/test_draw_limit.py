@@ -1,0 +1,159 @@
+"""Anybody may draw: however many do, submissions find room, and honest draws lose only time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal_hosting.settings import read_settings
+from shoal_protocol.encoding import canonical_json
+from shoal_trainer.assembly import Service
+from shoal_trainer.crowds import limiting
+from shoal_trainer.crowds.errors import TooManyDraws
+from shoal_trainer.crowds.limiting import DrawLimit
+from shoal_trainer.settings import TrainerSettings
+from tests.service_parties import HandMovedClock, problem_code
+from tests.trainer.crowd import CROWDS, Asker, answer_to, crowd, nonce, trainer_of
+
+REQUEST = crowd()
+JOB = REQUEST.digest
+DRAWS, SUBMISSIONS = f"{CROWDS}/{JOB}/draws", f"{CROWDS}/{JOB}/submissions"
+PLACES = 2
+
+
+@pytest.fixture
+async def trainer(tmp_path: Path, clock: HandMovedClock) -> AsyncIterator[Service]:
+    service = trainer_of(tmp_path, None, clock, draws_at_once=PLACES)
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def asker(trainer: Service) -> Asker:
+    asker = Asker(trainer.app)
+    assert (await asker.open(REQUEST)).status_code == 201
+    return asker
+
+
+def limit_of(trainer: Service) -> DrawLimit:
+    return trainer.crowds.draws.limit
+
+
+def bulk_of(draws: int, label: str) -> bytes:
+    return canonical_json({"nonces": [nonce(f"{label} {number}") for number in range(draws)]})
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait for a place."""
+    monkeypatch.setattr(limiting, "LONGEST_WAIT_SECONDS", 0.0)
+
+
+async def test_more_draws_than_there_are_places_for_wait_and_are_all_answered(
+    asker: Asker,
+) -> None:
+    drawn = await asyncio.gather(*(asker.draw(JOB, number) for number in range(40)))
+    assert len({each.body.nonce for each in drawn}) == 40
+    assert drawn == [await asker.draw(JOB, number) for number in range(40)]
+
+
+async def test_a_draw_that_waited_too_long_is_refused_says_when_to_come_back_and_is_counted(
+    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch)
+    limit = limit_of(trainer)
+    async with limit.places(PLACES, until=limit.latest()):
+        refused = await asker.ask("POST", DRAWS, canonical_json({"nonce": nonce(1)}))
+    assert (refused.status_code, problem_code(refused)) == (503, "too-many-draws")
+    assert refused.headers["Retry-After"] == "5"
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert (await asker.draw(JOB, 1)).body.nonce == nonce(1)  # the same nonce, a while later
+    metrics = (await asker.ask("GET", "/metrics")).text
+    assert "shoal_trainer_crowd_draw_requests_refused_total 1.0" in metrics
+    assert f"shoal_trainer_crowd_draws_total {PLACES + 1}.0" in metrics
+
+
+async def test_submissions_are_taken_while_draws_find_no_place(
+    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = await asker.draw(JOB, 1)
+    impatient(monkeypatch)
+    limit = limit_of(trainer)
+    async with limit.places(PLACES, until=limit.latest()):
+        taken = await asker.ask("POST", SUBMISSIONS, answer_to(draw, 0))
+        assert taken.status_code == 201
+        assert (await asker.state(JOB))["contributions"] == 1
+
+
+async def test_who_asks_for_many_draws_gives_others_their_turn_in_between(
+    asker: Asker, trainer: Service
+) -> None:
+    ended: list[str] = []
+
+    async def ask(name: str, content: bytes) -> None:
+        assert (await asker.ask("POST", DRAWS, content)).status_code == 200
+        ended.append(name)
+
+    limit = limit_of(trainer)
+    async with limit.places(PLACES, until=limit.latest()):
+        many = asyncio.create_task(ask("many", bulk_of(100, "many")))
+        await asyncio.sleep(0.01)  # it is in the line first; if not, it ends last anyhow
+        few = asyncio.create_task(ask("few", bulk_of(1, "few")))
+    await asyncio.gather(many, few)
+    assert ended == ["few", "many"]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7])
+async def test_places_are_given_in_turn_never_more_than_there_are_and_all_come_back(
+    at_once: int,
+) -> None:
+    limit = DrawLimit(at_once, CollectorRegistry())
+    held, most, order = 0, 0, []
+
+    async def hold(number: int) -> None:
+        nonlocal held, most
+        size = 1 + number % at_once
+        async with limit.places(size, until=limit.latest()):
+            order.append(number)
+            held += size
+            most = max(most, held)
+            await asyncio.sleep(0)
+            held -= size
+
+    waiting = [asyncio.create_task(hold(number)) for number in range(50)]
+    await asyncio.sleep(0)
+    gone = waiting[7::10]  # who gives up in the line leaves it to the others
+    for each in gone:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert most <= at_once
+    assert order == sorted(order)
+    assert len(order) >= 50 - len(gone)
+    async with limit.places(at_once, until=limit.latest()):
+        pass
+
+
+async def test_who_is_refused_while_others_hold_a_part_gives_back_what_it_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impatient(monkeypatch)
+    limit = DrawLimit(2, CollectorRegistry())
+    async with limit.places(1, until=limit.latest()):
+        with pytest.raises(TooManyDraws):
+            async with limit.places(2, until=limit.latest()):
+                pass
+        async with limit.places(1, until=limit.latest()):
+            pass
+
+
+def test_the_number_of_places_is_a_setting() -> None:
+    environment = {
+        "SHOAL_PARTY": "p",
+        "SHOAL_CONSORTIUM": "c",
+        "SHOAL_DATA": "d",
+        "SHOAL_PORT": "8440",
+    }
+    assert read_settings(TrainerSettings, "SHOAL_", environment).draws_at_once == 32
+    more = environment | {"SHOAL_DRAWS_AT_ONCE": "100"}
+    assert read_settings(TrainerSettings, "SHOAL_", more).draws_at_once == 100
