@@ -1,11 +1,12 @@
 """Checks a release certificate offline, by the manifest alone; it asks nobody and reads no clock.
 
 What is not in the signed documents cannot be checked: that the clients exist, that their records
-are true, and that the posterior was computed well from the sums, which costs no privacy.
+are true, and that the posterior was computed well from the sums, which costs no privacy. Whether
+who was left out had left is checked where the reader has the rosters.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.jobs import PosteriorReport, check_job
 from shoal_protocol.ledger import contradictions
-from shoal_protocol.manifest import Analyst, Manifest, Parties, ServiceParty
+from shoal_protocol.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
@@ -38,17 +39,22 @@ class Verified:
     certificate: ReleaseCertificate
     parties: Parties
     versions: Mapping[str, Parties]  # all that are in the certificate, by digest
+    all_rosters: bool  # were at hand: who was left out of a round had left the consortium
 
     def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
         """Return who signed a document in the certificate."""
         return self.versions[signed.body.manifest].party(signed.signer)
 
 
-def verify_certificate(encoded: bytes, manifest: bytes) -> Verified:
+def verify_certificate(
+    encoded: bytes, manifest: bytes, *, known: Iterable[Consortium] = ()
+) -> Verified:
     """Check everything in a certificate that can be checked offline.
 
     `encoded` and `manifest` are files, byte for byte. Whether `manifest` is the right one is for
-    the reader to say, who compares its digest with one from another source.
+    the reader to say, who compares its digest with one from another source. `known` are versions
+    of which the reader has the rosters: their rounds must ask all whose turn it was and who were
+    enrolled; of another version's, who was left out may have left.
 
     Raises:
         RefusedCertificate: the detail names the part that is wrong, and why.
@@ -63,11 +69,13 @@ def verify_certificate(encoded: bytes, manifest: bytes) -> Verified:
     with about("the certificate"):
         parties.verify(signed)
     _check_request(certificate, versions)
-    check_rounds(certificate, versions)
+    enrolled = {each.digest: each.roster.enrolled_set for each in known}
+    check_rounds(certificate, versions, enrolled)
     _check_ledgers(certificate.all_rounds)
     _check_report(certificate, versions)
     _check_prices(certificate)
-    return Verified(certificate, parties, versions)
+    asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
+    return Verified(certificate, parties, versions, asked_under <= enrolled.keys())
 
 
 def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:

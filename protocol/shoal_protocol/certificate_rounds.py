@@ -48,15 +48,21 @@ def version_of(versions: Mapping[str, Parties], digest: str) -> Parties:
         raise UnknownManifest("it is bound to a manifest that the certificate lacks") from None
 
 
-def check_rounds(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+def check_rounds(
+    certificate: ReleaseCertificate,
+    versions: Mapping[str, Parties],
+    enrolled: Mapping[str, BitMap],
+) -> None:
     """Refuse rounds that are not those of the job, from number 0 on without gaps.
+
+    `enrolled` are the clients on the rosters of manifest versions, by digest, as far as known.
 
     Raises:
         RefusedCertificate: the detail names the round.
     """
     with about("the population"):
         population = decode_clients(certificate.population)
-    follower = _Follower(certificate, population, versions)
+    follower = _Follower(certificate, population, versions, enrolled)
     for number, each in enumerate(certificate.all_rounds):
         follower.take(number, each)
     released, task = len(certificate.rounds), certificate.request.body.task
@@ -74,7 +80,9 @@ class _Follower:
         certificate: ReleaseCertificate,
         population: BitMap,
         versions: Mapping[str, Parties],
+        enrolled: Mapping[str, BitMap],
     ) -> None:
+        self._enrolled = enrolled
         self._request = certificate.request.body
         self._versions = versions
         self._participation = Participation(population)
@@ -125,7 +133,9 @@ class _Follower:
         if before is not None and spec.opened_at < before.opened_at:
             # not the deadline: when all have answered it is decided
             raise RefusedSpec("it opened before the round before")
-        task = self._request.task
+        task, known = self._request.task, self._enrolled.get(spec.manifest)
+        if known is not None:
+            self._gone = everybody - known
         if task.batch is not None:
             self._gone = check_batch(
                 asked,
@@ -134,9 +144,11 @@ class _Follower:
                 job=spec.job,
                 size=task.batch,
                 most=task.participations(len(everybody)),
-                # who left with an earlier version shows only when its turn comes
-                may_leave=spec.manifest != self._request.manifest,
+                # without a roster: who left with an earlier version shows only when its turn comes
+                may_leave=known is None and spec.manifest != self._request.manifest,
             )
+        elif known is not None and asked != everybody - self._gone:
+            raise RefusedSpec("it does not ask all who joined and are enrolled")
         elif before is None and not asked.issubset(everybody):
             raise RefusedSpec("its population holds clients who did not join")
         elif before is not None and not asked.issubset(before.clients()):

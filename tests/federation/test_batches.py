@@ -16,6 +16,7 @@ from shoal_protocol.documents import decode, sign
 from shoal_protocol.encoding import encode_clients
 from shoal_protocol.errors import RefusedCertificate
 from shoal_protocol.rounds import RoundSpec
+from shoal_trainer import progress
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.simulated.audit import look_at
 from tests.simulated.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
@@ -225,6 +226,35 @@ async def test_who_is_revoked_in_mid_job_is_not_asked_again_and_nobody_is_instea
     assert max(asked.values()) == MOST
     assert len(specs) == ROUNDS - 1  # who is left has no room for a whole batch more
     encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
-    told = verify_certificate(encoded, later.signed_manifest.encode()).certificate
-    assert len(told.rounds) == ROUNDS - 1
+    manifest = later.signed_manifest.encode()
+    assert not verify_certificate(encoded, manifest).all_rosters
+    verified = verify_certificate(encoded, manifest, known=(trust.consortium, later))
+    assert verified.all_rosters
+    assert len(verified.certificate.rounds) == ROUNDS - 1
     assert decode(encoded, ReleaseCertificate).body.report.body.population_size == CLIENTS
+
+
+async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever_has_the_rosters(
+    federation: Federation, trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer may say that a client was revoked; without the roster nobody can tell."""
+    job = await federation.submit(task=TASK)
+    await reach(federation, job, 3)
+    later = second_version(trust)
+    await publish(federation, later, *federation.services)
+    federation.analyst_book.accept(*both(later))
+    honest, left_out = progress.choose_batch, BitMap([0])
+
+    def without_one(participation: Any, present: BitMap, **terms: Any) -> BitMap | None:
+        return honest(participation, present - left_out, **terms)
+
+    monkeypatch.setattr(progress, "choose_batch", without_one)
+    state = await federation.finish(job)
+    assert state["phase"] == "finished", state
+    encoded = (await federation.ask("trainer", f"/v1/jobs/{job}/certificate")).content
+    manifest = later.signed_manifest.encode()
+    assert not verify_certificate(encoded, manifest).all_rosters
+    with pytest.raises(RefusedCertificate, match="not the batch that the public rule chooses"):
+        verify_certificate(encoded, manifest, known=(later,))
+    with pytest.raises(RefusedCertificate):  # an analyst has all rosters
+        await federation.after(federation.analyst.certificate(job))

@@ -232,9 +232,11 @@ class AsyncAnalyst:
             return None
         if answer.status != OK:
             raise JobFailed(answer.reason)
-        version = self._book.get(decode(answer.body, ReleaseCertificate).body.manifest)
-        manifest = version.signed_manifest.encode()
-        verified = await asyncio.to_thread(verify_certificate, answer.body, manifest)
+        body = decode(answer.body, ReleaseCertificate).body
+        manifest = self._book.get(body.manifest).signed_manifest.encode()
+        verified = await asyncio.to_thread(
+            verify_certificate, answer.body, manifest, known=self._book.versions
+        )
         if verified.certificate.job != job:
             raise UnknownJob("the certificate is of another job")
         return answer.body

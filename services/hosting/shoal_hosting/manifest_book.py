@@ -101,6 +101,11 @@ class ManifestBook:
         """Return the version in force."""
         return self._current
 
+    @property
+    def versions(self) -> tuple[Consortium, ...]:
+        """Return all accepted versions, oldest first."""
+        return tuple(self._versions.values())
+
     def get(self, digest: str) -> Consortium:
         """Return an accepted version.
 

@@ -17,6 +17,7 @@ from shoal_client.command.connection import (
 )
 from shoal_client.command.inputs import read_file
 from shoal_client.command.terminal import AsJson, ExitStatus, asking, fail, output, say, say_json
+from shoal_client.consortium_files import open_chain
 from shoal_client.private_files import write_new
 from shoal_hosting.manifest_book import history_paths
 from shoal_protocol.certificate_checks import verify_certificate
@@ -60,6 +61,10 @@ def fetch(
 def verify(
     file: Annotated[Path, typer.Argument(help="The certificate.", metavar="FILE")],
     manifest: Annotated[Path, typer.Option(help="The consortium's signed manifest.json.")],
+    consortium: Annotated[
+        Path | None,
+        typer.Option(help="The consortium's directory: check by its rosters who was left out."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate offline, and say what was released, to whom and at what price.
@@ -68,7 +73,11 @@ def verify(
     """
     encoded, signed_manifest = read_file(file), read_file(manifest)
     try:
-        verified = verify_certificate(encoded, signed_manifest)
+        known = [] if consortium is None else open_chain(consortium)
+    except ValueError as error:
+        fail(str(error), ExitStatus.MISTAKE)
+    try:
+        verified = verify_certificate(encoded, signed_manifest, known=known)
     except ProtocolError as error:
         fail(f"the certificate does not hold. {error}", ExitStatus.MISTAKE)
     if as_json:

@@ -25,6 +25,9 @@ NOT_SHOWN: Final = (
     "that the posterior was computed well from the sums: either way it costs no more privacy",
     "that there are no other releases: each Compute node's ledger lists what it took part in",
 )
+LEFT_OUT: Final = (
+    "that clients whom later rounds left out had been revoked: the rosters show it (--consortium)"
+)
 
 
 def as_json(verified: Verified) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "purchases": [
             {**each.model_dump(mode="json"), "bought": each.bought} for each in report.purchases
         ],
-        "not_shown": list(NOT_SHOWN),
+        "not_shown": [*NOT_SHOWN, *([] if verified.all_rosters else [LEFT_OUT])],
     }
 
 
