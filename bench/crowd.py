@@ -26,6 +26,7 @@ from bench.load import ask, request
 from bench.planner import outcomes
 from demo.federation import Federation, Process
 from shoal_client import read_client_keys
+from shoal_client.clock import system_clock
 from shoal_client.command.connection import open_book
 from shoal_client.crowds.trainer import CrowdTrainer
 from shoal_client.peer import Peer
@@ -181,7 +182,7 @@ async def _checked(
     """Compare what was acknowledged with the chains, and all draws with the seed."""
     crowd = await work.trainer.crowd(job, work.book.current)
     begun = time.monotonic()
-    account = await account_of(work.trainer, crowd, closing, figures)
+    account = await account_of(work.trainer, crowd, closing, figures, now=system_clock())
     return {
         "links in all chains": account.linked,
         "acknowledged and lost": account.lost,

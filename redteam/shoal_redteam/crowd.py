@@ -165,7 +165,9 @@ class Crowd:
         """Tell whether the logs hold exactly these weights, and all that was signed fits them."""
         logged: list[str] = []
         try:
-            check_closing(closing, self.opening, self.request)
+            check_closing(
+                closing, self.opening, self.request, self.stage.consortium, now=self.stage.clock()
+            )
             for instance in range(len(closing.heads)):
                 chain = InstanceChain(closing, self.opening, instance)
                 shown = await self.stage.ask(self.stage.trainer, f"{self.path}/log/{instance}")

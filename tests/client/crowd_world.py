@@ -6,7 +6,7 @@ It draws, replaces and signs by the protocol's own code.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from shoal_client.holder import DataHolder
 from shoal_client.policy import Policy
-from shoal_protocol.documents import Document, Signed, from_json, sign
+from shoal_protocol.documents import Document, Signed, decode, from_json, sign
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
+    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -76,12 +77,18 @@ class StandIn(FakeTrainer):
     taken: dict[str, Signed[Submission]] = field(default_factory=dict)
     draws: int = 0
     closed: bool = False
+    asked: Signed[CrowdClosingRequest] | None = None
     lies: Lies = field(default_factory=Lies)
 
     @property
     def job(self) -> str:
         assert self.request is not None
         return self.request.digest
+
+    @property
+    def closes_at(self) -> datetime:
+        assert self.request is not None
+        return self.request.body.closes_at
 
     def signed(self, body: Document) -> dict[str, Any]:
         return sign(body, "trainer", self.world.parties["trainer"].signing_key).to_json()
@@ -129,6 +136,10 @@ class StandIn(FakeTrainer):
                 return httpx.Response(
                     200, json={"outcomes": [self.take(each) for each in documents]}
                 )
+            case [_, "closing"] if request.method == "POST":
+                self.asked = decode(request.content, CrowdClosingRequest)
+                self.closed = True
+                return httpx.Response(201, content=canonical_json(self.signed(self.closing())))
             case [_, "closing"]:
                 if not self.closed:
                     return httpx.Response(202, json={})
@@ -218,6 +229,15 @@ class StandIn(FakeTrainer):
             weights=weights_digest(weights),
         )
 
+    def close_early(self) -> None:
+        """Close the job as its analyst asks for it."""
+        assert self.request is not None
+        body = CrowdClosingRequest(
+            manifest=self.request.body.manifest, job=self.job, analyst=self.request.body.analyst
+        )
+        self.asked = sign(body, body.analyst, self.world.parties[body.analyst].signing_key)
+        self.closed = True
+
     def closing(self) -> CrowdClosing:
         assert self.request is not None
         heads = tuple(
@@ -234,6 +254,7 @@ class StandIn(FakeTrainer):
                 heads=heads,
                 contributions=sum(map(len, self.logs)),
                 closed_at=self.world.clock(),
+                closing_request=self.asked,
             )
         )
 

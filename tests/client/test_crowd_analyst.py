@@ -10,9 +10,9 @@ import pytest
 
 from shoal_client import insisting
 from shoal_client.analyst import Analyst
-from shoal_client.crowds.analyst import CrowdState
 from shoal_client.crowds.job import CrowdJob
-from shoal_client.job_failures import JobFailed, JobInterrupted
+from shoal_client.crowds.states import CrowdState
+from shoal_client.job_failures import JobFailed, JobInterrupted, JobRefused
 from shoal_client.peer import Unavailable
 from shoal_protocol.documents import sign
 from shoal_protocol.draw_and_discard.documents import CrowdClosing
@@ -61,6 +61,38 @@ def test_a_closed_job_has_the_model_of_its_closing(world: CrowdWorld) -> None:
     assert [each.phase for each in states] == ["closed"]
     closing = job.verify()
     assert closing is not None and closing.contributions == 12
+
+
+def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) -> None:
+    world.clock.pass_seconds(-600.0)
+    job = job_of(world)
+    closing = job.close()
+    assert closing.closing_request is not None and closing.closed_at < world.crowds.closes_at
+    assert job.verify() == closing == job.close()
+    assert job.wait() == job.result()
+
+
+def test_a_trainer_that_closes_the_job_early_by_itself_is_not_believed(world: CrowdWorld) -> None:
+    world.clock.pass_seconds(-600.0)
+    world.crowds.closed = True
+    with pytest.raises(MalformedDocument, match="its analyst did not ask"):
+        job_of(world).verify()
+
+
+def test_whose_job_it_is_not_cannot_close_it(world: CrowdWorld) -> None:
+    world.scripts["trainer"] = lambda request: (
+        problem(403, "wrong-signer") if request.method == "POST" else None
+    )
+    with pytest.raises(JobRefused, match="wrong-signer"):
+        job_of(world).close()
+
+
+def test_a_trainer_that_only_says_that_it_closed_a_job_is_found_out(world: CrowdWorld) -> None:
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, json={}) if request.method == "POST" else None
+    )
+    with pytest.raises(JobFailed, match="still open"):
+        job_of(world).close()
 
 
 def test_a_job_is_followed_by_snapshots_until_it_is_closed(world: CrowdWorld) -> None:

@@ -1,7 +1,9 @@
 """What a lying trainer can do in a crowd job shows: at the draw, or by the closing for ever."""
 
+import dataclasses
 import re
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,39 @@ async def test_cheating_shows_when_the_job_is_closed(
     [found] = (await holder.status()).crowds
     assert reason in str(found.verdict)
     assert not re.search("[0-9a-f]{64}", str(found.verdict))  # nothing tells whose draws these were
+
+
+EARLY: dict[str, tuple[Callable[[CrowdWorld], None], str]] = {
+    "by itself": (lambda world: None, "its analyst did not ask"),
+    "by itself, dated at the end": (
+        lambda world: dated(world, world.crowds.closes_at),
+        "dated later",
+    ),
+    "by a request of its own": (lambda world: forged(world), "the analyst did not close"),
+}
+
+
+def dated(world: CrowdWorld, moment: datetime) -> None:
+    world.crowds.lies = Lies(closing=lambda closing: changed(closing, closed_at=moment))
+
+
+def forged(world: CrowdWorld) -> None:
+    world.crowds.close_early()
+    assert world.crowds.asked is not None
+    world.crowds.asked = dataclasses.replace(world.crowds.asked, signature="00" * 64)
+
+
+@pytest.mark.parametrize("name", EARLY)
+async def test_a_trainer_that_closes_a_job_before_its_time_has_cheated(
+    world: CrowdWorld, holder: DataHolder, name: str
+) -> None:
+    await world.run(holder, seconds=500)
+    cheat, reason = EARLY[name]
+    cheat(world)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    assert reason in str(found.verdict) and is_cheating(found.verdict)
 
 
 async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHolder) -> None:

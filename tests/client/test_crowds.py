@@ -15,6 +15,7 @@ from nacl.signing import SigningKey
 
 from shoal_client.crowds import memory
 from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
+from shoal_client.crowds.verdicts import is_cheating
 from shoal_client.holder import DataHolder
 from shoal_client.parties import next_manifest
 from shoal_client.policy import Policy
@@ -336,16 +337,17 @@ async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> 
     await holder.close()
 
 
-@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("early", [True, False])
 async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
-    world: CrowdWorld, is_full: bool
+    world: CrowdWorld, early: bool
 ) -> None:
     told = Told()
     holder = world.holder(report=told)
     await world.run(holder, seconds=500)
     made = len(world.crowds.taken)
-    world.crowds.closed = is_full
-    if not is_full:
+    if early:
+        world.crowds.close_early()
+    else:
         world.clock.pass_seconds(WHOLE_TIME)
     await world.run(holder, seconds=600)
     assert told.of("contributions not made") == [{"job": world.job, "contributions": 12 - made}]
@@ -353,15 +355,35 @@ async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
     await holder.close()
 
 
-async def test_a_full_job_is_left_and_its_closing_is_borne_out(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    await world.run(holder, seconds=500)
-    made = len(world.crowds.taken)
+async def test_a_full_job_is_left_and_its_closing_is_borne_out(tmp_path: Path) -> None:
+    world = CrowdWorld(tmp_path, contributions=5)
+    holder = world.holder()
+    while len(world.crowds.taken) < 5:
+        await world.run(holder, seconds=10)
+    assert len(world.crowds.taken) == 5
     world.crowds.closed = True
     await world.run(holder, seconds=600)
     found = await status(holder)
     assert (found.ended, found.verdict) == ("crowd-closed", "borne out")
+    assert found.contributions == {"acknowledged": 5}
+    await holder.close()
+
+
+async def test_a_job_that_its_analyst_closes_early_is_left_at_once_and_costs_nothing_more(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=500)
+    made, spent = len(world.crowds.taken), await holder.spent()
+    world.crowds.close_early()
+    world.clock.pass_seconds(5.0)  # until the list is looked at again; whatever is due by then
+    draws = world.crowds.draws
+    await holder.step()
+    assert (await status(holder)).ended == "crowd-closed" and world.crowds.draws == draws
+    await world.run(holder, seconds=600)
+    found = await status(holder)
+    assert found.verdict == "borne out; closed early by its analyst"
+    assert not is_cheating(found.verdict)
+    assert await holder.spent() == spent
     assert found.contributions == {"acknowledged": made}
     assert len(world.crowds.taken) == made > 0
 

@@ -22,6 +22,7 @@ from shoal_client.records import Records
 from shoal_client.status import CrowdStatus, HolderStatus, JobStatus, RoundStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
+from shoal_protocol.draw_and_discard import draws
 from shoal_protocol.draw_and_discard.tasks import Family
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, run, shoal, trainer_of
 
@@ -65,7 +66,9 @@ POLICY = Policy(
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Iterator[Trial]:
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
+    # the trial's clock is moved by hours, and the commands' is not
+    monkeypatch.setattr(draws, "CLOCKS_APART", timedelta(days=1))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         home = tmp_path / "federation"
@@ -147,6 +150,18 @@ def read_start(line: str) -> tuple[float, ...]:
     start = parse_crowd_file(content).task.start
     assert start is not None
     return start
+
+
+async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
+    async with trainer_of(trial):
+        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        for _ in range(2):
+            closed = await shoal("crowd", "close", job, *trial.who)
+            assert "early, as analyst asked, after 0 contributions" in closed.stdout
+        [only] = json.loads((await shoal("crowd", "list", *trial.who, "--json")).stdout)["crowds"]
+        assert only["phase"] == "closed"
+        closing = json.loads((await shoal("crowd", "close", job, *trial.who, "--json")).stdout)
+        assert closing["closing_request"]["body"]["job"] == job
 
 
 async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> None:

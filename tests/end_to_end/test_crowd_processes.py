@@ -26,6 +26,7 @@ from shoal_protocol.draw_and_discard.draws import (
     broken_receipts,
     check_closing,
 )
+from shoal_protocol.manifest import Consortium
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ async def test_nothing_that_was_acknowledged_is_lost_when_either_process_is_kill
     await asyncio.to_thread(lambda: [each.wait_until_ready() for each in trainer.processes])
     for service in trainer.addresses:  # the job is full: whoever saw it so has closed it
         async with pinned_client(service.certificate, base_url=service.url) as client:
-            await check(client, job, draws, receipts)
+            await check(client, trainer.consortium, job, draws, receipts)
             # of its own, or of the process that conducts rounds
             assert (await client.get("/v1/jobs")).json() == {"jobs": []}
 
@@ -97,6 +98,7 @@ async def ask(client: httpx.AsyncClient, path: str, content: bytes) -> bytes:
 
 async def check(
     client: httpx.AsyncClient,
+    consortium: Consortium,
     job: str,
     draws: Sequence[Signed[Draw]],
     receipts: Sequence[Signed[SubmissionReceipt]],
@@ -109,7 +111,7 @@ async def check(
     closing = decode(answer.content, CrowdClosing).body
     opening = decode((await client.get(f"{where}/opening")).content, CrowdOpening).body
     request = decode((await client.get(f"{where}/request")).content, CrowdJobRequest).body
-    check_closing(closing, opening, request)
+    check_closing(closing, opening, request, consortium, now=closing.closed_at)
     assert list(broken_draws(draws, closing)) == []
     assert list(broken_receipts(receipts, closing)) == []
     links = set()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_client.crowds.analyst import CrowdState
+from shoal_client.crowds.states import CrowdState
 from shoal_client.job_failures import JobFailed, JobRefused
 from shoal_client.noise import exact_noise
 from shoal_client.policy import Policy

@@ -10,6 +10,7 @@ from shoal_protocol.documents import Role, Signed
 from shoal_protocol.draw_and_discard import draws
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
+    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -109,7 +110,15 @@ CLOSING = CrowdClosing(
     ),
     contributions=1,
     closed_at=CROWD_JOB.closes_at,
+    closing_request=None,
     **_BOUND,
+)
+CLOSING_REQUEST = CrowdClosingRequest(analyst="analyst", **_BOUND)
+CLOSED_EARLY = CLOSING.model_copy(
+    update={
+        "closed_at": OPENED_AT + timedelta(days=1),
+        "closing_request": named("analyst", CLOSING_REQUEST),
+    }
 )
 CROWD_DOCUMENTS: Mapping[str, Signed[Any]] = {
     signed.body.kind: signed
@@ -119,7 +128,8 @@ CROWD_DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("trainer", DRAW),
         named(Role.CLIENT, SUBMISSION),
         named("trainer", RECEIPT),
-        named("trainer", CLOSING),
+        named("analyst", CLOSING_REQUEST),
+        named("trainer", CLOSED_EARLY),
     )
 }
 KEY = client_key(CONTRIBUTOR)

@@ -1,5 +1,6 @@
 """The documents and draws of a crowd job: what is refused, and how cheating shows."""
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -12,13 +13,23 @@ from pydantic import ValidationError
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard import draws
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
-from shoal_protocol.draw_and_discard.documents import Draw, LogEntry, Submission, weights_digest
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdJobRequest,
+    Draw,
+    LogEntry,
+    Submission,
+    weights_digest,
+)
 from shoal_protocol.draw_and_discard.errors import RefusedDraw, RefusedSubmission
 from shoal_protocol.draw_and_discard.sanity import check_submission, largest_change
 from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.errors import MalformedDocument, RefusedJob
+from shoal_protocol.errors import MalformedDocument, RefusedJob, WrongSigner
 from tests.protocol.crowd_examples import (
+    CLOSED_EARLY,
     CLOSING,
+    CLOSING_REQUEST,
     CROWD_CONSORTIUM,
     CROWD_DOCUMENTS,
     CROWD_JOB,
@@ -94,6 +105,12 @@ def test_the_price_of_a_contribution_is_the_variants() -> None:
     assert task().update_variance == pytest.approx(task().noise_variance / 3)
 
 
+def check_closing(closing: CrowdClosing, request: CrowdJobRequest = CROWD_JOB) -> None:
+    """Check a closing that is shown when the job's time is over."""
+    now = CROWD_JOB.closes_at
+    draws.check_closing(closing, OPENING, request, CROWD_CONSORTIUM, now=now)
+
+
 def test_a_consortium_allows_only_the_crowd_jobs_that_its_policy_prices() -> None:
     check_crowd_job(CROWD_JOB, CROWD_CONSORTIUM.manifest)
     with pytest.raises(RefusedJob, match="allows no crowd jobs"):
@@ -107,7 +124,8 @@ def test_the_examples_are_a_job_in_which_nobody_cheats() -> None:
     draws.check_opening(OPENING, CROWD_JOB)
     draws.check_draw(DRAW, OPENING, nonce=NONCE)
     check_submission(CROWD_TASK, DRAW, SUBMISSION)
-    draws.check_closing(CLOSING, OPENING, CROWD_JOB)
+    check_closing(CLOSING)
+    check_closing(CLOSED_EARLY)
     assert list(draws.broken_draws([named("trainer", DRAW)], CLOSING)) == []
     assert list(draws.broken_receipts([named("trainer", RECEIPT)], CLOSING)) == []
     chain = draws.InstanceChain(CLOSING, OPENING, REPLACED)
@@ -190,13 +208,55 @@ def test_a_closing_that_does_not_follow_from_the_opening_is_refused(
     changes: dict[str, Any],
 ) -> None:
     with pytest.raises(MalformedDocument):
-        draws.check_closing(CLOSING.model_copy(update=changes), OPENING, CROWD_JOB)
+        check_closing(CLOSING.model_copy(update=changes))
 
 
 def test_a_closing_of_more_contributions_than_the_job_takes_is_refused() -> None:
     fewer = CROWD_JOB.model_copy(update={"contributions": CLOSING.contributions - 1})
     with pytest.raises(MalformedDocument, match="more contributions"):
-        draws.check_closing(CLOSING, OPENING, fewer)
+        check_closing(CLOSING, fewer)
+
+
+def test_a_trainer_that_closes_a_job_early_by_itself_has_lied() -> None:
+    alone = CLOSED_EARLY.model_copy(update={"closing_request": None})
+    with pytest.raises(MalformedDocument, match="its analyst did not ask"):
+        check_closing(alone)
+    full = CROWD_JOB.model_copy(update={"contributions": CLOSING.contributions})
+    check_closing(alone, full)
+
+
+@pytest.mark.parametrize(
+    "request_to_close",
+    [
+        named("trainer", CLOSING_REQUEST),
+        named("analyst", CLOSING_REQUEST.model_copy(update={"job": "00" * 32})),
+        named("analyst", CLOSING_REQUEST.model_copy(update={"analyst": "trainer"})),
+        dataclasses.replace(named("analyst", CLOSING_REQUEST), signature="00" * 64),
+    ],
+    ids=["by the trainer", "of another job", "for another party", "unsigned"],
+)
+def test_a_closing_is_early_only_by_the_analysts_own_signature(
+    request_to_close: Signed[CrowdClosingRequest],
+) -> None:
+    forged = CLOSED_EARLY.model_copy(update={"closing_request": request_to_close})
+    with pytest.raises(MalformedDocument, match="the analyst did not close"):
+        check_closing(forged)
+
+
+def test_one_analyst_cannot_close_another_ones_job() -> None:
+    others = CROWD_JOB.model_copy(update={"analyst": "other"})
+    asked = CLOSING_REQUEST.model_copy(update={"job": others.digest})
+    with pytest.raises(WrongSigner, match="asked for a job"):
+        draws.check_closing_request(named("analyst", asked), others, CROWD_CONSORTIUM)
+
+
+def test_a_closing_that_is_dated_later_than_it_is_shown_is_refused() -> None:
+    """So a trainer cannot close a job early and write the time of its end."""
+    shown = CROWD_JOB.closes_at - draws.CLOCKS_APART
+    draws.check_closing(CLOSING, OPENING, CROWD_JOB, CROWD_CONSORTIUM, now=shown)
+    earlier = shown - timedelta(milliseconds=1)
+    with pytest.raises(MalformedDocument, match="dated later"):
+        draws.check_closing(CLOSING, OPENING, CROWD_JOB, CROWD_CONSORTIUM, now=earlier)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from shoal_protocol.documents import DocumentT, Signed, decode, sign
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
+    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -113,6 +114,12 @@ def answer_to(draw: Signed[Draw], client: int, move: int = 1000, **changes: Any)
     return sign(submission, "client", examples.client_key(client)).encode()
 
 
+def closing_request(request: CrowdJobRequest, **changes: Any) -> CrowdClosingRequest:
+    """Return what an analyst signs to have her job closed early."""
+    fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
+    return CrowdClosingRequest(**(fields | changes))
+
+
 class Asker:
     """Speaks to one or several processes of a trainer; keeps what it got, as clients do."""
 
@@ -129,6 +136,14 @@ class Asker:
 
     async def open(self, request: CrowdJobRequest, *, app: int = 0) -> httpx.Response:
         return await self.ask("POST", CROWDS, signed(request, "analyst").encode(), app=app)
+
+    async def close(
+        self, request: CrowdJobRequest, signer: str = "analyst", *, app: int = 0
+    ) -> httpx.Response:
+        """Ask, as `signer`, for a job to be closed early."""
+        asked = closing_request(request)
+        path = f"{CROWDS}/{request.digest}/closing"
+        return await self.ask("POST", path, signed(asked, signer).encode(), app=app)
 
     async def document(self, path: str, kind: type[DocumentT]) -> Signed[DocumentT]:
         """Return a document that the trainer signed."""
@@ -181,7 +196,7 @@ class Asker:
         opening = (await self.document(f"{CROWDS}/{job}/opening", CrowdOpening)).body
         closing = (await self.document(f"{CROWDS}/{job}/closing", CrowdClosing)).body
         check_opening(opening, request)
-        check_closing(closing, opening, request)
+        check_closing(closing, opening, request, CONSORTIUM, now=closing.closed_at)
         for drawn in self.draws:
             check_draw(drawn.body, opening, nonce=drawn.body.nonce)
         assert list(broken_draws(self.draws, closing)) == []

@@ -30,6 +30,8 @@ from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble_serving
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.assembly import Replica
+from shoal_trainer.crowds.conducting import Conductor
+from shoal_trainer.crowds.ending import close
 from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
 from shoal_trainer.settings import TrainerSettings
 from tests.protocol import examples
@@ -101,6 +103,24 @@ async def test_a_job_that_one_process_opened_all_serve_until_it_is_closed_once(
     }
     assert len(closings) == 1
     assert (await asker.check_all(REQUEST)).contributions == 18
+
+
+async def test_a_job_is_closed_early_once_whichever_process_is_asked_while_others_take_submissions(
+    trainer: Trainer, asker: Asker
+) -> None:
+    contents = [answer_to(await asker.draw(JOB, number), number % 7) for number in range(12)]
+    first = [asker.submit(JOB, each, app=number) for number, each in enumerate(contents[:6])]
+    closed = [asker.close(REQUEST, app=app) for app in range(3)]
+    late = [asker.submit(JOB, each, app=number) for number, each in enumerate(contents[6:])]
+    answers = await asyncio.gather(*first, *closed, *late)
+    assert sorted(each.status_code for each in answers[6:9]) == [200, 200, 201]
+    assert len({each.content for each in answers[6:9]}) == 1
+    submitted = [*answers[:6], *answers[9:]]
+    refused = [each for each in submitted if each.status_code != 201]
+    assert {problem_code(each) for each in refused} <= {"crowd-closed"}
+    closing = await asker.check_all(REQUEST)  # all that was acknowledged is in it
+    assert closing.contributions == len(submitted) - len(refused)
+    assert closing.closing_request is not None
 
 
 async def test_processes_that_open_a_job_at_once_open_one(trainer: Trainer) -> None:
@@ -386,6 +406,21 @@ async def test_a_trainer_that_starts_again_goes_on_with_seed_counts_and_chains(
     assert (await asker.check_all(REQUEST)).contributions == 4
 
 
+async def test_a_job_that_was_closed_early_stays_so_after_a_restart(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the process dies between the commit and its answer."""
+    asker = lives.asker
+    await asker.contribute(JOB, 0)
+    with monkeypatch.context() as fault:
+        fault.setattr(Conductor, "_tell_closed", _dies)
+        assert (await asker.close(REQUEST)).status_code == 500
+    lives.begin()
+    assert (await asker.close(REQUEST)).status_code == 200
+    closing = await asker.check_all(REQUEST)
+    assert closing.contributions == 1 and closing.closing_request is not None
+
+
 async def test_what_was_stored_when_the_process_died_is_acknowledged_to_who_asks_again(
     lives: Lives, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,7 +525,7 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
             return signed(closing, "trainer")
 
         storage = StorageThread(open_engine(postgresql_url))
-        closed = storage.run_here(store.close, records[1], sign, now=REQUEST.closes_at)
+        closed = storage.run_here(close, records[1], sign, now=REQUEST.closes_at)
         storage._engine.dispose()
         return closed
 

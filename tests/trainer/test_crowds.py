@@ -1,5 +1,6 @@
 """A crowd job from its opening to its closing, over HTTP."""
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -38,6 +39,7 @@ from tests.trainer.crowd import (
     Asker,
     answer_to,
     bulk,
+    closing_request,
     crowd,
     nonce,
     signed,
@@ -356,6 +358,55 @@ async def test_a_closed_job_gives_no_draws_and_takes_no_submissions(
         assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
         await trainer.step()
         clock.advance(-1)
+
+
+async def test_an_analyst_closes_her_job_early_and_the_closing_says_so(
+    opened: Asker, trainer: Service, clock: HandMovedClock
+) -> None:
+    for number in range(5):
+        await opened.contribute(JOB, number)
+    drawn = await opened.draw(JOB, "late")
+    waiting = asyncio.create_task(opened.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30"))
+    await asyncio.sleep(0)
+    clock.advance(60)
+    answer = await opened.close(REQUEST)
+    assert answer.status_code == 201 and trainer.wake.is_set()
+    await trainer.step()
+    assert (await waiting).content == answer.content
+    assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
+    asked = b'{"nonce":"' + nonce("b").encode() + b'"}'
+    refused = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
+    assert problem_code(refused) == "crowd-closed"
+    closing = await opened.check_all(REQUEST)
+    assert closing.closed_at < REQUEST.closes_at and closing.contributions == 5
+    assert closing.closing_request == signed(closing_request(REQUEST), "analyst")
+    again = await opened.close(REQUEST)
+    assert (again.status_code, again.content) == (200, answer.content)
+
+
+async def test_a_job_that_is_due_is_closed_in_due_course_though_its_analyst_asks(
+    opened: Asker, clock: HandMovedClock
+) -> None:
+    clock.now = REQUEST.closes_at
+    assert (await opened.close(REQUEST)).status_code == 201
+    assert (await opened.check_all(REQUEST)).closing_request is None
+
+
+FOREIGN = {
+    "of another job": (closing_request(REQUEST, job="ab" * 32), "analyst", "malformed-document"),
+    "by the trainer": (closing_request(REQUEST), "trainer", "wrong-signer"),
+    "for the trainer": (closing_request(REQUEST, analyst="trainer"), "analyst", "wrong-signer"),
+}
+
+
+@pytest.mark.parametrize("which", FOREIGN)
+async def test_nobody_but_its_analyst_closes_a_job_early(opened: Asker, which: str) -> None:
+    body, signer, code = FOREIGN[which]
+    path = f"{CROWDS}/{JOB}/closing"
+    answer = await opened.ask("POST", path, signed(body, signer).encode())
+    assert problem_code(answer) == code
+    assert (await opened.ask("GET", path)).status_code == 202
+    assert (await opened.contribute(JOB, "a")).status_code == 201
 
 
 async def test_of_many_submissions_in_one_body_each_stands_by_itself(opened: Asker) -> None:

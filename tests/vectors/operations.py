@@ -59,6 +59,7 @@ KINDS: Mapping[str, type[Document]] = {
         crowd.Draw,
         crowd.Submission,
         crowd.SubmissionReceipt,
+        crowd.CrowdClosingRequest,
         crowd.CrowdClosing,
     )
 }

@@ -1,4 +1,4 @@
-"""The signed documents of a crowd job: request, opening, draw, submission, receipt, closing.
+"""The signed documents of a crowd job, from its request and opening to its closing.
 
 The trainer commits itself in the opening to a seed. By that seed and a client's own random nonce
 it is fixed which instance is drawn and which is replaced; in the closing the seed is revealed.
@@ -155,8 +155,31 @@ class InstanceHead(Model):
     weights: Weights
 
 
+class CrowdClosingRequest(BoundDocument):
+    """Analyst -> trainer: close the job now, whatever was contributed so far.
+
+    There is one such document for a job, so asking again is asking the same.
+    """
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    kind: Literal["crowd_closing_request"] = "crowd_closing_request"
+    job: Digest
+    analyst: Name  # whose job it is
+
+
+SignedClosingRequest = Annotated[
+    Signed[CrowdClosingRequest], embedded(CrowdClosingRequest), WRITTEN
+]
+
+
 class CrowdClosing(BoundDocument):
-    """Trainer -> all: the job is closed; how each instance ended, and the seed of all draws."""
+    """Trainer -> all: the job is closed; how each instance ended, and the seed of all draws.
+
+    Before its time and its number of contributions, only an analyst may close a job: then
+    `closing_request` is what she signed, else None.
+    """
 
     signed_by: ClassVar[Role] = Role.TRAINER
 
@@ -166,6 +189,7 @@ class CrowdClosing(BoundDocument):
     heads: tuple[InstanceHead, ...] = Field(min_length=1, max_length=10_000)
     contributions: int = Field(ge=0, lt=2**53)
     closed_at: Timestamp
+    closing_request: SignedClosingRequest | None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

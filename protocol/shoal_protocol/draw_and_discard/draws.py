@@ -8,10 +8,13 @@ the draws and receipts that they kept, and the whole chain of every instance.
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
+    CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
@@ -22,8 +25,12 @@ from shoal_protocol.draw_and_discard.documents import (
 from shoal_protocol.draw_and_discard.errors import RefusedDraw
 from shoal_protocol.draw_and_discard.updates import first_weights
 from shoal_protocol.encoding import domain, sha256
-from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.errors import MalformedDocument, ProtocolError, WrongSigner
 from shoal_protocol.ledger import GENESIS
+from shoal_protocol.manifest import Consortium
+
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""How far two honest parties' clocks may differ; as usual for signed times (RFC 4120)."""
 
 
 def commitment(seed: bytes) -> str:
@@ -95,12 +102,41 @@ def check_draw(draw: Draw, opening: CrowdOpening, *, nonce: str) -> None:
         raise RefusedDraw("the instance did not begin with these weights")
 
 
-def check_closing(closing: CrowdClosing, opening: CrowdOpening, request: CrowdJobRequest) -> None:
+def check_closing_request(
+    signed: Signed[CrowdClosingRequest], request: CrowdJobRequest, consortium: Consortium
+) -> None:
+    """Refuse to close a job early unless the analyst who asked for it signed so.
+
+    `consortium` is the one that `request` is bound to.
+
+    Raises:
+        MalformedDocument: it is about another job.
+        WrongSigner: another analyst signed it.
+        ProtocolError: it is not signed as it should be.
+    """
+    asked = signed.body
+    if (asked.job, asked.manifest) != (request.digest, request.manifest):
+        raise MalformedDocument("the request to close a job is about another one")
+    consortium.verify(signed)
+    if asked.analyst != request.analyst:
+        raise WrongSigner("only the analyst who asked for a job may close it early")
+
+
+def check_closing(
+    closing: CrowdClosing,
+    opening: CrowdOpening,
+    request: CrowdJobRequest,
+    consortium: Consortium,
+    *,
+    now: datetime,
+) -> None:
     """Refuse a closing that does not follow from its job's opening and request.
+
+    `consortium` is the one that `request` is bound to; `now`, when the closing was shown.
 
     Raises:
         MalformedDocument: it is another job's, or reveals another seed, or has other instances, or
-            counts more contributions than the job takes.
+            counts more contributions than the job takes, or the trainer closed it early by itself.
     """
     if (closing.job, closing.manifest) != (opening.job, opening.manifest):
         raise MalformedDocument("the closing is another job's")
@@ -117,6 +153,21 @@ def check_closing(closing: CrowdClosing, opening: CrowdOpening, request: CrowdJo
             raise MalformedDocument("an instance that was replaced, and no other, has an entry")
         if head.revision == 0 and head.weights != start:
             raise MalformedDocument("an instance that was never replaced has changed")
+    _check_end(closing, request, consortium, now)
+
+
+def _check_end(
+    closing: CrowdClosing, request: CrowdJobRequest, consortium: Consortium, now: datetime
+) -> None:
+    if closing.closed_at > now + CLOCKS_APART:
+        raise MalformedDocument("the closing is dated later than it was shown")
+    if closing.closing_request is not None:
+        try:
+            check_closing_request(closing.closing_request, request, consortium)
+        except ProtocolError as error:
+            raise MalformedDocument(f"the analyst did not close the job early: {error}") from None
+    elif closing.contributions < request.contributions and closing.closed_at < request.closes_at:
+        raise MalformedDocument("the trainer closed the job early, and its analyst did not ask")
 
 
 def broken_draws(draws: Iterable[Signed[Draw]], closing: CrowdClosing) -> Iterator[str]:

@@ -35,7 +35,7 @@ from shoal_protocol.draw_and_discard.draws import (
 )
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.ledger import GENESIS
-from tests.protocol.crowd_examples import CROWD_JOB
+from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_JOB
 from tests.protocol.examples import OPENED_AT, named, seed
 
 K = 5
@@ -171,13 +171,14 @@ class Trainer:
             heads=heads,
             contributions=sum(head.revision for head in heads),
             closed_at=CROWD_JOB.closes_at,
+            closing_request=None,
         )
 
     def convicted(self, *, key: bytes = SEED) -> bool:
         """Tell whether what clients kept, with the closing and the logs, shows a lie."""
         closing = self.closing(key=key)
         try:
-            check_closing(closing, self.opening, CROWD_JOB)
+            check_closing(closing, self.opening, CROWD_JOB, CROWD_CONSORTIUM, now=closing.closed_at)
             chains = [InstanceChain(closing, self.opening, each) for each in range(K)]
             for chain, log in zip(chains, self.log, strict=True):
                 chain.follow(log)

@@ -30,8 +30,8 @@ from shoal_client.command.terminal import (
     show,
 )
 from shoal_client.crowd_files import read_crowd_file
-from shoal_client.crowds.analyst import CrowdState
 from shoal_client.crowds.job import CrowdJob
+from shoal_client.crowds.states import CrowdState
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.privacy import statement
 from shoal_protocol.draw_and_discard.tasks import Family
@@ -206,6 +206,24 @@ def model(
 
 
 @app.command()
+def close(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Close a job of yours now, for good: it takes no more contributions.
+
+    What was contributed stays in its model; what clients did not contribute, they keep. The closing
+    says that you asked. A job that is closed stays as it is.
+    """
+    handle = _handle(job, party, consortium)
+    with asking("the trainer"):
+        closing = handle.close()
+    if as_json:
+        say_json(closing.model_dump(mode="json"))
+        return
+    say(crowd_views.closed(closing))
+
+
+@app.command()
 def verify(
     job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
 ) -> None:
@@ -230,6 +248,7 @@ def verify(
         f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
         "where the seed says that they belong, and lead to the instances of the closing."
     )
+    say(crowd_views.closed(closing))
 
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from shoal_client.command.job_views import until
 from shoal_client.command.terminal import plain
-from shoal_client.crowds.analyst import CrowdState
 from shoal_client.crowds.listing import CrowdOverview
-from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
+from shoal_client.crowds.states import CrowdState
+from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.phases import CrowdPhase
 
@@ -91,6 +91,14 @@ def one_line(state: CrowdState, *, now: datetime) -> str:
         f"{state.contributors:,} clients"
     )
     return said if state.phase is CrowdPhase.CLOSED else f"{said}; closes {_left(state, now)}"
+
+
+def closed(closing: CrowdClosing) -> str:
+    """Say when a job was closed, after how much, and whether its analyst asked for it."""
+    said = f"Closed {closing.closed_at:%Y-%m-%d %H:%M:%S} UTC"
+    asked = closing.closing_request
+    by = "in due course" if asked is None else f"early, as {plain(asked.body.analyst)} asked"
+    return f"{said}, {by}, after {closing.contributions:,} contributions."
 
 
 def learned(model: CrowdModel) -> RenderableType:

@@ -126,7 +126,7 @@ async def _account(crowd: Crowd, figures: CrowdFigures) -> CrowdAccount | None:
         closing = await trainer.closing(crowd, wait_seconds=_CLOSES_WITHIN_SECONDS)
         if closing is None:
             return None
-        return await account_of(trainer, crowd, closing.body, figures)
+        return await account_of(trainer, crowd, closing.body, figures, now=now())
     finally:
         await line.close()
 

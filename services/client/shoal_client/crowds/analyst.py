@@ -7,7 +7,7 @@ once it is closed, everything is bound by its closing.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import pydantic
@@ -16,13 +16,18 @@ from nacl.signing import SigningKey
 from shoal_client.clock import Clock
 from shoal_client.crowds.audit import verify_logs
 from shoal_client.crowds.crowd import Crowd
+from shoal_client.crowds.states import CrowdList, CrowdProgress, CrowdState, ListedCrowd, Snapshot
 from shoal_client.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_client.insisting import PATIENT_TRIES, TRIES, Insisting
 from shoal_client.job_failures import JobFailed, JobRefused
 from shoal_client.peer import OK, Answer, Peer
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed, describe, sign
-from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdJobRequest,
+)
 from shoal_protocol.draw_and_discard.draws import check_closing
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
@@ -37,45 +42,6 @@ SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its ans
 T = TypeVar("T")
 
 
-class CrowdState(pydantic.BaseModel):
-    """What the trainer says of a crowd job; nothing of it is signed.
-
-    `contributions` of `wanted` were taken, from `contributors` clients. `spread` is the variance
-    of each weight over the instances, None with a single instance.
-    """
-
-    job: str
-    phase: CrowdPhase
-    contributions: int
-    wanted: int
-    contributors: int
-    instances: int
-    spread: tuple[float, ...] | None
-    closes_at: datetime
-
-
-class _Instance(pydantic.BaseModel):
-    revision: int
-    weights: tuple[int, ...]
-
-
-class _Snapshot(pydantic.BaseModel):
-    contributions: int
-    instances: tuple[_Instance, ...]
-
-
-class ListedCrowd(pydantic.BaseModel):
-    """A crowd job in the trainer's list."""
-
-    job: str
-    phase: CrowdPhase
-
-
-class _List(pydantic.BaseModel):
-    crowds: tuple[ListedCrowd, ...]
-
-
-CrowdProgress = Callable[[CrowdState], None]
 Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 
@@ -157,7 +123,7 @@ class AsyncCrowds:
         Raises:
             MalformedDocument: its answer is no list of them.
         """
-        return (await self._read(_List, "/v1/crowds")).crowds
+        return (await self._read(CrowdList, "/v1/crowds")).crowds
 
     async def state(self, job: str, *, tries: int = TRIES) -> CrowdState:
         """Return what the trainer says of a job.
@@ -195,7 +161,7 @@ class AsyncCrowds:
         Raises:
             JobFailed, MalformedDocument: as `state`.
         """
-        found = await self._read(_Snapshot, f"/v1/crowds/{crowd.job}/instances")
+        found = await self._read(Snapshot, f"/v1/crowds/{crowd.job}/instances")
         try:
             return CrowdModel(
                 task=crowd.request.task,
@@ -218,8 +184,30 @@ class AsyncCrowds:
             lambda: self._trainer.closing(crowd, wait_seconds=wait_seconds), tries
         )
         if signed is not None:
-            check_closing(signed.body, crowd.opening, crowd.request)
+            now = self._analyst.clock()
+            check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
         return signed
+
+    async def close(self, crowd: Crowd) -> Signed[CrowdClosing]:
+        """Have the job closed now, by a signed request; return its closing, whatever closed it.
+
+        Raises:
+            JobRefused: the trainer does not: the job is another analyst's.
+            ProtocolError: as `closing`.
+            JobFailed: it says that it closed the job, and shows no closing.
+        """
+        own, job = self._analyst, crowd.job
+        asked = CrowdClosingRequest(manifest=crowd.request.manifest, job=job, analyst=own.name)
+        encoded = sign(asked, own.name, own.key).encode()
+        answer = await self._insist(
+            lambda: self._peer.post(f"/v1/crowds/{job}/closing", encoded, "application/json")
+        )
+        if answer.is_refusal:
+            raise JobRefused(answer.reason)
+        closing = await self.closing(crowd)
+        if closing is None:
+            raise JobFailed("the trainer took the request to close the job, and it is still open")
+        return closing
 
     async def verify(self, crowd: Crowd) -> Signed[CrowdClosing] | None:
         """Return the closing, after following the whole log of every instance; None if open.

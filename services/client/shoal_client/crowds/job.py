@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shoal_client.async_analyst import AsyncAnalyst
 from shoal_client.conversation import Connect, converse
-from shoal_client.crowds.analyst import CrowdProgress, CrowdState
+from shoal_client.crowds.states import CrowdProgress, CrowdState
 from shoal_client.job_failures import JobInterrupted
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
 from shoal_protocol.draw_and_discard.model import CrowdModel
@@ -110,6 +110,22 @@ class CrowdJob:
             return CrowdModel.closed(crowd.request.task, closing.body)
 
         return converse(self._connect, result)
+
+    def close(self) -> CrowdClosing:
+        """Have the job closed now, for good; return its closing, which says so.
+
+        Only the analyst who opened a job can. What was contributed stays in the model; draws that
+        were not answered by now are refused. A job that is closed stays as it is.
+
+        Raises:
+            JobRefused: it is another analyst's.
+            ProtocolError: the closing is not the trainer's, or does not follow from the opening.
+        """
+
+        async def close(core: AsyncAnalyst) -> CrowdClosing:
+            return (await core.crowds.close(await core.crowds.crowd(self.id))).body
+
+        return converse(self._connect, close)
 
     def verify(self) -> CrowdClosing | None:
         """Follow every instance's log from the opening to the closing; None while it is open.

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_client.crowds.analyst import AsyncCrowds, CrowdState, ListedCrowd
+from shoal_client.crowds.analyst import AsyncCrowds
+from shoal_client.crowds.states import CrowdState, ListedCrowd
 from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
 from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import CrowdPhase

@@ -4,7 +4,6 @@ It runs beside the rounds of other jobs, by connections of its own: whatever the
 crowd jobs, no round waits for it.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -12,13 +11,10 @@ from shoal_client.admission import check_columns, check_crowd
 from shoal_client.background import Background
 from shoal_client.crowds import memory
 from shoal_client.crowds.allowances import contributions_left
-from shoal_client.crowds.audit import Kept, faults, too_long
+from shoal_client.crowds.closings import Closings, crowd_on_file
 from shoal_client.crowds.contributor import MOST_TOGETHER, ONE_AFTER_ANOTHER, Contributor
-from shoal_client.crowds.crowd import Crowd
-from shoal_client.crowds.memory import Evidence
 from shoal_client.crowds.schedule import Schedule
-from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
-from shoal_client.crowds.verdicts import in_words, is_cheating
+from shoal_client.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.outside_bounds import outside_bounds
@@ -27,21 +23,11 @@ from shoal_client.policy import NO_CROWDS
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
-from shoal_protocol.documents import decode
-from shoal_protocol.draw_and_discard.documents import (
-    CrowdClosing,
-    CrowdJobRequest,
-    CrowdOpening,
-    Draw,
-    SubmissionReceipt,
-)
-from shoal_protocol.draw_and_discard.draws import check_closing
 from shoal_protocol.draw_and_discard.errors import CrowdClosed
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_IDLE_LOOKS: Final = timedelta(seconds=60)  # if none is allowed: only to say so
-BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
 CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
 
@@ -60,7 +46,7 @@ class TakingPart:
         self._trainer = CrowdTrainer(lambda: directory.crowd_trainer)
         self._contributors: dict[str, tuple[Contributor, Schedule]] = {}
         self._looks_at: datetime | None = None
-        self._closings_at: dict[str, datetime] = {}
+        self._closings = Closings(site, background, self._trainer, report)
         self.refused: dict[str, str] = {}
         """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
 
@@ -87,8 +73,7 @@ class TakingPart:
                 went_on = True
                 if (urgent := self._most_urgent()) is not None:
                     await self._go_on(urgent)
-        for job in await self._background.disk(memory.unverified):
-            await self._look_at_closing(job)
+        await self._closings.look()
         return went_on
 
     def _closes_at(self, job: str) -> datetime:
@@ -118,8 +103,25 @@ class TakingPart:
                     memory.is_known, job
                 ):
                     await self._consider(job)
+            for job in self._contributors.keys() - set(listed):
+                await self._end_if_closed(job)
         except (Unavailable, MalformedDocument, CrowdRefused) as error:
             self._report("no list of crowd jobs", reason=str(error))
+
+    async def _end_if_closed(self, job: str) -> None:
+        """Stop at once where a job was closed early; the list alone, signed by nobody, ends none.
+
+        Raises:
+            Unavailable, CrowdRefused, MalformedDocument
+        """
+        contributor, _ = self._contributors[job]
+        try:
+            closing = await self._trainer.closing(contributor.crowd)
+        except ProtocolError as error:
+            self._report("no closing", job=job, reason=str(error))
+            return
+        if closing is not None:
+            await self._end(job, CrowdClosed.code)
 
     async def _consider(self, job: str) -> None:
         site = self._site
@@ -181,7 +183,7 @@ class TakingPart:
     async def _take_up(self, job: str) -> None:
         """See that a job on file has a contributor and a schedule."""
         if job not in self._contributors:
-            crowd = await self._crowd(job)
+            crowd = await crowd_on_file(self._site, self._background, job)
             # the owner may have changed the policy, or the records, since
             if reason := self._site.policy.crowd_refusal(crowd.request):
                 raise RefusedJob(reason)
@@ -191,12 +193,6 @@ class TakingPart:
             )
             schedule = await self._background.disk(self._planned, contributor)
             self._contributors[job] = (contributor, schedule)
-
-    async def _crowd(self, job: str) -> Crowd:
-        stored = await self._background.disk(memory.documents, job)
-        request = decode(stored.request, CrowdJobRequest).body
-        opening = decode(stored.opening, CrowdOpening).body
-        return Crowd(request, opening, self._site.book.get(request.manifest))
 
     def _planned(self, state: State, contributor: Contributor) -> Schedule:
         site = self._site
@@ -239,53 +235,3 @@ class TakingPart:
             left = await self._background.disk(contributions_left, self._site, contributor)
             if missing := sum(left.values()):
                 self._report("contributions not made", job=job, contributions=missing)
-
-    async def _look_at_closing(self, job: str) -> None:
-        """Compare what was kept of a job with its closing, once there is one."""
-        now = self._site.clock()
-        if job not in self._closings_at:  # not all data holders at once
-            later = int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
-            self._closings_at[job] = now + later * BETWEEN_CLOSINGS
-        if now < self._closings_at[job]:
-            return
-        self._closings_at[job] = now + BETWEEN_CLOSINGS
-        try:
-            crowd = await self._crowd(job)
-            if (left := crowd.request.closes_at - now) > timedelta(0):  # or it is full before
-                self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
-            closing = await self._trainer.closing(crowd)
-            if closing is None:
-                return
-            stored = await self._background.disk(memory.evidence, job)
-            found = await self._faults(crowd, closing.body, stored)
-        except (Unavailable, CrowdRefused, ProtocolError) as error:
-            self._report("no closing", job=job, reason=str(error))
-            return
-        unread = too_long(closing.body, [_kept(each) for each in stored])
-        verdict = in_words(found, unread=bool(unread))
-        kept = {*found, *unread}
-        await self._background.disk(
-            memory.conclude, job, closing=closing.encode(), verdict=verdict, kept=kept
-        )
-        del self._closings_at[job]
-        event = "trainer cheated" if is_cheating(verdict) else "closing checked"
-        self._report(event, job=job, verdict=verdict)
-
-    async def _faults(
-        self, crowd: Crowd, closing: CrowdClosing, stored: Sequence[Evidence]
-    ) -> dict[str, list[str]]:
-        try:
-            check_closing(closing, crowd.opening, crowd.request)
-        except MalformedDocument as error:
-            return {each.contribution: [str(error)] for each in stored}
-        found = await faults(self._trainer, crowd, closing, [_kept(each) for each in stored])
-        for each in stored:
-            if each.outcome == WRONG_RECEIPT:
-                said = "the receipt is not the submission's"
-                found.setdefault(each.contribution, []).append(said)
-        return found
-
-
-def _kept(stored: Evidence) -> Kept:
-    receipt = None if stored.receipt is None else decode(stored.receipt, SubmissionReceipt)
-    return Kept(stored.contribution, decode(stored.draw, Draw), receipt)

@@ -11,20 +11,25 @@ BORNE_OUT: Final = "borne out"
 UNREAD: Final = "borne out, but for logs that are too long to be fetched here"
 """The same, without what only such a log shows; draws and receipts are kept for who follows it."""
 
+CLOSED_EARLY: Final = "; closed early by its analyst"
+"""Follows one of these where she signed that the job was to be closed before its time."""
+
 _MOST_NAMED: Final = 5
 _NONCE: Final = re.compile(r"^(draw|submission) [0-9a-f]{64}: ")
 
 
-def in_words(faults: Mapping[str, Sequence[str]], *, unread: bool) -> str:
+def in_words(faults: Mapping[str, Sequence[str]], *, unread: bool, early: bool) -> str:
     """Say what is wrong and how often, without the nonces: they would tell whose contributions.
 
-    `faults` are those of each contribution; `unread`, whether logs were left out.
+    `faults` are those of each contribution; `unread`, whether logs were left out; `early`,
+    whether the closing shows that the analyst asked for it before the job's time.
     """
     said = Counter(_NONCE.sub("", each) for several in faults.values() for each in several)
     named = [f"{what} ({times} times)" for what, times in said.most_common(_MOST_NAMED)]
-    return "; ".join(named) or (UNREAD if unread else BORNE_OUT)
+    borne_out = (UNREAD if unread else BORNE_OUT) + (CLOSED_EARLY if early else "")
+    return "; ".join(named) or borne_out
 
 
 def is_cheating(verdict: str | None) -> bool:
     """Tell whether a verdict says that the trainer did not keep to its word."""
-    return verdict not in (None, BORNE_OUT, UNREAD)
+    return verdict is not None and not verdict.startswith(BORNE_OUT)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.trainer import CrowdTrainer
@@ -29,15 +30,20 @@ class CrowdAccount:
 
 
 async def account_of(
-    trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing, figures: CrowdFigures
+    trainer: CrowdTrainer,
+    crowd: Crowd,
+    closing: CrowdClosing,
+    figures: CrowdFigures,
+    *,
+    now: datetime,
 ) -> CrowdAccount:
-    """Follow every chain and compare it with what the crowd's receipts and draws say.
+    """Follow every chain and compare it with what the crowd's receipts and draws say `now`.
 
     Raises:
         MalformedDocument: the closing does not follow from the opening, or a chain is broken.
         Unavailable, CrowdRefused: the trainer does not show a log.
     """
-    check_closing(closing, crowd.opening, crowd.request)
+    check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)
     linked: Counter[str] = Counter()
     served: list[list[str]] = []  # digests of the weights of every revision of every instance
     for instance, head in enumerate(closing.heads):

@@ -10,12 +10,17 @@ from prometheus_client import Counter
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.draw_and_discard import updates
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
-from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest, CrowdOpening
-from shoal_protocol.draw_and_discard.draws import commitment
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdJobRequest,
+    CrowdOpening,
+)
+from shoal_protocol.draw_and_discard.draws import check_closing_request, commitment
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.errors import RefusedJob, UnknownJob
 from shoal_protocol.sharing import RandomBytes
-from shoal_trainer.crowds import store
+from shoal_trainer.crowds import ending, store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.resources import CROWD_LIST, Resources
 
@@ -81,6 +86,34 @@ class Conductor:
         )
         return sign(opening, self._resources.name, self._resources.signing_key)
 
+    async def close(self, job: str, encoded: bytes) -> tuple[bytes, bool]:
+        """Close a job because its analyst signed so; return the closing, and whether it is new.
+
+        Draws that were not answered are refused from now on, as by any other closing. Of a job
+        that is closed, the closing that there is is returned, whatever closed it.
+
+        Raises:
+            UnknownJob
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+        """
+        own = self._resources
+        crowd = await self._book.find(job)
+        request = crowd.request.body
+        signed = await asyncio.to_thread(decode, encoded, CrowdClosingRequest)
+        check_closing_request(signed, request, own.book.get(request.manifest))
+        closing, is_new = await own.storage.run(
+            ending.close_early, crowd, self._sign, now=own.clock(), asked=signed
+        )
+        if is_new:
+            self._tell_closed(job, log_as="crowd job closed early")
+            own.wake.set()
+        return closing, is_new
+
+    def _tell_closed(self, job: str, *, log_as: str) -> None:
+        self._closed.inc()
+        log.info(log_as, job=job)
+        self._told_open.add(job)  # so that a step tells those who wait
+
     async def step(self) -> None:
         """Close what is due, and tell those who wait what other processes opened or closed.
 
@@ -93,11 +126,9 @@ class Conductor:
             request = crowd.request.body
             if now < request.closes_at and contributions < request.contributions:
                 still_open.add(job)
-            elif await own.storage.run(store.close, crowd, self._sign, now=now):
-                self._closed.inc()
-                log.info("crowd job closed", job=job)
-                self._told_open.add(job)
-        if await own.storage.run(store.erase_counts, ERASED_AT_ONCE):
+            elif await own.storage.run(ending.close, crowd, self._sign, now=now):
+                self._tell_closed(job, log_as="crowd job closed")
+        if await own.storage.run(ending.erase_counts, ERASED_AT_ONCE):
             own.wake.set()  # the rest is due at once
         if changed := still_open ^ self._told_open:
             self._told_open = still_open

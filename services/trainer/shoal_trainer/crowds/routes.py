@@ -124,6 +124,12 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             return Response(await records.state(job), 202, media_type=JSON)
         return Response(closing, media_type=JSON)
 
+    @router.post("/{job}/closing")
+    async def close_early(job: JobId, request: Request) -> Response:
+        """Close a job as its analyst signed; serve the closing: 201, or 200 if it was closed."""
+        closing, is_new = await crowds.conductor.close(job, await request.body())
+        return Response(closing, 201 if is_new else 200, media_type=JSON)
+
     return router
 
 

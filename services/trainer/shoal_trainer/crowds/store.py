@@ -1,8 +1,7 @@
 """The transactions of crowd jobs, but for replacement; they judge nothing that a client sent."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import numpy as np
 from sqlalchemy import Connection, Row, Select, select
@@ -10,7 +9,6 @@ from sqlalchemy import Connection, Row, Select, select
 from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
-    CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     InstanceHead,
@@ -227,54 +225,3 @@ def log_entry(
         nonce=nonce.hex(),
         weights=weights.hex(),
     )
-
-
-def close(
-    db: Connection,
-    crowd: CrowdRecord,
-    sign: Callable[[CrowdClosing], Signed[CrowdClosing]],
-    *,
-    now: datetime,
-) -> bool:
-    """Close a crowd job if it is due and nobody did so before; tell whether it was done here.
-
-    Submissions hold the job's row while they replace instances: each is in the closing, or refused.
-    """
-    jobs, request = crowds.jobs.c, crowd.request.body
-    query = select(jobs.phase, jobs.contributions).where(jobs.number == crowd.number)
-    phase, contributions = db.execute(query.with_for_update(key_share=True)).one()
-    if CrowdPhase(phase) is CrowdPhase.CLOSED:
-        return False
-    if now < request.closes_at and contributions < request.contributions:
-        return False
-    closing = CrowdClosing(
-        manifest=request.manifest,
-        job=request.digest,
-        seed=crowd.seed.hex(),
-        heads=tuple(each.head() for each in snapshot(db, crowd.number)),
-        contributions=contributions,
-        closed_at=now,
-    )
-    closed = {"phase": CrowdPhase.CLOSED.value, "closing": sign(closing).encode()}
-    db.execute(crowds.jobs.update().where(jobs.number == crowd.number).values(closed))
-    return True
-
-
-def erase_counts(db: Connection, most: int) -> bool:
-    """Erase up to `most` clients' counts of a closed job; tell whether there may be more.
-
-    After closing nobody is counted any more, and retries are known by their nonces.
-    """
-    jobs, columns = crowds.jobs.c, crowds.contributors.c
-    closed = (jobs.phase == CrowdPhase.CLOSED.value) & ~jobs.erased
-    number = db.execute(select(jobs.number).where(closed).limit(1)).scalar_one_or_none()
-    if number is None:
-        return False
-    due = select(columns.client).where(columns.job == number).limit(most)
-    clients = db.execute(due).scalars().all()
-    if clients:
-        chosen = (columns.job == number) & columns.client.in_(clients)
-        db.execute(crowds.contributors.delete().where(chosen))
-    if len(clients) < most:
-        db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
-    return True
