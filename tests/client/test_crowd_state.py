@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_client.crowds import memory
+from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.accounts import CrowdSpending, RecordsLeft, left_to_records, so_far
 from shoal_client.crowds.memory import Prepared
 from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
@@ -286,7 +286,7 @@ def test_a_charge_is_for_something_on_file(state: State) -> None:
 
 
 def test_a_state_of_the_version_before_is_carried_over_with_its_ledger(path: Path) -> None:
-    write_version_3(path)
+    write_version(3, path)
     state = reopen(path)
     assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
     assert verify_chain(state.chain(after=0, count=9)).head.number == 3
@@ -298,19 +298,60 @@ def test_a_state_of_the_version_before_is_carried_over_with_its_ledger(path: Pat
     reopen(path).close()
 
 
-@pytest.mark.parametrize("table", ["ledger", "charged", "contributions"])
+def test_a_state_of_version_4_keeps_its_contributions(path: Path) -> None:
+    write_version(4, path)
+    state = reopen(path)
+    assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
+    assert verify_chain(state.chain(after=0, count=9)).head.number == 3
+    assert memory.open_crowds(state) == [CROWD, OTHER_CROWD]
+    [(_, document)] = memory.pending(state, CROWD, count=9)
+    assert document.startswith(b"SECRET")
+    first = nonces.kept(state, CROWD, [0, 1], bytes)
+    assert first == nonces.kept(state, CROWD, [1, 0], fails)
+    assert contribute(state, (1, 0)) == [True]
+    assert set(nonces.kept(state, CROWD, [1], lambda count: b"\1" * count).values()) == {"01" * 32}
+    state.close()
+    reopen(path).close()
+
+
+def fails(count: int) -> bytes:
+    """Stand in for a random source that must not be asked."""
+    raise AssertionError
+
+
+def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
+    numbers = iter(range(9))
+
+    def source(count: int) -> bytes:
+        return bytes([next(numbers)]) * count
+
+    first = nonces.kept(state, CROWD, [0, 1], source)
+    assert nonces.kept(state, OTHER_CROWD, [0], source)[0] not in first.values()
+    nothing_left = limits(per_client=0)
+    assert contribute(state, (0, 0), limits=nothing_left) == [False]  # the draw is not on file
+    assert nonces.kept(state, CROWD, [0, 1], fails) == first
+    assert contribute(state, (0, 0)) == [True]
+    later = nonces.kept(state, CROWD, [0, 1], source)
+    assert later[0] not in first.values() and later[1] == first[1]
+    memory.end(state, CROWD, "over")
+    assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("table", ["ledger", "charged", "contributions", "crowd_nonces"])
 def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
-    path: Path, tmp_path: Path, table: str
+    path: Path, tmp_path: Path, table: str, version: int
 ) -> None:
-    write_version_3(path)
+    write_version(version, path)
     reopen(path).close()
     new = tmp_path / "new.sqlite"
     reopen(new).close()
-    assert rules(path, table) == rules(new, table) != []
+    assert rules(path, table) == rules(new, table)
+    assert rules(new, table) or table == "crowd_nonces"
 
 
 def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None:
-    write_version_3(path, "CREATE TABLE crowds (in_the_way INTEGER);")
+    write_version(3, path, "CREATE TABLE crowds (in_the_way INTEGER);")
     before = path.read_bytes()
     with pytest.raises(sqlite3.OperationalError):
         reopen(path)
@@ -321,8 +362,8 @@ def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None
     assert len(path.read_bytes()) == len(before)
 
 
-def write_version_3(path: Path, more: str = "") -> None:
-    dump = Path(__file__).with_name("state_of_version_3.sql")
+def write_version(version: int, path: Path, more: str = "") -> None:
+    dump = Path(__file__).with_name(f"state_of_version_{version}.sql")
     database = sqlite3.connect(path)
     database.executescript(dump.read_text(encoding="utf-8") + more)
     database.close()

@@ -1,9 +1,10 @@
 """Data holders in crowd jobs: what is contributed, what it costs, and what trainers can do."""
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client.crowds import memory
+from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
 from shoal_client.crowds.verdicts import is_cheating
 from shoal_client.holder import DataHolder
@@ -422,6 +423,78 @@ async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(
         await world.run(holder, seconds=WHOLE_TIME / 12)
         await holder.close()
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
+class Died(Exception):
+    """The process was killed."""
+
+
+STEPS = ("nonces on file", "draws", "charge", "submissions", "settlement")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("where", STEPS)
+async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_nonce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, after: bool
+) -> None:
+    """Every other time that it comes there, before the step is done or after it was.
+
+    It has one client, and so at most one draw is asked for and not on file.
+    """
+    world = CrowdWorld(tmp_path, 1, contributions_per_client=10, contributions_per_record=10)
+    policy = CROWD_POLICY.model_copy(update={"maximum_local_epsilon": 10.0, "maximum_epsilon": 40.0})
+    asked: list[str] = []
+    times = iter(range(10**6))
+
+    def deadly(step: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*arguments: Any, **named: Any) -> Any:
+            dies = next(times) % 2 == 0
+            if dies and not after:
+                raise Died
+            result = step(*arguments, **named)
+            if dies:
+                raise Died
+            return result
+
+        return taken
+
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        path = request.url.path
+        if path.endswith("draws"):
+            asked.extend(json.loads(request.content)["nonces"])
+        return deadly(world.crowds.answer)(request) if path.endswith(where) else None
+
+    world.scripts["trainer"] = answer
+    for module, name, step in (
+        (nonces, "kept", "nonces on file"),
+        (memory, "charge", "charge"),
+        (memory, "settle", "settlement"),
+    ):
+        if where == step:
+            monkeypatch.setattr(module, name, deadly(getattr(module, name)))
+    deaths = 0
+    while world.clock() < world.crowds.closes_at:
+        holder = world.holder(policy=policy)
+        with contextlib.suppress(Died):
+            await world.run(holder, seconds=1000)
+            deaths -= 1
+        deaths += 1
+        await holder.close()
+    assert deaths > 2
+    answered = {each.draw.body.nonce for each in submissions(world)}
+    assert 5 < len(answered) <= 10
+    assert answered <= set(asked) and len(set(asked) - answered) <= 1
+
+
+async def test_a_job_that_ended_leaves_no_nonces(world: CrowdWorld, holder: DataHolder) -> None:
+    world.scripts["trainer"] = lambda request: (
+        problem(503, "storage-unavailable") if request.url.path.endswith("draws") else None
+    )
+    await world.run(holder, seconds=500)
+    count = "SELECT COUNT(*) FROM crowd_nonces"
+    assert await holder._background.disk(lambda state: state.file.one(count)[0]) > 0
+    await world.run(holder, seconds=600)
+    assert await holder._background.disk(lambda state: state.file.one(count)[0]) == 0
 
 
 async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: Path) -> None:

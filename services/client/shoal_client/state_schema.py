@@ -5,7 +5,7 @@ The parts are separate where a file of an older version is given one of them.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 _JOBS: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
@@ -70,6 +70,15 @@ WHEN EXISTS (
     OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
 )
 BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_CROWD_NONCES: Final = """
+CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
+    job TEXT NOT NULL REFERENCES crowds,
+    client INTEGER NOT NULL,
+    nonce TEXT NOT NULL,
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
 """
 
 _LEDGER: Final = """
@@ -147,7 +156,7 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
 """
 
-SCHEMA: Final = _JOBS + _CROWDS + _LEDGER + _CHARGED + _LEDGER_RULES + _OUTBOX
+SCHEMA: Final = _JOBS + _CROWDS + _CROWD_NONCES + _LEDGER + _CHARGED + _LEDGER_RULES + _OUTBOX
 
 UPGRADES: Final = {
     # the ledger may charge contributions to crowds, too: it names no table any more
@@ -161,7 +170,8 @@ UPGRADES: Final = {
             "DROP TABLE ledger_of_rounds;",
             _LEDGER_RULES,
         )
-    )
+    ),
+    4: _CROWD_NONCES,
 }
 """By version: statements that make a file of it one of the next.
 

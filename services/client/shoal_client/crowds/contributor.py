@@ -14,9 +14,8 @@ from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
 from shoal_client.background import Background
-from shoal_client.crowds import memory
+from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.contributing import (
-    NONCE_BYTES,
     draw_noise,
     make_submission,
     noise_part,
@@ -53,9 +52,10 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Ready:
-    """A client that is chosen, and the noise of its contribution, shape (touched,)."""
+    """A client that is chosen, its nonce, and the noise of its contribution, shape (touched,)."""
 
     chosen: Chosen
+    nonce: str
     noise: NDArray[np.int64] = field(repr=False)
 
 
@@ -94,9 +94,6 @@ class Contributor:
         since the draw: with more than one for each instance most of them would be lost."""
         self.is_closed = False
         """Whether the trainer said that the job takes no more."""
-        self._nonces: dict[int, str] = {}
-        """Of draws that were asked for and not answered: who asks again asks the same, or a
-        trainer could pass over the instances that it does not want drawn."""
 
     def positions(self) -> dict[int, int]:
         """Return {client: position here} of those enrolled now and when the job was opened."""
@@ -106,12 +103,21 @@ class Contributor:
         }
 
     async def prepare(self, clients: Sequence[int]) -> list[Ready]:
-        """Choose records, and draw noise, of up to `MOST_TOGETHER` clients that still may."""
+        """Choose records, and draw noise, of up to `MOST_TOGETHER` clients that still may.
+
+        The nonces by which they are to draw are on file then.
+        """
         chosen = await self._choose(clients)
         if not chosen:
             return []
+        choosing = [each.client for each in chosen]
+        kept = await self._background.disk(
+            nonces.kept, self.crowd.job, choosing, self._site.random_bytes
+        )
         noise = await self._draw_noise(len(chosen))
-        return [Ready(each, drawn) for each, drawn in zip(chosen, noise, strict=True)]
+        return [
+            Ready(each, kept[each.client], drawn) for each, drawn in zip(chosen, noise, strict=True)
+        ]
 
     async def contribute(self, ready: Sequence[Ready]) -> None:
         """Draw, step and charge once for each of up to `portion` clients; `send` is to follow.
@@ -122,10 +128,7 @@ class Contributor:
             ProtocolError: what it answered is no draw of this job.
         """
         chosen = [each.chosen for each in ready]
-        nonces = [self._nonce(each.client) for each in chosen]
-        draws = await self._trainer.draw(self.crowd, nonces)
-        for each in chosen:
-            del self._nonces[each.client]
+        draws = await self._trainer.draw(self.crowd, [each.nonce for each in ready])
         submissions = await self._background.work(
             make_submissions,
             self.crowd,
@@ -185,11 +188,6 @@ class Contributor:
         leaves = departure(began=began, drawn=timer.now(), allowed_seconds=allowed)
         await timer.sleep(leaves - timer.now())
         return noise
-
-    def _nonce(self, client: int) -> str:
-        if client not in self._nonces:
-            self._nonces[client] = self._site.random_bytes(NONCE_BYTES).hex()
-        return self._nonces[client]
 
     def _assignment(self, chosen: Chosen) -> "Assignment":
         columns = self.crowd.request.task.column_names

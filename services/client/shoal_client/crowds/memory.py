@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shoal_client import ledger
+from shoal_client.crowds import nonces
 from shoal_client.crowds.records_used import Limits, allowed_records
 from shoal_client.state import State
 from shoal_client.state_file import PENDING
@@ -101,6 +102,7 @@ def charge(
                 ledger.charge_contribution(state.file, contribution, limits.cost, now)
                 anew[each.client] = compose([before, limits.cost])
             taken.append(allowed)
+        nonces.answered(state, job, anew)
     state.commit_more(anew)
     return taken
 
@@ -149,6 +151,7 @@ def end(state: State, job: str, reason: str) -> None:
             " WHERE job = ? AND outcome = 'pending'",
             (job,),
         )
+        nonces.forget(state, job)
     state.file.truncate_log()
 
 
