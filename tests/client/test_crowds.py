@@ -442,7 +442,8 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
     It has one client, and so at most one draw is asked for and not on file.
     """
     world = CrowdWorld(tmp_path, 1, contributions_per_client=10, contributions_per_record=10)
-    policy = CROWD_POLICY.model_copy(update={"maximum_local_epsilon": 10.0, "maximum_epsilon": 40.0})
+    wide = {"maximum_local_epsilon": 10.0, "maximum_epsilon": 40.0}
+    policy = CROWD_POLICY.model_copy(update=wide)
     asked: list[str] = []
     times = iter(range(10**6))
 
