@@ -1,16 +1,9 @@
-"""What a job may be, which round comes next and what is reported: pure; no peer, no storage."""
+"""What a job may be, when its rounds open and why jobs end: pure; no peer, no storage."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from pyroaring import BitMap
-
-from shoal_hosting.installed_models import model_for
-from shoal_learning.contract import RequestedRound
-from shoal_learning.learners import learner_for
-from shoal_protocol.accounting import NOTHING, Cost, compose
-from shoal_protocol.amplification import hidden_round_mu
 from shoal_protocol.balances import Balances
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -19,7 +12,8 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.rounds import RoundSpec, make_spec
+from shoal_protocol.rounds import RoundSpec
+from shoal_trainer.rehearsal import rehearse
 
 
 class WrongJob(ProtocolError):
@@ -52,8 +46,9 @@ class JobFinished(ProtocolError):
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 
-    The learner's first round is made for the smallest and for the largest population, so that
-    noise, grid and modulus are known to fit before anybody joins.
+    The learner's rounds are made for the smallest and for the largest population, so that noise,
+    grid and modulus are known to fit before anybody joins: later ones with the sums that records
+    spread evenly over their bounds would give.
 
     Raises:
         RefusedJob: the detail says what to change.
@@ -67,17 +62,7 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     largest = min(request.maximum_population, len(enrolled))
     for size in {request.minimum_population, largest}:
         try:
-            wanted = learner_for(request.task, find_model=model_for).next(size, [])
-            if isinstance(wanted, RequestedRound):
-                next_spec(
-                    request,
-                    consortium,
-                    enrolled[: wanted.batch or size],
-                    number=0,
-                    wanted=wanted,
-                    spent=NOTHING,
-                    now=now,
-                )
+            rehearse(request, consortium, enrolled[:size], now=now)
         except ValueError as error:
             raise RefusedJob(f"with {size} clients: {error}") from error
 
@@ -91,55 +76,6 @@ def check_affordable(request: JobRequest, consortium: Consortium, committed: Bal
     enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
     if len(committed.affording(enrolled, request.privacy.cost, cap)) < request.minimum_population:
         raise BudgetExceeded("fewer clients than minimum_population have enough budget left")
-
-
-def next_spec(
-    request: JobRequest,
-    consortium: Consortium,
-    clients: BitMap,
-    *,
-    number: int,
-    wanted: RequestedRound,
-    spent: Cost,
-    now: datetime,
-    first: RoundSpec | None = None,
-) -> RoundSpec:
-    """Return the job's next round, which asks `clients`; those before cost one of them `spent`.
-
-    Shares of the job's mu^2, or of its pure epsilon, make the rounds compose to the job's price and
-    not more. With hidden participation the `first` round, None for that itself, pays for all.
-
-    Raises:
-        ValueError: the round cannot be made, or would exceed the job's price.
-    """
-    if wanted.batch != request.task.batch:
-        raise ValueError("the method asks for another batch than its task has")
-    deadline = now + timedelta(seconds=request.round_seconds)
-    cost, hidden = request.privacy.cap.part(wanted.share), wanted.hidden
-    if hidden is not None and first is not None:
-        cost, hidden = first.known_cost, hidden.paid_by(first.digest)
-    elif hidden is not None:
-        of_one = hidden_round_mu(rate=hidden.rate, total=cost.mu, rounds=hidden.rounds)
-        cost = Cost.gaussian(of_one)
-    spec = make_spec(
-        manifest=consortium,
-        job=request.digest,
-        number=number,
-        query=wanted.query,
-        mechanism=request.privacy.mechanism,
-        cost=cost,
-        population=clients,
-        dropouts=request.privacy.dropouts,
-        colluders=request.privacy.colluders,
-        opened_at=now,
-        deadline=deadline,
-        give_up_at=deadline + timedelta(seconds=request.grace_seconds),
-        sharing=request.sharing,
-        hidden=hidden,
-    )
-    if not request.privacy.cap.allows(compose([spent, spec.cost])):
-        raise ValueError("the rounds would cost more than the job's epsilon and delta")
-    return spec
 
 
 def may_open(spec: RoundSpec, missing: AbstractSet[str], *, now: datetime) -> bool:

@@ -25,10 +25,10 @@ from shoal_protocol.posteriors import Posterior
 from shoal_trainer import store
 from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
 from shoal_trainer.ending import Endings
-from shoal_trainer.jobs import next_spec
 from shoal_trainer.peers import Peers
 from shoal_trainer.progress import RunningJob, read_job
 from shoal_trainer.resources import Resources
+from shoal_trainer.specs import next_spec
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()

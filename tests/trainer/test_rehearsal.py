@@ -1,0 +1,76 @@
+"""Which rounds of a job are made before anybody joins, and that a later one can refuse the job."""
+
+from typing import Any, get_args
+
+import pytest
+from pyroaring import BitMap
+
+from shoal_protocol.accounting import NOTHING, compose
+from shoal_protocol.errors import RefusedJob
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.queries import QueryName
+from shoal_protocol.tasks import LogisticRegressionTask, Task
+from shoal_trainer import rehearsal
+from shoal_trainer.jobs import check_request
+from shoal_trainer.rehearsal import rehearse
+from shoal_trainer.specs import next_spec
+from tests.protocol import examples
+from tests.trainer.federation import job
+
+POLICY = examples.POLICY.model_copy(
+    update={"maximum_epsilon": 30.0, "queries": get_args(QueryName)}
+)
+CONSORTIUM = examples.consortium(policy=POLICY)
+CLIENTS = BitMap(range(12))
+PROJECTION = job().task.model_copy(update={"method": "ball_projection", "grid_bits": 10})
+GRADIENTS = LogisticRegressionTask(
+    features=examples.TASK.features, target=examples.TASK.target, rounds=500, batch=None
+)
+
+
+def asked(task: Task, epsilon: float = 1.0) -> JobRequest:
+    privacy = job().privacy.model_copy(update={"epsilon": epsilon})
+    return job().model_copy(
+        update={"manifest": CONSORTIUM.digest, "task": task, "privacy": privacy}
+    )
+
+
+def numbers(task: Task, **more: Any) -> list[int]:
+    now = examples.OPENED_AT
+    return [spec.number for spec in rehearse(asked(task), CONSORTIUM, CLIENTS, now=now)]
+
+
+@pytest.mark.parametrize(
+    ("task", "due"),
+    [
+        (PROJECTION.model_copy(update={"centring": "private"}), [0, 1, 2]),
+        (PROJECTION.model_copy(update={"method": "norm_ball"}), [0, 1]),
+        (GRADIENTS, [0, 499]),
+        (GRADIENTS.model_copy(update={"batch": 11}), [0, 499]),
+        (GRADIENTS.model_copy(update={"rounds": 3, "participation": 0.25}), [0, 2]),
+        (GRADIENTS.model_copy(update={"rounds": 1}), [0]),
+    ],
+    ids=str,
+)
+def test_every_round_that_differs_from_the_one_before_is_made(task: Task, due: list[int]) -> None:
+    assert numbers(task) == due
+
+
+def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> None:
+    request = asked(PROJECTION.model_copy(update={"centring": "private"}))
+    specs = rehearse(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
+    whole = compose([spec.cost for spec in specs])
+    assert request.privacy.cap.allows(whole)
+    assert whole.mu == pytest.approx(request.privacy.cost.mu)
+
+
+def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_submitted() -> None:
+    """The first round takes a fifth of the price, so its noise is larger than the second one's."""
+    request = asked(PROJECTION, epsilon=10.0)
+    learner = rehearsal.learner_for(request.task, find_model=rehearsal.model_for)
+    wanted = learner.next(len(CLIENTS), [])
+    assert isinstance(wanted, rehearsal.RequestedRound)
+    now = examples.OPENED_AT
+    next_spec(request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, now=now)
+    with pytest.raises(RefusedJob, match="clients: the noise is too small against"):
+        check_request(request, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
