@@ -2,7 +2,7 @@
 # Makes the federation's keys if there are none, and copies to each party's volume what is its own.
 set -eu
 shoal quickstart /federation/all --if-missing --name example --compute 3 \
-  --url-template 'https://{name}:8440' --san localhost --san 127.0.0.1 \
+  --url-template 'https://{name}:8440' --san localhost --san 127.0.0.1 --san trainer-conducting \
   --clients hospital-a=400 --clients hospital-b=400 \
   --minimum-cohort 100 --maximum-epsilon 5 --delta 1e-5 --maximum-local-epsilon 2 >/dev/null
 cd /federation/all

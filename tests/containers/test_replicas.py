@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.containers.compose import ROOT, Compose, docker, engine_answers
+from tests.containers.compose import Compose, docker, engine_answers
+from tests.containers.postgresql import ask, image_of, in_place_of, settings_of
 from tests.containers.test_compose import SERVICES
 from tests.containers.waiting import until
 
@@ -16,29 +17,6 @@ pytestmark = [
 ]
 
 REPLICAS = ("compute-0", "compute-0-replica")
-# PostgreSQL from the distribution, for where the official image cannot be fetched.
-POSTGRESQL = """
-  postgres:
-    image: shoal-postgres:{tag}
-    user: postgres
-    entrypoint: ["bash", "-c"]
-    command:
-      - |
-        PATH=$$PATH:$$(echo /usr/lib/postgresql/*/bin)
-        [ -f /var/lib/postgresql/data/PG_VERSION ] || initdb -D /var/lib/postgresql/data -U shoal \
-          --auth-host=scram-sha-256 --pwfile=<(echo "$$POSTGRES_PASSWORD")
-        grep -q ^host.all.all.all /var/lib/postgresql/data/pg_hba.conf \
-          || echo "host all all all scram-sha-256" >> /var/lib/postgresql/data/pg_hba.conf
-        exec postgres -D /var/lib/postgresql/data -c listen_addresses=* -k /tmp
-    environment:
-      POSTGRES_DB: shoal
-    build:
-      dockerfile_inline: |
-        FROM debian:bookworm-slim
-        RUN apt-get update && apt-get install --yes --no-install-recommends postgresql \
-            && install -d -o postgres /var/lib/postgresql/data && rm -rf /var/lib/apt/lists/*
-        ENV PATH=$$PATH:/usr/lib/postgresql/15/bin
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +24,15 @@ def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comp
     """The example federation with the settings of `replicas.env`, without ports on the host."""
     override = tmp_path_factory.mktemp("compose") / "override.yml"
     ports = "".join(f"  {name}:\n    ports: !reset []\n" for name in SERVICES)
-    override.write_text(f"services:\n{ports}{POSTGRESQL.format(tag=tag)}")
-    lines = (ROOT / "examples/compose/replicas.env").read_text().splitlines()
-    settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    # initdb makes a database of the server's own name and no other
-    url = settings["COMPUTE_0_DATABASE_URL"].replace("@postgres/shoal", "@postgres/postgres")
-    compose = Compose(override, SHOAL_TAG=tag, **settings | {"COMPUTE_0_DATABASE_URL": url})
+    override.write_text(f"services:\n{ports}{in_place_of('postgres', tag)}")
+    compose = Compose(override, SHOAL_TAG=tag, **settings_of("replicas.env"))
     try:
         compose("build", "--quiet", "postgres")
         compose.start(*SERVICES, "compute-0-replica")
         yield compose
     finally:
         compose.down()
-        docker("image", "rm", "--force", f"shoal-postgres:{tag}")
+        docker("image", "rm", "--force", image_of(tag))
 
 
 def test_a_job_is_finished_though_one_replica_is_killed_during_it(compose: Compose) -> None:
@@ -76,9 +50,7 @@ def test_a_job_is_finished_though_one_replica_is_killed_during_it(compose: Compo
 
 
 def shares_on_file(compose: Compose) -> int:
-    query = "SELECT count(*) FROM shares"
-    asked = ("psql", "--host", "/tmp", "--username", "shoal", "postgres", "-Atc", query)
-    return int(compose.execute("postgres", *asked))
+    return int(ask(compose, "postgres", "SELECT count(*) FROM shares"))
 
 
 def leader(compose: Compose) -> str:

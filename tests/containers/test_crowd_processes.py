@@ -1,0 +1,113 @@
+"""A trainer as several containers over one PostgreSQL, killed and added while a crowd contributes.
+
+A simulated crowd knows the trainer's one name. At the end it follows every chain from the opening
+to the closing, and looks in them for every receipt that it got.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.containers.compose import Compose, docker, engine_answers
+from tests.containers.postgresql import ask, image_of, in_place_of, settings_of
+from tests.containers.waiting import until
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(not engine_answers(), reason="no Docker engine with Compose answers"),
+]
+
+PHONES = 2000
+POSTGRES = "trainer-postgres"
+# the crowd's keys, and who lets them contribute; what else there is of the federation stays down
+CROWD = f"""
+  keys:
+    command:
+      - sh
+      - -c
+      - >-
+        shoal quickstart /federation/all --if-missing --name crowd --compute 2
+        --url-template 'https://{{name}}:8440' --san localhost --san trainer-conducting
+        --clients swarm={PHONES} --maximum-local-epsilon 1 >/dev/null
+        && for part in consortium parties/trainer parties/analyst; do
+        cp -R /federation/all/$$part/. /handout/$$part; done
+        && cp -R /federation/all/clients/swarm/. /handout/clients/hospital-a
+        && chown -R shoal:shoal /handout/consortium /handout/parties/* /handout/clients/*
+  trainer:
+    ports: !reset []
+  swarm:
+    image: shoal-client:${{SHOAL_TAG}}
+    profiles: [swarm]
+    volumes:
+      - hospital-a-party:/phones:ro
+      - analyst-party:/party:ro
+      - consortium:/consortium:ro
+"""
+CONTRIBUTE = (
+    *("shoal", "swarm", "crowd", "--json", "--clients-key", "/phones/clients.key"),
+    *("--consortium", "/consortium", "--analyst", "/party", "--concurrency", "8"),
+)
+METRIC = "shoal_trainer_crowd_contributions_total"
+COUNTED = f"""
+import ssl, urllib.request
+served = urllib.request.urlopen("https://localhost:8440/metrics",
+                                context=ssl._create_unverified_context()).read().decode()
+print([line.split()[1] for line in served.splitlines() if line.startswith("{METRIC} ")][0])
+"""
+
+
+@pytest.fixture(scope="module")
+def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    """The trainer with the settings of `crowd.env`, and one process beside it."""
+    override = tmp_path_factory.mktemp("compose") / "override.yml"
+    override.write_text(f"services:\n{CROWD}{in_place_of(POSTGRES, tag)}")
+    compose = Compose(override, SHOAL_TAG=tag, **settings_of("crowd.env"))
+    try:
+        compose("build", "--quiet", POSTGRES)
+        compose.start("trainer", "trainer-crowds")
+        yield compose
+    finally:
+        compose.down()
+        docker("image", "rm", "--force", image_of(tag))
+
+
+def test_nothing_acknowledged_is_lost_when_processes_are_killed_and_added_meanwhile(
+    compose: Compose,
+) -> None:
+    with ThreadPoolExecutor(1) as beside:
+        phones = f"{compose.project}-phones"
+        run = ("run", "--rm", "--no-TTY", "--name", phones, "swarm")
+        crowd = beside.submit(compose, *run, *CONTRIBUTE)
+        until("a tenth is there", lambda: crowd.done() or contributions(compose) > PHONES / 10)
+        docker("kill", "--signal", "KILL", compose.container("trainer-crowds"))
+        assert not crowd.done(), "the crowd had contributed before a process was killed"
+        docker("pause", phones)  # or it would be done before there is another process
+        compose("up", "--detach", "--no-recreate", "--scale", "trainer-crowds=2", "trainer-crowds")
+        added = newest(compose)
+        until("the added one is healthy", lambda: is_healthy(added))
+        docker("unpause", phones)
+        until("half is there", lambda: crowd.done() or contributions(compose) > PHONES / 2)
+        docker("kill", "--signal", "KILL", compose.container("trainer"))
+        assert not crowd.done(), "the crowd had contributed before the second was killed"
+        found = json.loads(crowd.result())
+    assert (found["acknowledged"], found["refused"]) == (PHONES, {})
+    account = found["account"]
+    assert account["linked"] == PHONES
+    assert {account[what] for what in ("lost", "counted_twice", "misdrawn", "forged")} == {0}
+    assert float(docker("exec", added, "python", "-c", COUNTED)) > 0
+
+
+def contributions(compose: Compose) -> int:
+    return int(ask(compose, POSTGRES, "SELECT coalesce(sum(contributions), 0) FROM crowd_jobs"))
+
+
+def newest(compose: Compose) -> str:
+    """Return the id of the container with the highest number."""
+    return compose("ps", "--quiet", "--all", "trainer-crowds").split()[-1]
+
+
+def is_healthy(container: str) -> bool:
+    state = docker("inspect", "--format", "{{.State.Health.Status}}", container)
+    return state.strip() == "healthy"
