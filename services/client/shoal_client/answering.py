@@ -21,6 +21,7 @@ from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
 from shoal_client.departure import departure, portion, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
+from shoal_client.judging import Judging
 from shoal_client.next_rounds import NextRounds
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
 from shoal_client.repair import Repair
@@ -72,6 +73,7 @@ class Answering:
         delivery: Delivery,
         repair: Repair,
         next_rounds: NextRounds,
+        judging: Judging,
         report: Report,
     ) -> None:
         self._site = site
@@ -80,6 +82,7 @@ class Answering:
         self._delivery = delivery
         self._repair = repair
         self._next_rounds = next_rounds
+        self._judging = judging
         self._report = report
         self._open: dict[str, _OpenRound] = {}
 
@@ -87,6 +90,9 @@ class Answering:
         """Ask for the next round of each job, and store it or learn that the job ended."""
         for job in await self._background.disk(State.open_jobs):
             try:
+                self._judging.settle(job.job)
+                if self._judging.is_under_way(job.job):
+                    continue
                 answer = await self._next_rounds.answer(job)
                 if answer is not None:
                     await self._take(job, answer)
@@ -95,11 +101,14 @@ class Answering:
             except ProtocolError as error:
                 # not the trainer's word, or not in our manifest: the next answer may be
                 self._report("round not believed", job=job.job, reason=str(error))
-        await self._next_rounds.follow(await self._background.disk(State.open_jobs))
+        jobs = await self._background.disk(State.open_jobs)
+        await self._next_rounds.follow(
+            [job for job in jobs if not self._judging.is_under_way(job.job)]
+        )
 
     async def _take(self, job: StoredJob, answer: Answer) -> None:
         if answer.status == OK:
-            await self._admit(job, answer.body)
+            await self._judging.go_on(job.job, self._admit(job, answer.body))
         elif answer.status == GONE or (
             answer.status == NOT_FOUND and answer.code == UnknownJob.code
         ):
@@ -114,7 +123,8 @@ class Answering:
         now, ours = self._site.clock(), self._of_ours(signed.body)
         ended = None if ours else NOT_ASKED
         try:
-            check_round(
+            await asyncio.to_thread(
+                check_round,
                 signed,
                 request=decode(job.request, JobRequest).body,
                 number=job.next_number,

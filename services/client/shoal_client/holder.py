@@ -3,6 +3,7 @@
 enrolment    finds jobs, decides, joins        answering    judges rounds, prepares answers
 next_rounds  asks the trainer for rounds       repair       asks what the nodes still hold
 delivery     sends, retries, records            crowds.taking_part  all about crowd jobs
+judging      keeps rounds that take long to judge beside the steps
 state, outbox, crowds.memory: what must survive a crash
 """
 
@@ -28,6 +29,7 @@ from shoal_client.crowds.taking_part import TakingPart
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
+from shoal_client.judging import Judging
 from shoal_client.keys import read_client_keys
 from shoal_client.next_rounds import NextRounds
 from shoal_client.noise import NoiseSampler, exact_noise
@@ -104,14 +106,11 @@ class DataHolder:
         )
         repair = Repair(self._background, report, random_bytes)
         self._delivery = Delivery(
-            self._background,
-            report,
-            bulk=bulk,
-            concurrency=concurrency,
-            behind=repair.note_behind,
+            self._background, report, bulk=bulk, concurrency=concurrency, behind=repair.note_behind
         )
         self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
         self._next_rounds = NextRounds(self._directory, wake)
+        self._judging = Judging(wake)
         self._answering = Answering(
             self._site,
             self._background,
@@ -119,6 +118,7 @@ class DataHolder:
             self._delivery,
             repair,
             self._next_rounds,
+            self._judging,
             report,
         )
         self._crowds = TakingPart(self._site, self._background, self._directory, report)
@@ -256,6 +256,7 @@ class DataHolder:
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""
         await self._end_crowd_step()
+        await self._judging.close()
         await self._next_rounds.follow(())
         await self._directory.close()
         self._release()
