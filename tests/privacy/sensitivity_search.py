@@ -172,21 +172,27 @@ def _climb(
     pair = [one.copy(), other.copy()]
     codes = [measure.encode(records) for records in pair]
     best = measure(*codes)
+    seen = {_together(pair)}  # none of which was better than the best so far
     for step in _STEPS:
         for _ in range(_SWEEPS):
             before = best
             for side in generator.permutation(2):
                 for place in generator.permutation(pair[side].size):
-                    best = _improve(measure, pair, codes, int(side), int(place), step, best)
+                    best = _improve(measure, pair, codes, seen, int(side), int(place), step, best)
             if best <= before:
                 break
     return best, pair[0], pair[1]
+
+
+def _together(pair: list[Records]) -> bytes:
+    return pair[0].tobytes() + pair[1].tobytes()
 
 
 def _improve(
     measure: _Measure,
     pair: list[Records],
     codes: list[NDArray[np.int64]],
+    seen: set[bytes],
     side: int,
     place: int,
     step: float,
@@ -199,6 +205,9 @@ def _improve(
         if not math.isfinite(value):
             continue
         pair[side][where] = value
+        if (together := _together(pair)) in seen:
+            continue
+        seen.add(together)
         code = measure.encode(pair[side])
         found = measure(code, codes[1 - side])
         if found > best:
