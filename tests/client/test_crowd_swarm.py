@@ -34,9 +34,11 @@ GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 class Writer:
     """What goes out, kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, goodbye: Exception | None = None) -> None:
         self.sent = bytearray()
-        self.closed = False
+        self.closed = self.gone = False
+        self.transport = self
+        self._goodbye = goodbye
 
     def write(self, content: bytes) -> None:
         self.sent += content
@@ -46,6 +48,15 @@ class Writer:
 
     def close(self) -> None:
         self.closed = True
+
+    async def wait_closed(self) -> None:
+        await asyncio.sleep(0)
+        if self._goodbye is not None:
+            raise self._goodbye
+        self.gone = True
+
+    def abort(self) -> None:
+        self.gone = True
 
 
 @pytest.fixture
@@ -100,6 +111,18 @@ async def test_what_is_no_answer_is_counted_and_the_line_is_opened_anew(
     assert bytes(connections[1][1].sent).endswith(b"Content-Length: 2\r\n\r\n{}")
     assert tally.figures()[DRAW].count == (2 if b"503" in answer else 1)
     await line.close()
+
+
+@pytest.mark.parametrize("goodbye", [None, ConnectionResetError(), TimeoutError()], ids=repr)
+async def test_a_line_that_was_closed_leaves_nothing_open_whatever_the_other_side_does(
+    world: World, connections: list[tuple[bytes, Writer]], goodbye: Exception | None
+) -> None:
+    writer = Writer(goodbye)
+    connections.append((GOOD, writer))
+    line = Line(world.consortium.manifest.trainer, Tally(lambda: 0.0))
+    await line.post(PATH, b"{}", "application/json")
+    await line.close()
+    assert writer.closed and writer.gone
 
 
 class Flaky:

@@ -19,6 +19,7 @@ from shoal_protocol.manifest import ServiceParty
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _RETRY_AFTER: Final = re.compile(rb"\r\nretry-after: *(\d{1,4})\r\n", re.IGNORECASE)
 _LARGEST_HEAD: Final = 1 << 16
+_CLOSE_SECONDS: Final = 1.0
 
 
 @dataclass
@@ -67,10 +68,16 @@ class Line:
         return await self._request("POST", path, content, f"Content-Type: {media_type}\r\n")
 
     async def close(self) -> None:
-        """Close the connection."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+        """Close the connection, and wait until it is: the event loop may end next."""
+        if self._streams is None:
+            return
+        (_, writer), self._streams = self._streams, None
+        writer.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await writer.wait_closed()
+        except (OSError, TimeoutError):
+            writer.transport.abort()  # the other side is gone, or does not say goodbye
 
     async def _request(self, method: str, path: str, content: bytes, fields: str) -> Answer:
         head = (
