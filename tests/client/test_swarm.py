@@ -199,6 +199,6 @@ async def test_a_crowds_account_finds_what_was_lost_counted_twice_steered_or_for
         draws={NONCE: draw},
     )
     crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
-    found = await account_of(OneLog(), crowd, CLOSING, figures)  # type: ignore[arg-type]
+    found = await account_of(OneLog(), crowd, CLOSING, figures, now=CROWD_JOB.closes_at)
     assert found.linked == 1
     assert (found.lost, found.counted_twice, found.misdrawn, found.forged) == expected
