@@ -95,7 +95,11 @@ FAMILIES = [
     MultivariateNormal(variables={"age": (0, 110), "pressure": (60, 220)}),
 ]
 EACH = [*REGRESSIONS, DOSE, *FAMILIES]
-ALL = [each for each in vars(estimators).values() if dataclasses.is_dataclass(each)]
+ALL = [
+    each
+    for each in vars(estimators).values()
+    if dataclasses.is_dataclass(each) and issubclass(each, Estimator)
+]
 
 
 def named(value: object) -> str:

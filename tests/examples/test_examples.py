@@ -13,8 +13,9 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from shoal_client import estimators, federation
+from shoal_client import crowd_federation, estimators, federation
 from shoal_client.estimators import Estimator
+from shoal_client.estimators.parameters import Parameters
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -60,7 +61,7 @@ def test_every_estimator_has_its_example() -> None:
     every = {
         name
         for name, each in vars(estimators).items()
-        if isinstance(each, type) and issubclass(each, Estimator) and each is not Estimator
+        if isinstance(each, type) and issubclass(each, Parameters) and each is not Estimator
     }
     assert every <= used
 
@@ -79,10 +80,18 @@ def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
         federation.Federation(object(), **asked)  # type: ignore[arg-type]
         raise Opened(*where)
 
+    def crowd_opened(*where: str, **asked: Any) -> None:
+        crowd_federation.CrowdFederation(object(), **asked)  # type: ignore[arg-type]
+        raise Opened(*where)
+
     class Real(federation.Federation):
         open = staticmethod(opened)  # type: ignore[assignment]
 
+    class RealCrowd(crowd_federation.CrowdFederation):
+        open = staticmethod(crowd_opened)  # type: ignore[assignment]
+
     monkeypatch.setattr("shoal_client.federation.Federation", Real)
+    monkeypatch.setattr("shoal_client.crowd_federation.CrowdFederation", RealCrowd)
     monkeypatch.setattr("shoal_hosting.installed_models.digest_of", lambda name: "0" * 64)
     monkeypatch.setenv("SHOAL_FEDERATION", "my-federation")
     with pytest.raises(Opened) as raised:

@@ -21,10 +21,17 @@ class SimulatedCrowd:
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
     `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
-    noise; the same `seed` and the same calls give the same models.
+    noise; the same `seed` and the same calls give the same models. Estimators are fitted on it:
+    they are given a snapshot every so many contributions, none if `snapshot_every` is None.
     """
 
-    def __init__(self, records: Mapping[str, ArrayLike] | Any, *, seed: int) -> None:
+    def __init__(
+        self,
+        records: Mapping[str, ArrayLike] | Any,
+        *,
+        seed: int,
+        snapshot_every: int | None = None,
+    ) -> None:
         """Copy the records.
 
         Raises:
@@ -33,6 +40,9 @@ class SimulatedCrowd:
         self.columns, self._values = by_column(records)
         if not len(self._values):
             raise ValueError("there must be records")
+        if snapshot_every is not None and snapshot_every < 1:
+            raise ValueError("snapshot_every must be at least 1")
+        self._snapshot_every = snapshot_every
         self._seeds = np.random.SeedSequence(seed)
 
     def __len__(self) -> int:
@@ -47,11 +57,12 @@ class SimulatedCrowd:
         task: CrowdTask,
         *,
         contributions_per_client: int = 1,
-        snapshots: Sequence[int] = (),
+        snapshots: Sequence[int] | None = None,
         open_sessions: int = 0,
     ) -> tuple[CrowdModel, ...]:
         """Return the models after so many contributions each, and in the end after all of them.
 
+        `snapshots` None is every `snapshot_every` contributions.
         Each client contributes `contributions_per_client` times; who does so next is chosen at
         random among those that have contributed least. Each pays the task's `contribution_epsilon`
         for every one. Each answers its draw before the next one draws; with m `open_sessions`, m
@@ -66,13 +77,17 @@ class SimulatedCrowd:
             raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
         places = [self.columns.index(name) for name in task.column_names]
         rows, targets = design_rows(task, self._values[:, places])
+        total = contributions_per_client * len(self)
+        if snapshots is None:
+            every = self._snapshot_every
+            snapshots = () if every is None else range(every, total, every)
         [seeds] = self._seeds.spawn(1)
         generator = np.random.default_rng(seeds)
         found = simulate(
             task,
             in_turn(rows, targets, generator),
             generator,
-            contributions=contributions_per_client * len(self),
+            contributions=total,
             snapshots=snapshots,
             open_sessions=open_sessions,
         )

@@ -154,6 +154,52 @@ def scattered(
     return _finished(axes, title, caption)
 
 
+def with_noise(
+    names: Sequence[str],
+    values: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    axes: "Axes | None",
+    *,
+    title: str,
+    caption: str,
+) -> "Axes":
+    """Draw values, shape (n,), and two standard deviations of their `noise`, (n,), to each side.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    rows = np.arange(len(names))
+    axes = axes or _new_axes(height=1.4 + 0.32 * len(names))
+    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    axes.hlines(rows, values - 2.0 * noise, values + 2.0 * noise, color="0.6", linewidth=1.2)
+    axes.plot(values, rows, "o", color=_COLOUR, markersize=5)
+    axes.set_yticks(rows, [visible(name) for name in names], parse_math=False)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("average of all instances")
+    return _finished(axes, title, caption)
+
+
+def settling(
+    contributions: NDArray[np.int64],
+    ratios: NDArray[np.float64],
+    axes: "Axes | None",
+    *,
+    caption: str,
+) -> "Axes":
+    """Draw a crowd's spread after so many contributions, shape (n,), relative to its formula.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    axes = axes or _new_axes(height=3.6)
+    axes.axhline(1.0, color="0.8", linewidth=1.0, zorder=0)
+    axes.plot(contributions, ratios, ".-", color=_COLOUR)
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("contributions")
+    axes.set_ylabel("spread over instances, formula 1")
+    return _finished(axes, "Has the spread settled?", caption)
+
+
 def _level_within(score: float) -> float:
     return 2.0 * NormalDist().cdf(float(score)) - 1.0
 

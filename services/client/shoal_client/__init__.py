@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shoal_client.analyst import Analyst as Analyst
     from shoal_client.analyst import Job as Job
     from shoal_client.async_analyst import AsyncAnalyst as AsyncAnalyst
+    from shoal_client.crowd_federation import CrowdFederation as CrowdFederation
     from shoal_client.crowds.job import CrowdJob as CrowdJob
     from shoal_client.federation import Federation as Federation
     from shoal_client.holder import DataHolder as DataHolder
@@ -44,6 +45,7 @@ _WHERE = {
     "BernoulliTask": "shoal_protocol.tasks",
     "CategoricalTask": "shoal_protocol.tasks",
     "ColumnBounds": "shoal_protocol.tasks",
+    "CrowdFederation": "shoal_client.crowd_federation",
     "CrowdJob": "shoal_client.crowds.job",
     "CrowdModel": "shoal_protocol.draw_and_discard.model",
     "CrowdTask": "shoal_protocol.draw_and_discard.tasks",

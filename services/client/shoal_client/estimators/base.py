@@ -4,17 +4,14 @@ In scikit-learn's habit and without it: parameters are stored as they are given 
 `fit`, what was learned ends in an underscore, and `sklearn.base.clone` and its kin work.
 """
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
-from shoal_client.estimators.columns import bounds_of, one_of
+from shoal_client.estimators.parameters import NotFittedError, Parameters
 from shoal_client.federation import Learned, Learning, Waiting
-from shoal_protocol.documents import describe
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.jobs import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior
@@ -29,22 +26,12 @@ if TYPE_CHECKING:
 PosteriorT = TypeVar("PosteriorT", bound=Posterior)
 
 
-class NotFittedError(ValueError, AttributeError):
-    """The estimator has not been fitted; of both kinds, as scikit-learn's error of that name."""
-
-
-class Estimator(Generic[PosteriorT]):
+class Estimator(Parameters, Generic[PosteriorT]):
     """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
-
-    They are named as the task's own. `column_parameters` says which of them are columns with their
-    bounds, and of how many: one or several.
 
     After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
     verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
     """
-
-    task_type: ClassVar[type[Any]]
-    column_parameters: ClassVar[Mapping[str, Literal["one", "several"]]]
 
     posterior_: PosteriorT
     privacy_: PrivacySpent
@@ -53,40 +40,13 @@ class Estimator(Generic[PosteriorT]):
     feature_names_in_: NDArray[np.object_]
     _learned: Learned | None = None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; what was fitted before stays as it is until the next `fit`.
-
-        Raises:
-            ValueError: there is no such parameter.
-        """
-        unknown = set(parameters) - set(self._parameter_names())
-        if unknown:
-            raise ValueError(
-                f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}; it has "
-                f"{', '.join(self._parameter_names())}"
-            )
-        for name, value in parameters.items():
-            setattr(self, name, value)
-        return self
-
     def to_task(self) -> Task:
         """Return the task that the parameters describe, as a federation gets it.
 
         Raises:
             ValueError: they describe none; the message names the parameter.
         """
-        given = self.get_params()
-        for name, many in self.column_parameters.items():
-            read = one_of if many == "one" else bounds_of
-            given[name] = read(given[name], name)
-        try:
-            task: Task = self.task_type(**given)
-        except pydantic.ValidationError as error:
-            raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+        task: Task = self._checked()
         return task
 
     def fit(self, federation: Learning) -> Self:
@@ -195,18 +155,6 @@ class Estimator(Generic[PosteriorT]):
     @property
     def _caption(self) -> str:
         return f"{self.privacy_}{'' if self.report_ is not None else '; simulated'}"
-
-    @classmethod
-    def _parameter_names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
-
-    def __repr__(self) -> str:
-        given = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is dataclasses.MISSING or value is not field.default:
-                given.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(given)})"
 
     def _repr_html_(self) -> str:
         if not self.__sklearn_is_fitted__():

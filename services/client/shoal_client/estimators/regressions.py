@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal_client.estimators.base import Estimator, PosteriorT
 from shoal_client.estimators.columns import Bounds, FloatVector, matrix_of, vector_of
+from shoal_client.estimators.scores import explained, poisson_deviance
 from shoal_protocol.posteriors import (
     LinearRegressionDraws,
     LinearRegressionPosterior,
@@ -172,7 +173,7 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
         """Return R^2, the coefficient of determination; see `Regression.score`."""
         observed = self._observed(rows, targets)
         rest = np.sum((observed - self._expected_like(rows, observed)) ** 2)
-        return _explained(float(rest), float(np.sum((observed - observed.mean()) ** 2)))
+        return explained(float(rest), float(np.sum((observed - observed.mean()) ** 2)))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -202,21 +203,7 @@ class PoissonRegression(Regression[PoissonRegressionPosterior]):
         if (observed < 0.0).any():
             raise ValueError("counts must not be negative")
         expected = self._expected_like(rows, observed)
-        return _explained(
-            _poisson_deviance(observed, expected),
-            _poisson_deviance(observed, np.full_like(observed, observed.mean())),
+        return explained(
+            poisson_deviance(observed, expected),
+            poisson_deviance(observed, np.full_like(observed, observed.mean())),
         )
-
-
-def _explained(rest: float, whole: float) -> float:
-    """Return 1 - rest / whole; of targets that are all the same, 1 if nothing is left, else 0."""
-    if whole == 0.0:
-        return float(rest == 0.0)
-    return 1.0 - rest / whole
-
-
-def _poisson_deviance(counts: FloatVector, expected: FloatVector) -> float:
-    """Return twice the sum of y log(y / mu) - y + mu (McCullagh and Nelder 1989, section 2.3)."""
-    positive = counts > 0.0
-    logs = counts[positive] * np.log(counts[positive] / expected[positive])
-    return float(2.0 * (logs.sum() - np.sum(counts - expected)))

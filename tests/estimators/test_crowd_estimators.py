@@ -1,0 +1,236 @@
+"""Estimators that crowds learn: on simulated crowds, in scikit-learn's tools, and on real jobs."""
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from rich.console import Console
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import d2_tweedie_score, r2_score
+from sklearn.utils.validation import check_is_fitted
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+from shoal_client.analyst import Analyst
+from shoal_client.crowd_federation import CrowdFederation
+from shoal_client.crowds.job import CrowdJob
+from shoal_client.estimators import (
+    CrowdLinearRegression,
+    CrowdLogisticRegression,
+    CrowdPoissonRegression,
+    NotFittedError,
+)
+from shoal_client.estimators.crowds import CrowdRegression
+from shoal_client.job_failures import JobFailed, JobInterrupted
+from shoal_learning.draw_and_discard.simulated_crowd import SimulatedCrowd
+from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from tests.client.crowd_world import TASK, CrowdWorld
+
+FEATURES = {"minutes": (0, 120), "days": (0, 60)}
+GIVEN: dict[str, Any] = {
+    "features": FEATURES,
+    "epsilon": 50.0,  # little noise: what is tested here is not the learning
+    "clip": 0.02,
+    "learning_rate": 0.02,
+    "instances": 2,
+}
+LINEAR = CrowdLinearRegression(target={"content": (0, 10)}, **GIVEN)
+LOGISTIC = CrowdLogisticRegression(target={"returns": (0, 1)}, **GIVEN)
+POISSON = CrowdPoissonRegression(target={"visits": (0, 10)}, **GIVEN)
+EVERY = [LINEAR, LOGISTIC, POISSON]
+
+
+def table(phones: int = 4000, seed: int = 1) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    used, age = generator.uniform(-1, 1, (2, phones))
+    return {
+        "minutes": 60 + 60 * used,
+        "days": 30 + 30 * age,
+        "returns": generator.binomial(1, 1 / (1 + np.exp(-3 * used + age))).astype(float),
+        "visits": generator.poisson(np.exp(0.5 + 0.5 * used)).astype(float),
+        "content": np.clip(5 + 2 * used - age + generator.normal(0, 0.5, phones), 0, 10),
+    }
+
+
+def crowd() -> SimulatedCrowd:
+    return SimulatedCrowd(table(), seed=1, snapshot_every=20)
+
+
+def rows_of(records: dict[str, np.ndarray]) -> np.ndarray:
+    return np.column_stack([records[name] for name in FEATURES])
+
+
+@pytest.mark.parametrize("model", EVERY, ids=lambda each: each.family)
+def test_what_a_crowd_learned_is_in_the_units_of_the_data(model: CrowdRegression) -> None:
+    fitted = clone(model).fit(crowd())
+    held_out = table(seed=2)
+    assert fitted.score(held_out) > {"linear": 0.8, "logistic": 0.75, "poisson": 0.05}[model.family]
+    assert fitted.coef_[0] > 0.0 and fitted.coef_.shape == (2,)
+    assert np.array_equal([fitted.intercept_, *fitted.coef_], fitted.model_.coefficients)
+    assert fitted.feature_names_in_.tolist() == list(FEATURES) and fitted.n_features_in_ == 2
+    assert np.array_equal(fitted.predict(held_out), fitted.predict(rows_of(held_out)))
+    assert [each.contributions for each in fitted.snapshots_] == list(range(20, 4000, 20))
+    assert fitted.model_.contributions == 4000
+    assert "Error by noise alone" in str(fitted.summary()) and "local" in fitted._repr_html_()
+
+
+@pytest.mark.parametrize("model", EVERY, ids=lambda each: each.family)
+def test_parameters_are_a_crowd_tasks_with_its_defaults(model: CrowdRegression) -> None:
+    fields = {each.name: each.default for each in dataclasses.fields(model)}
+    tasks = {
+        name: dataclasses.MISSING if field.is_required() else field.default
+        for name, field in CrowdTask.model_fields.items()
+        if name != "family"  # the estimator's kind says it
+    }
+    assert fields == tasks
+    assert model.to_task().family == model.family
+
+
+def test_scores_are_scikit_learns() -> None:
+    held_out = table(seed=2)
+    linear, poisson = clone(LINEAR).fit(crowd()), clone(POISSON).fit(crowd())
+    found = linear.score(rows_of(held_out), held_out["content"])
+    assert found == pytest.approx(r2_score(held_out["content"], linear.predict(held_out)))
+    found = poisson.score(held_out)
+    expected = d2_tweedie_score(held_out["visits"], poisson.predict(held_out), power=1)
+    assert found == pytest.approx(expected)
+    logistic = clone(LOGISTIC).fit(crowd())
+    upper = logistic.predict_proba(held_out)[:, 1]
+    assert np.array_equal(logistic.predict(held_out), np.where(upper > 0.5, 1.0, 0.0))
+    agreed = np.mean(logistic.predict(held_out) == held_out["returns"])
+    assert logistic.score(held_out) == pytest.approx(agreed)
+    with pytest.raises(ValueError, match="0 or 1"):
+        logistic.score(rows_of(held_out), held_out["visits"] + 0.5)
+
+
+def test_an_estimator_draws_weights_with_their_noise_and_how_the_spread_settles() -> None:
+    fitted = clone(LINEAR).fit(crowd())
+    axes = fitted.plot()
+    bars = axes.collections[0].get_segments()
+    widths = np.array([end[0] - begin[0] for begin, end in bars])
+    assert widths == pytest.approx(4.0 * fitted.model_.noise_error())
+    axes = fitted.plot_stationarity()
+    assert len(axes.lines[1].get_xdata()) == 200
+    assert fitted.stationarity(window=4000).snapshots == 200
+    pyplot.close("all")
+    alone = clone(LINEAR).fit(SimulatedCrowd(table(), seed=1))
+    with pytest.raises(ValueError, match="snapshots"):
+        alone.plot_stationarity()
+    pyplot.close("all")
+
+
+def test_an_estimator_is_one_for_scikit_learns_tools() -> None:
+    assert is_classifier(LOGISTIC) and is_regressor(LINEAR) and is_regressor(POISSON)
+    with pytest.raises(NotFittedError):
+        LINEAR.predict([[1.0, 2.0]])
+    fitted = clone(LINEAR).set_params(instances=3).fit(crowd())
+    check_is_fitted(fitted)
+    assert fitted.get_params()["instances"] == 3 and "instances=3" in repr(fitted)
+    copied = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(copied.coef_, fitted.coef_)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"features": {"minutes": (0,)}}, "features"),
+        ({"target": {"content": (5, 5)}}, "target"),
+        ({"instances": 0}, "instances"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_named_before_anybody_is_asked(
+    changes: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ValueError, match=what):
+        clone(LINEAR).set_params(**changes).fit(crowd())
+
+
+def test_a_fit_on_records_is_refused_with_a_word_on_where_they_stay() -> None:
+    with pytest.raises(ValueError, match="SimulatedCrowd"):
+        clone(LINEAR).fit(table())  # type: ignore[arg-type]
+
+
+def real(world: CrowdWorld) -> CrowdFederation:
+    key = world.parties["analyst"].signing_key
+    analyst = Analyst(
+        name="analyst", key=key, book=world.book, clock=world.clock, transport=world.transport
+    )
+    return CrowdFederation(
+        analyst,
+        contributions=1000,
+        contributions_per_client=3,
+        contributions_per_record=3,
+        session_seconds=60,
+        open_seconds=60,
+        show_progress=False,
+    )
+
+
+def asked() -> CrowdLinearRegression:
+    """Return the estimator of the world's job."""
+    given = {name: getattr(TASK, name) for name in ("clip", "epsilon", "learning_rate")}
+    return CrowdLinearRegression(
+        features=TASK.features, target=TASK.target, instances=TASK.instances, **given
+    )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> CrowdWorld:
+    world = CrowdWorld(tmp_path)
+    holder = world.holder()
+    await world.run(holder, seconds=1000, tick=50)
+    await holder.close()
+    world.crowds.closed = True
+    return world
+
+
+def test_a_job_that_was_opened_earlier_fits_an_estimator(world: CrowdWorld) -> None:
+    submitted = real(world).resume(world.job)
+    fitted = asked().fit_from(submitted)
+    assert fitted.model_ == submitted.job.result() and fitted.model_.contributions == 12
+    with pytest.raises(ValueError, match="another clip"):
+        asked().set_params(clip=0.06).fit_from(submitted)
+
+
+def test_an_interrupted_wait_says_how_to_come_back_and_the_job_goes_on(
+    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(job: CrowdJob, *, every_seconds: float) -> Any:
+        raise JobInterrupted(job.id)
+
+    federation = real(world)
+    console = federation._console = Console(record=True, quiet=False, file=None, width=200)
+    with monkeypatch.context() as patch:
+        patch.setattr(CrowdJob, "follow", interrupted)
+        with pytest.raises(JobInterrupted) as raised:
+            asked().fit_from(federation.resume(world.job))
+    assert f"federation.resume('{raised.value.job}')" in console.export_text()
+    assert asked().fit_from(federation.resume(raised.value.job)).model_.contributions == 12
+
+
+async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
+    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+
+    def open_crowd(analyst: Analyst, task: Any, **arguments: Any) -> CrowdJob:
+        opened.append((task, arguments))
+        return analyst.crowd(world.job)
+
+    monkeypatch.setattr(Analyst, "open_crowd", open_crowd)
+    monkeypatch.setattr(CrowdJob, "state", lambda job: world_state)
+    world_state = type("State", (), {"wanted": 1000})()
+    empty = CrowdModel(task=TASK, contributions=0, instances=((0, 0),) * 3)
+    monkeypatch.setattr(CrowdJob, "follow", lambda job, every_seconds: iter([empty, empty]))
+    with pytest.raises(JobFailed, match="nobody contributed"):
+        asked().fit(real(world))
+    [(task, arguments)] = opened
+    assert task == TASK and arguments["open_seconds"] == 60 and arguments["contributions"] == 1000
