@@ -36,6 +36,7 @@ from tests.protocol.test_ledger import LEDGER
 from tests.strategies import replaced, without
 from tests.tampering import flipped
 from tests.vectors.operations import outcome
+from tests.vectors.round_cases import round_cases
 
 FOLDER = Path(__file__).parent
 ROSTER = CONSORTIUM.roster.encode()
@@ -631,6 +632,7 @@ FILES = {
     "documents": document_cases,
     "manifests": manifest_cases,
     "ledgers": ledger_cases,
+    "rounds": round_cases,
 }
 
 

@@ -39,6 +39,7 @@ from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec, check_spec
 from shoal_protocol.schemes import Sharing
 from shoal_protocol.sharing import Share, ShareKind
+from tests.vectors.round_operations import accept_prepaid, choose_batch, toss_coin
 
 KINDS: Mapping[str, type[Document]] = {
     str(document.model_fields["kind"].default): document
@@ -320,6 +321,9 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         digest_weights,
         take_step,
         contribute_step,
+        choose_batch,
+        toss_coin,
+        accept_prepaid,
     )
 }
 
