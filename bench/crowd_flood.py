@@ -1,6 +1,6 @@
 """What a flood of draws does to submissions and honest draws, with and without the trainer's limit.
 
-    python -m bench.crowd_flood [--submissions 600] [--draws-at-once 32]
+    python -m bench.crowd_flood [--submissions 600] [--draws-at-once 16]
 
 Anybody may draw, so anybody may flood. One process on SQLite takes submissions over 64 lines and
 draws of a few honest phones, by turns alone and beside a flood from another process, which asks
@@ -45,7 +45,7 @@ ROUNDS: Final = 3
 HONEST: Final = 4  # phones that draw one after another while submissions come
 WEIGHTS, INSTANCES = 11, 20
 MOST_AT_ONCE: Final = 1000  # all that one read takes, as if there were no limit
-SETTLING_SECONDS: Final = 2.0
+SETTLING_SECONDS: Final = 10.0  # longer than a draw may wait
 READY: Final = "flooding"
 
 

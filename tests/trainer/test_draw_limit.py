@@ -154,6 +154,6 @@ def test_the_number_of_places_is_a_setting() -> None:
         "SHOAL_DATA": "d",
         "SHOAL_PORT": "8440",
     }
-    assert read_settings(TrainerSettings, "SHOAL_", environment).draws_at_once == 32
+    assert read_settings(TrainerSettings, "SHOAL_", environment).draws_at_once == 16
     more = environment | {"SHOAL_DRAWS_AT_ONCE": "100"}
     assert read_settings(TrainerSettings, "SHOAL_", more).draws_at_once == 100

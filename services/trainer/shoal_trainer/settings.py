@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from shoal_hosting.service import ServiceSettings
 
-DRAWS_AT_ONCE: Final = 32
+DRAWS_AT_ONCE: Final = 16
 Serves = Literal["everything", "crowds"]
 
 
@@ -35,7 +35,7 @@ class TrainerSettings(ServiceSettings):
         le=1000,
         description=(
             "how many draws of crowd jobs are in work at a time: anybody may ask for them, and "
-            "those beyond wait, so that submissions find room; refused after four seconds"
+            "those beyond wait, so that submissions find room; refused after eight seconds"
         ),
     )
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from shoal_trainer.crowds.errors import TooManyDraws
 
-LONGEST_WAIT_SECONDS: Final = 4.0
+LONGEST_WAIT_SECONDS: Final = 8.0
 
 
 class DrawLimit:
