@@ -6,7 +6,7 @@ python -m bench.crowd_state
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,13 @@ from shoal_client.crowds.records_used import Limits
 from shoal_client.state import State
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.documents import Role, sign
-from shoal_protocol.draw_and_discard.documents import Draw, LogEntry, Submission, SubmissionReceipt
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdOpening,
+    Draw,
+    LogEntry,
+    Submission,
+    SubmissionReceipt,
+)
 
 CONTRIBUTIONS = 10_000
 CLIENTS = TOGETHER = 50  # the contributions of a batch are of different clients
@@ -33,6 +39,18 @@ LIMITS = Limits(
     cap=Cap(epsilon=1e3, delta=1e-6),
     record_cap=Cap(epsilon=1e3, delta=0.0),
 )
+
+
+def signed_opening(key: SigningKey) -> bytes:
+    """Return an opening of real form."""
+    opening = CrowdOpening(
+        manifest="ab" * 32,
+        job=JOB,
+        commitment="cd" * 32,
+        instances=((0,) * WEIGHTS,) * 20,
+        opened_at=NOW,
+    )
+    return sign(opening, Role.TRAINER, key).encode()
 
 
 def contribute(state: State, key: SigningKey) -> None:
@@ -78,11 +96,11 @@ def contribute(state: State, key: SigningKey) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[State]:
+def opened(path: Path, opening: bytes) -> Iterator[State]:
     """Yield a state of its own, which takes part in one crowd job."""
     state = State(path, authority="e" * 64)
     try:
-        memory.add(state, JOB, b"request", b"opening")
+        memory.add(state, JOB, b"request", opening)
         yield state
     finally:
         state.close()
@@ -91,15 +109,16 @@ def opened(path: Path) -> Iterator[State]:
 def main() -> int:
     """Print bytes for a contribution, of the file and of what is in use of it."""
     key = SigningKey.generate()
-    with TemporaryDirectory() as directory, opened(Path(directory) / "holder.sqlite") as state:
+    with TemporaryDirectory() as directory, ExitStack() as stack:
         file = Path(directory) / "holder.sqlite"
+        state = stack.enter_context(opened(file, signed_opening(key)))
         for _ in range(CONTRIBUTIONS // CLIENTS):
             contribute(state, key)
         log = Path(f"{file}-wal").stat().st_size
         memory.end(state, JOB, "over")
         before = file.stat().st_size
         (evidence,) = state.file.one(
-            "SELECT SUM(length(draw) + length(receipt)) FROM contributions"
+            "SELECT SUM(length(draw) + length(receipt)) FROM crowd_evidence"
         )
         memory.conclude(state, JOB, closing=b"closing", verdict="borne out", kept=())
         state.file.truncate_log()

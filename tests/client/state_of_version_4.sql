@@ -25,9 +25,9 @@ CREATE TABLE contributions (
     receipt BLOB,                    -- evidence too
     UNIQUE (job, client, number)
 );
-INSERT INTO "contributions" VALUES('e3d03b896641cd37ff95d0890a7e4dbaac44693df4f7378013684129d736b756','aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',0,0,0,'0000000000000000000000000000000000000000000000000000000000000000',X'64726177',NULL,'acknowledged',X'72656365697074');
-INSERT INTO "contributions" VALUES('f781e7ccf119402ada34fc13d3b01bcb96a8f70531241561920b8ebf07a89be5','aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',1,0,2,'0000000000000000000000000000000000000000000000000000000000000001',X'64726177',X'5345435245542031','pending',NULL);
-INSERT INTO "contributions" VALUES('007e0b6c9dc068660098a07f7253d427c1f981c1afe0fc89ebf74ce557e8343a','bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb',0,0,1,'0000000000000000000000000000000000000000000000000000000000000002',X'64726177',X'5345435245542032','pending',NULL);
+INSERT INTO "contributions" VALUES('e3d03b896641cd37ff95d0890a7e4dbaac44693df4f7378013684129d736b756','aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',0,0,0,'0000000000000000000000000000000000000000000000000000000000000000',X'7b2264726177223a317d',NULL,'acknowledged',X'7b2272656365697074223a317d');
+INSERT INTO "contributions" VALUES('f781e7ccf119402ada34fc13d3b01bcb96a8f70531241561920b8ebf07a89be5','aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',1,0,2,'0000000000000000000000000000000000000000000000000000000000000001',X'7b2264726177223a317d',X'5345435245542031','pending',NULL);
+INSERT INTO "contributions" VALUES('007e0b6c9dc068660098a07f7253d427c1f981c1afe0fc89ebf74ce557e8343a','bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb',0,0,1,'0000000000000000000000000000000000000000000000000000000000000002',X'7b2264726177223a317d',X'5345435245542032','pending',NULL);
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,

@@ -17,16 +17,20 @@ from hypothesis import strategies as st
 from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.accounts import CrowdSpending, RecordsLeft, left_to_records, so_far
 from shoal_client.crowds.memory import Prepared
+from shoal_client.crowds.packing import packed, unpacked
 from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
 from shoal_client.enrolment import store_joins
 from shoal_client.site import Site
 from shoal_client.state import State
 from shoal_client.state_schema import SCHEMA_VERSION
 from shoal_protocol.accounting import NOTHING, Cap, Cost
+from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.ledger import verify_chain
 from tests.client.crowd_world import CROWD_POLICY
 from tests.client.world import NOW, POLICY
+from tests.protocol.crowd_examples import CROWD_DOCUMENTS
 
+INCREMENTAL = 2
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
 RECORDS = 3  # of every client here
@@ -230,14 +234,72 @@ def test_evidence_is_erased_when_a_closing_bears_it_out_and_kept_when_not(state:
     assert memory.unverified(state) == []  # nothing was kept of it
 
 
+def test_a_receipt_that_comes_again_does_not_replace_the_first(state: State) -> None:
+    contribute(state, (0, 0))
+    [(first, _)] = memory.pending(state, CROWD, count=9)
+    for receipt in (b"first", b"second"):
+        memory.settle(state, [(first, "acknowledged", receipt)])
+    assert [each.receipt for each in memory.evidence(state, CROWD)] == [b"first"]
+
+
+def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
+    state: State, path: Path
+) -> None:
+    """Of random bytes, which no packing makes smaller."""
+    generator = np.random.default_rng(7)
+    ready = [
+        Prepared(client, 0, f"{next(_drawn):064x}", generator.bytes(3000), generator.bytes(3000))
+        for client in range(100)
+    ]
+    memory.charge(state, CROWD, ready, limits=LIMITS, records=[RECORDS] * 100, now=NOW)
+    memory.settle(
+        state,
+        [
+            (each, "acknowledged", generator.bytes(3000))
+            for each, _ in memory.pending(state, CROWD, count=100)
+        ],
+    )
+    memory.end(state, CROWD, "over")
+    with_evidence = path.stat().st_size
+    assert with_evidence > 100 * 6000
+    memory.conclude(state, CROWD, closing=b"closing", verdict="borne out", kept=[])
+    assert path.stat().st_size < with_evidence - 100 * 5000
+    assert state.file.one("PRAGMA freelist_count") == (0,)
+    assert contribute(state, (1, 1), job=OTHER_CROWD) == [True]
+
+
+@given(
+    document=st.binary(min_size=1, max_size=2000).filter(lambda each: not each.startswith(b"{")),
+    near=st.binary(max_size=2000),
+)
+def test_what_is_packed_comes_back_byte_for_byte(document: bytes, near: bytes) -> None:
+    stored = packed(document, near)
+    assert unpacked(stored, near) == document
+    with pytest.raises(MalformedDocument):
+        unpacked(stored[:-1], near)
+    with pytest.raises(MalformedDocument):
+        unpacked(stored, near + b"another")
+
+
+def test_what_a_trainer_signs_takes_little_more_than_its_digests_and_signature() -> None:
+    opening = CROWD_DOCUMENTS["crowd_opening"].encode()
+    draw = CROWD_DOCUMENTS["draw"].encode()
+    receipt = CROWD_DOCUMENTS["submission_receipt"].encode()
+    assert unpacked(packed(draw, opening), opening) == draw
+    assert unpacked(packed(receipt, draw), draw) == receipt
+    assert len(packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
+    assert len(packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
+    assert unpacked(draw, b"whatever") == draw  # of a file of an older version
+
+
 @pytest.mark.parametrize(
     "statement",
     [
         "DELETE FROM contributions",
         "UPDATE contributions SET record = 2",
         "UPDATE contributions SET job = job",
-        "REPLACE INTO contributions SELECT contribution, job, client, number, 2, submission, draw,"
-        " document, outcome, receipt FROM contributions",
+        "REPLACE INTO contributions SELECT contribution, job, client, number, 2, submission,"
+        " outcome FROM contributions",
     ],
 )
 def test_contributions_on_file_stay_what_they_are(state: State, path: Path, statement: str) -> None:
@@ -256,7 +318,7 @@ CHANGES = {
     "the job": f"UPDATE contributions SET job = '{OTHER_CROWD}'",
     "a contribution is gone": "DELETE FROM contributions WHERE number = 0",
     "one was added": "INSERT INTO contributions SELECT submission, job, 9, number, record,"
-    " submission, draw, document, outcome, receipt FROM contributions LIMIT 1",
+    " submission, outcome FROM contributions LIMIT 1",
     "its price": "UPDATE ledger SET epsilon = 0.125",
 }
 
@@ -304,8 +366,14 @@ def test_a_state_of_version_4_keeps_its_contributions(path: Path) -> None:
     assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
     assert verify_chain(state.chain(after=0, count=9)).head.number == 3
     assert memory.open_crowds(state) == [CROWD, OTHER_CROWD]
-    [(_, document)] = memory.pending(state, CROWD, count=9)
+    [(unanswered, document)] = memory.pending(state, CROWD, count=9)
     assert document.startswith(b"SECRET")
+    before = {each.contribution: each for each in memory.evidence(state, CROWD)}
+    assert len(before) > 0 and all(each.draw.startswith(b"{") for each in before.values())
+    memory.settle(state, [(unanswered, "acknowledged", b'{"signed":"receipt"}')])
+    after = {each.contribution: each for each in memory.evidence(state, CROWD)}
+    assert after[unanswered].receipt == b'{"signed":"receipt"}'
+    assert {each: after[each].draw for each in after} == {each: before[each].draw for each in after}
     first = nonces.kept(state, CROWD, [0, 1], bytes)
     assert first == nonces.kept(state, CROWD, [1, 0], fails)
     assert contribute(state, (1, 0)) == [True]
@@ -338,7 +406,10 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-@pytest.mark.parametrize("table", ["ledger", "charged", "contributions", "crowd_nonces"])
+@pytest.mark.parametrize(
+    "table",
+    ["ledger", "charged", "contributions", "crowd_nonces", "crowd_outbox", "crowd_evidence"],
+)
 def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
     path: Path, tmp_path: Path, table: str, version: int
 ) -> None:
@@ -348,6 +419,7 @@ def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
     reopen(new).close()
     assert rules(path, table) == rules(new, table)
     assert rules(new, table) or table == "crowd_nonces"
+    assert auto_vacuum(path) == auto_vacuum(new) == INCREMENTAL
 
 
 def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None:
@@ -367,6 +439,13 @@ def write_version(version: int, path: Path, more: str = "") -> None:
     database = sqlite3.connect(path)
     database.executescript(dump.read_text(encoding="utf-8") + more)
     database.close()
+
+
+def auto_vacuum(path: Path) -> int:
+    database = sqlite3.connect(path)
+    (mode,) = database.execute("PRAGMA auto_vacuum").fetchone()
+    database.close()
+    return int(mode)
 
 
 def rules(path: Path, table: str) -> list[str]:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from shoal_client.state_schema import SCHEMA, SCHEMA_VERSION, UPGRADES
 
+_INCREMENTAL: Final = 2  # of SQLite's modes of giving space back
+
 PENDING: Final = "pending"
 """The outcome, so far, of what nobody has answered."""
 
@@ -45,6 +47,7 @@ class StateFile:
 
     def _prepare(self, authority: str) -> None:
         for pragma in (
+            "auto_vacuum = INCREMENTAL",  # of a new file; an older one is rewritten below
             "locking_mode = EXCLUSIVE",  # held until the file is closed
             "journal_mode = WAL",
             "synchronous = FULL",
@@ -60,6 +63,7 @@ class StateFile:
         if self.one("SELECT authority FROM owner") != (authority,):
             raise ValueError(f"{self._path} belongs to another consortium")
         self.truncate_log()  # a crash may have come between an erasure and this
+        self._make_it_shrink()
 
     def _bring_up_to_date(self) -> None:
         """Lay out a new file, or carry an older one over, at once or not at all.
@@ -85,6 +89,22 @@ class StateFile:
         self.database.execute("PRAGMA legacy_alter_table = OFF")
         self.database.execute("PRAGMA foreign_keys = ON")
 
+    def _make_it_shrink(self) -> None:
+        """Rewrite a file of an older version, once, so that `give_back` has an effect on it.
+
+        It needs the file's size once more; without that much room the file stays as it is, and the
+        next start tries again.
+        """
+        if self.one("PRAGMA auto_vacuum") == (_INCREMENTAL,):
+            return
+        try:
+            self.rows("PRAGMA auto_vacuum = INCREMENTAL")
+            self.rows("VACUUM")
+            self.truncate_log()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
         self.database.close()
@@ -108,6 +128,11 @@ class StateFile:
             if self.database.in_transaction:  # a full disk may have undone it already
                 self.database.execute("ROLLBACK")
             raise
+
+    def give_back(self) -> None:
+        """Give the space of what was erased back to the system; overwrite it in the log, too."""
+        self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
+        self.truncate_log()
 
     def truncate_log(self) -> None:
         """Overwrite in the write-ahead log, too, what was erased in the file."""

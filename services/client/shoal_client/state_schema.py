@@ -35,7 +35,7 @@ CREATE TABLE rounds (
 );
 """
 
-_CROWDS: Final = """
+_CROWD_JOBS: Final = """
 CREATE TABLE crowds (                -- crowd jobs that are contributed to
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
@@ -44,6 +44,9 @@ CREATE TABLE crowds (                -- crowd jobs that are contributed to
     closing BLOB,
     verdict TEXT                     -- what the closing says of our draws and receipts
 );
+"""
+
+_CONTRIBUTIONS: Final = """
 CREATE TABLE contributions (
     contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
     job TEXT NOT NULL REFERENCES crowds,
@@ -51,12 +54,18 @@ CREATE TABLE contributions (
     number INTEGER NOT NULL,         -- of the client's contributions to the job
     record INTEGER NOT NULL,         -- its place among the client's
     submission TEXT NOT NULL,        -- digest of the document
-    draw BLOB,                       -- evidence, until the closing bears it out
-    document BLOB,                   -- until it is settled
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    receipt BLOB,                    -- evidence too
     UNIQUE (job, client, number)
 );
+CREATE TABLE crowd_outbox (          -- what nobody has answered
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closing bears it out
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    draw BLOB NOT NULL,              -- packed; as it is, where an older version stored it
+    receipt BLOB
+) WITHOUT ROWID;
 CREATE INDEX contributions_of ON contributions (client, record);
 CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
 CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
@@ -156,7 +165,23 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
 """
 
-SCHEMA: Final = _JOBS + _CROWDS + _CROWD_NONCES + _LEDGER + _CHARGED + _LEDGER_RULES + _OUTBOX
+SCHEMA: Final = (
+    _JOBS
+    + _CROWD_JOBS
+    + _CONTRIBUTIONS
+    + _CROWD_NONCES
+    + _LEDGER
+    + _CHARGED
+    + _LEDGER_RULES
+    + _OUTBOX
+)
+
+_CONTRIBUTIONS_OF_4: Final = """
+CREATE TABLE contributions (
+    contribution TEXT PRIMARY KEY, job TEXT, client INTEGER, number INTEGER, record INTEGER,
+    submission TEXT, draw BLOB, document BLOB, outcome TEXT, receipt BLOB
+);
+"""
 
 UPGRADES: Final = {
     # the ledger may charge contributions to crowds, too: it names no table any more
@@ -164,14 +189,36 @@ UPGRADES: Final = {
         (
             "DROP VIEW spending;",
             "ALTER TABLE ledger RENAME TO ledger_of_rounds;",
-            _CROWDS,
+            _CROWD_JOBS,
+            _CONTRIBUTIONS_OF_4,
             _LEDGER,
             "INSERT INTO ledger SELECT * FROM ledger_of_rounds ORDER BY number;",
             "DROP TABLE ledger_of_rounds;",
             _LEDGER_RULES,
         )
     ),
-    4: _CROWD_NONCES,
+    # what is erased when it has served stands apart, so that its pages are free then
+    4: "\n".join(
+        (
+            "ALTER TABLE contributions RENAME TO contributions_of_4;",
+            *(
+                f"DROP {kind} IF EXISTS contributions_{name};"
+                for kind, name in (
+                    *(("INDEX", "of"), ("INDEX", "pending")),
+                    *(("TRIGGER", "keep"), ("TRIGGER", "stay"), ("TRIGGER", "add")),
+                )
+            ),
+            _CONTRIBUTIONS,
+            "INSERT INTO contributions SELECT contribution, job, client, number, record,"
+            " submission, outcome FROM contributions_of_4 ORDER BY rowid;",
+            "INSERT INTO crowd_outbox SELECT contribution, document FROM contributions_of_4"
+            " WHERE document IS NOT NULL;",
+            "INSERT INTO crowd_evidence SELECT contribution, draw, receipt FROM contributions_of_4"
+            " WHERE draw IS NOT NULL;",
+            "DROP TABLE contributions_of_4;",
+            _CROWD_NONCES,
+        )
+    ),
 }
 """By version: statements that make a file of it one of the next.
 

@@ -8,14 +8,18 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from shoal_client import ledger
 from shoal_client.crowds import nonces
+from shoal_client.crowds.packing import packed, unpacked
 from shoal_client.crowds.records_used import Limits, allowed_records
 from shoal_client.state import State
 from shoal_client.state_file import PENDING
 from shoal_client.status import CrowdStatus
 from shoal_protocol.accounting import NOTHING, Cost, compose
+
+_COMMON: Final = 2000  # bytes
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,14 @@ def charge(
     taken = []
     with state.file.transaction():
         is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
+        near = _common(state, job)
         for each, count in zip(prepared, records, strict=True):
             before = anew.get(each.client, committed.get(each.client, NOTHING))
             allowed = is_open and each.record in allowed_records(
                 state, job, each.client, count, limits, committed=before
             )
             if allowed:
-                _store(state, job, each)
+                _store(state, job, each, near)
                 contribution = ledger.contribution_id(each.submission, each.record)
                 ledger.charge_contribution(state.file, contribution, limits.cost, now)
                 anew[each.client] = compose([before, limits.cost])
@@ -107,24 +112,37 @@ def charge(
     return taken
 
 
-def _store(state: State, job: str, prepared: Prepared) -> None:
+def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
+    contribution = ledger.contribution_id(prepared.submission, prepared.record)
     state.file.database.execute(
-        "INSERT INTO contributions (contribution, job, client, number, record, submission, draw,"
-        " document, outcome) VALUES (?, ?, ?,"
-        " (SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?), ?, ?, ?, ?, ?)",
+        "INSERT INTO contributions (contribution, job, client, number, record, submission, outcome)"
+        " VALUES (?, ?, ?,"
+        " (SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?), ?, ?, ?)",
         (
-            ledger.contribution_id(prepared.submission, prepared.record),
-            *(job, prepared.client, job, prepared.client, prepared.record, prepared.submission),
-            *(prepared.draw, prepared.document, PENDING),
+            *(contribution, job, prepared.client, job, prepared.client),
+            *(prepared.record, prepared.submission, PENDING),
         ),
     )
+    state.file.database.execute(
+        "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, prepared.document)
+    )
+    state.file.database.execute(
+        "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
+        (contribution, packed(prepared.draw, near)),
+    )
+
+
+def _common(state: State, job: str) -> bytes:
+    """Return what the trainer's documents of a job have in common: the end of its opening."""
+    (near,) = state.file.one("SELECT substr(opening, ?) FROM crowds WHERE job = ?", -_COMMON, job)
+    return bytes(near)
 
 
 def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
     """Return (contribution, signed submission) of up to `count` that nobody has answered."""
     return state.file.rows(
-        "SELECT contribution, document FROM contributions WHERE job = ? AND outcome = 'pending'"
-        " ORDER BY rowid LIMIT ?",
+        "SELECT contribution, document FROM contributions JOIN crowd_outbox USING (contribution)"
+        " WHERE job = ? AND outcome = 'pending' ORDER BY contributions.rowid LIMIT ?",
         job,
         count,
     )
@@ -133,11 +151,32 @@ def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
 def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
     """Record (contribution, outcome, signed receipt if there is one), and erase what was sent."""
     with state.file.transaction():
-        state.file.database.executemany(
-            "UPDATE contributions SET outcome = ?, receipt = ?, document = NULL"
-            " WHERE contribution = ? AND outcome = 'pending'",
-            ((outcome, receipt, contribution) for contribution, outcome, receipt in settled),
-        )
+        for contribution, outcome, receipt in settled:
+            done = state.file.database.execute(
+                "UPDATE contributions SET outcome = ?"
+                " WHERE contribution = ? AND outcome = 'pending'",
+                (outcome, contribution),
+            )
+            if done.rowcount == 0:  # settled before: what is on file of it stays
+                continue
+            state.file.database.execute(
+                "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
+            )
+            if receipt is not None:
+                _keep_receipt(state, contribution, receipt)
+
+
+def _keep_receipt(state: State, contribution: str, receipt: bytes) -> None:
+    """Keep a receipt packed by the draw that it acknowledges an answer to."""
+    query = (
+        "SELECT draw, job FROM crowd_evidence JOIN contributions USING (contribution)"
+        " WHERE contribution = ?"
+    )
+    draw, job = state.file.one(query, contribution)
+    state.file.database.execute(
+        "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
+        (packed(receipt, unpacked(draw, _common(state, job))), contribution),
+    )
 
 
 def end(state: State, job: str, reason: str) -> None:
@@ -147,12 +186,16 @@ def end(state: State, job: str, reason: str) -> None:
             "UPDATE crowds SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
         )
         state.file.database.execute(
-            "UPDATE contributions SET outcome = 'unsent', document = NULL"
-            " WHERE job = ? AND outcome = 'pending'",
+            "DELETE FROM crowd_outbox WHERE contribution IN"
+            " (SELECT contribution FROM contributions WHERE job = ? AND outcome = 'pending')",
+            (job,),
+        )
+        state.file.database.execute(
+            "UPDATE contributions SET outcome = 'unsent' WHERE job = ? AND outcome = 'pending'",
             (job,),
         )
         nonces.forget(state, job)
-    state.file.truncate_log()
+    state.file.give_back()
 
 
 def unverified(state: State) -> list[str]:
@@ -169,26 +212,39 @@ def unverified(state: State) -> list[str]:
 
 
 def evidence(state: State, job: str) -> list[Evidence]:
-    """Return what the trainer signed for each contribution to a job."""
-    rows = state.file.rows(
+    """Return what the trainer signed for each contribution to a job.
+
+    Raises:
+        MalformedDocument: it was changed on file.
+    """
+    near, found = _common(state, job), []
+    for contribution, outcome, stored, receipt in state.file.rows(
         "SELECT contribution, outcome, draw, receipt FROM contributions"
-        " WHERE job = ? AND draw IS NOT NULL ORDER BY rowid",
+        " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
         job,
-    )
-    return [Evidence(*row) for row in rows]
+    ):
+        draw = unpacked(stored, near)
+        signed = None if receipt is None else unpacked(receipt, draw)
+        found.append(Evidence(contribution, outcome, draw, signed))
+    return found
 
 
 def conclude(state: State, job: str, *, closing: bytes, verdict: str, kept: Iterable[str]) -> None:
-    """Store what a closing says of the contributions; erase all evidence but that of `kept`."""
+    """Store what a closing says of the contributions; erase all evidence but that of `kept`.
+
+    The disk space goes back to the system.
+    """
     with state.file.transaction():
         state.file.database.execute(
             "UPDATE crowds SET closing = ?, verdict = ? WHERE job = ?", (closing, verdict, job)
         )
         state.file.database.execute(
-            "UPDATE contributions SET draw = NULL, receipt = NULL"
-            " WHERE job = ? AND contribution NOT IN (SELECT value FROM json_each(?))",
+            "DELETE FROM crowd_evidence WHERE contribution IN"
+            " (SELECT contribution FROM contributions WHERE job = ?)"
+            " AND contribution NOT IN (SELECT value FROM json_each(?))",
             (job, json.dumps(list(kept))),
         )
+    state.file.give_back()
 
 
 def statuses(state: State) -> tuple[CrowdStatus, ...]:
