@@ -1,6 +1,6 @@
 """`make audit`: plays the distinguishing game against the code and says what privacy costs.
 
-    python -m audit [--quick] [--output build/audit.json]
+    python -m audit [--quick] [--only crowd] [--output build/audit.json]
 
 Exit status 1 if an honest round costs more than it claims, if the audit proves less than half of
 an honest round's claim (then it would see nothing), or if a planted fault is not caught. Half must
@@ -41,7 +41,12 @@ def plan(*, quick: bool) -> list[Scenario]:
         scenarios.sensitivity_of_values(1.0, few),
         crowd_scenarios.honest(1.0, few),
         crowd_scenarios.honest(4.0, few),
+        crowd_scenarios.honest(3.0, few, variant="feature"),
+        crowd_scenarios.honest(3.0, few, variant="all"),
         crowd_scenarios.half_the_noise(1.0, few),
+        crowd_scenarios.half_the_noise(3.0, few, variant="feature"),
+        crowd_scenarios.price_of_one_weight(3.0, few),
+        crowd_scenarios.noise_for_one_weight(3.0, few),
     ]
 
 
@@ -78,8 +83,14 @@ def main(arguments: list[str] | None = None) -> int:
         default=Path("build/audit.json"),
         help="where to write all figures, as JSON (default: build/audit.json)",
     )
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="play what has this word in its name"
+    )
     options = parser.parse_args(arguments)
-    outcomes = play_all(plan(quick=options.quick), Console(stderr=True))
+    planned = [each for each in plan(quick=options.quick) if options.only in each.name]
+    if not planned:
+        parser.error("nothing that is played has this word in its name")
+    outcomes = play_all(planned, Console(stderr=True))
     print(f"Lower bounds on epsilon, each too high with a probability of {FAILURE:.0e} at most:\n")
     print(table(outcomes))
     options.output.parent.mkdir(parents=True, exist_ok=True)

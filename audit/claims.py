@@ -18,29 +18,32 @@ class Claim:
     """A round's price: (`epsilon`, `delta`), and its GDP parameter `mu`.
 
     `delta` is 0 for the discrete Laplace. An adversary's statistic is in units in which, if the
-    claim is exact, the noise has scale 1 and the worlds are `distance` apart.
+    claim is exact, the noise has scale 1 and the worlds are `distance` apart: on each of so many
+    `coordinates`, of which it is the smallest one.
     """
 
     epsilon: float
     delta: float
     mu: float
+    coordinates: int = 1
 
     @classmethod
-    def of(cls, cost: Cost, *, delta: float) -> "Claim":
+    def of(cls, cost: Cost, *, delta: float, coordinates: int = 1) -> "Claim":
         """Return the claim that a release has this cost."""
         epsilon = gaussian_epsilon(mu=cost.mu, delta=delta) if delta else cost.epsilon
-        return cls(epsilon=epsilon, delta=delta, mu=cost.mu)
+        return cls(epsilon=epsilon, delta=delta, mu=cost.mu, coordinates=coordinates)
 
     @property
     def distance(self) -> float:
         """Return how far the two worlds are apart, in scales of the noise."""
-        return self.mu if self.delta else self.epsilon
+        return self.mu if self.delta else self.epsilon / self.coordinates
 
     def tail(self, x: float) -> float:
         """Return the probability that the statistic exceeds `x` in the first world."""
         if self.delta:
             return float(stats.norm.sf(x))
-        return 0.5 * math.exp(-x) if x >= 0.0 else 1.0 - 0.5 * math.exp(x)
+        of_one = 0.5 * math.exp(-x) if x >= 0.0 else 1.0 - 0.5 * math.exp(x)
+        return float(of_one**self.coordinates)
 
     def thresholds(self, *, trials: int, failure: float) -> tuple[float, float]:
         """Return the thresholds to be used: where mu shows best, and where epsilon does.

@@ -52,7 +52,11 @@ class Onlooker(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ContributionGame:
-    """One contribution of the variant "one", and what it claims to cost."""
+    """One contribution, and what it claims to cost.
+
+    Where noise is added to every weight, the adversary looks at the weight that moved least: that
+    all have moved far is e^epsilon times as likely with the one record as with the other.
+    """
 
     task: CrowdTask
     sampler: NoiseSampler = exact_noise
@@ -60,7 +64,8 @@ class ContributionGame:
     @property
     def claim(self) -> Claim:
         """Return the price that a ledger is charged."""
-        return Claim.of(Cost.pure(self.task.contribution_epsilon), delta=0.0)
+        cost = Cost.pure(self.task.contribution_epsilon)
+        return Claim.of(cost, delta=0.0, coordinates=self.task.touched)
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -82,9 +87,11 @@ class ContributionGame:
             raise ValueError("the neighbours do not attain the declared sensitivity")
         noise = draw_noise(self.task, runs, self.sampler)
         sent = submitted(self.task, (first, second)[world], noise, random_bytes=random)
-        # one weight at most has moved; if none has, its step and noise were 0 together
-        moved = (sent - DRAWN).sum(axis=1)
-        statistic: Floats = (moved - first[0]) / self.task.noise_scale
+        moved = sent - DRAWN
+        if self.task.variant == "one":
+            # one weight at most has moved; if none has, its step and noise were 0 together
+            moved = moved.sum(axis=1, keepdims=True)
+        statistic: Floats = (moved - first[0]).min(axis=1) / self.task.noise_scale
         return {Onlooker.LISTENER: statistic}
 
 
@@ -97,11 +104,17 @@ def both_steps(task: CrowdTask) -> Int64Vector:
 def submitted(
     task: CrowdTask, step: Int64Vector, noise: Int64Vector, *, random_bytes: RandomBytes
 ) -> Int64Vector:
-    """Return what is sent in each run, shape (runs, p); `noise` has shape (runs, 1)."""
-    lots = FairBits(random_bytes)
+    """Return what is sent in each run, shape (runs, p); `noise` has shape (runs, touched)."""
+    lots, one = FairBits(random_bytes), task.variant == "one"
     return np.array(
         [
-            contribute(task, DRAWN, step, coordinate=lots.below(task.dimension), noise=each)
+            contribute(
+                task,
+                DRAWN,
+                step,
+                coordinate=lots.below(task.dimension) if one else None,
+                noise=each,
+            )
             for each in noise
         ]
     )

@@ -44,6 +44,8 @@ def played(scenario: Scenario, pool: Executor) -> Outcome:
         scenarios.honest_laplace(1.0, 10_000),
         scenarios.honest_laplace(3.0, 10_000),
         crowd_scenarios.honest(1.0, 10_000),
+        crowd_scenarios.honest(3.0, 10_000, variant="feature"),
+        crowd_scenarios.honest(3.0, 10_000, variant="all"),
     ],
     ids=lambda scenario: scenario.name,
 )
@@ -87,6 +89,9 @@ def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
         scenarios.fresh_noise_on_retry(1.0, 10_000),
         scenarios.sensitivity_of_values(1.0, 10_000),
         crowd_scenarios.half_the_noise(1.0, 10_000),
+        crowd_scenarios.half_the_noise(3.0, 10_000, variant="feature"),
+        crowd_scenarios.price_of_one_weight(3.0, 10_000),
+        crowd_scenarios.noise_for_one_weight(3.0, 10_000),
     ],
     ids=lambda scenario: scenario.name,
 )

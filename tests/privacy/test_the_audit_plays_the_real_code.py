@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from shoal_client.crowds.contributing import Crowd, make_submission
 from shoal_client.crowds.contributing import draw_noise as draw_noise_of
 from shoal_client.noise import exact_noise
 from shoal_protocol.attestations import PartialSum
+from shoal_protocol.draw_and_discard.tasks import Variant
 from shoal_protocol.encoding import decode_uint64, encode_uint64
 from shoal_protocol.envelope import parse
 from shoal_protocol.mechanisms import NoisePart
@@ -180,8 +181,9 @@ def test_in_each_world_the_statistic_has_the_mean_and_spread_that_its_adversary_
     assert VICTIM not in game.colluders
 
 
-def test_a_contribution_that_is_played_is_what_a_submission_carries() -> None:
-    game = crowd_scenarios.honest(1.0, 1).game
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_a_contribution_that_is_played_is_what_a_submission_carries(variant: Variant) -> None:
+    game = crowd_scenarios.honest(1.0, 1, variant=variant).game
     task = game.task
     request = CROWD_JOB.model_copy(update={"task": task})
     opening = OPENING.model_copy(update={"instances": (tuple(DRAWN.tolist()),) * task.instances})
