@@ -9,6 +9,10 @@ COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewe
 demo: .venv/ready
 	.venv/bin/python -m demo
 
+# The processes that tests start, some hundred, would else compile all of the code at every start,
+# and each worker's linear algebra would take threads on all processors.
+unexport PYTHONDONTWRITEBYTECODE
+test: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
 
