@@ -123,6 +123,23 @@ async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) ->
     await peer.close()
 
 
+async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> None:
+    up = False
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200) if up else problem(503, "not-ready", **{"Retry-After": "8"})
+
+    peer = connect(world, handler)
+    with pytest.raises(Unavailable):
+        await peer.get("/")
+    world.clock.pass_seconds(3)
+    assert peer.seconds_until_due == 5.0
+    world.clock.pass_seconds(-600)
+    up = True
+    assert (await peer.get("/")).status == 200
+    await peer.close()
+
+
 async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_often(
     world: World,
 ) -> None:

@@ -153,6 +153,7 @@ class Peer:
         self._client.headers["Accept-Encoding"] = "identity"  # what is bounded is what is sent
         self._failures = 0
         self._not_before: datetime | None = None
+        self._longest = timedelta(0)  # that is left of a pause at any time
         self.interruptions = 0
         """How often it could not be reached; after each, it may have lost what it had."""
 
@@ -166,7 +167,10 @@ class Peer:
         """Return how long the peer is to be left in peace; 0 if it may be asked now."""
         if self._not_before is None:
             return 0.0
-        return max(0.0, (self._not_before - self._clock()).total_seconds())
+        left = self._not_before - self._clock()
+        if left > self._longest:  # the clock has gone back: nobody asked for more than the pause
+            return 0.0
+        return max(0.0, left.total_seconds())
 
     async def close(self) -> None:
         """Close the connections."""
@@ -222,7 +226,8 @@ class Peer:
             seconds = max(seconds, min(float(wish), LONGEST_WISH_SECONDS))
         jitter = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
         self._failures += 1
-        self._not_before = self._clock() + timedelta(seconds=seconds * (1.0 + 0.5 * jitter))
+        self._longest = timedelta(seconds=seconds * (1.0 + 0.5 * jitter))
+        self._not_before = self._clock() + self._longest
 
 
 class _TooLong(Exception):
