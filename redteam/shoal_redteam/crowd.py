@@ -79,6 +79,7 @@ class Crowd:
     opening: CrowdOpening
     draws: list[Signed[Draw]] = field(default_factory=list)
     receipts: list[Signed[SubmissionReceipt]] = field(default_factory=list)
+    sent: list[tuple[int, ...]] = field(default_factory=list)  # weights of submissions
 
     @classmethod
     async def open(cls, stage: Stage, request: CrowdJobRequest) -> "Crowd":
@@ -132,6 +133,7 @@ class Crowd:
         body = Submission(
             manifest=self.request.manifest, client=client, draw=draw, weights=tuple(weights)
         )
+        self.sent.append(tuple(weights))
         signer = client if key is None else key
         return sign(body, Role.CLIENT, self.stage.keys.clients[signer]).encode()
 

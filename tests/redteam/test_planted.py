@@ -32,6 +32,7 @@ from shoal_redteam.stage import Stage
 from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
+    CLOSINGS,
     HIDING,
     UNREAD,
     Plant,
@@ -260,6 +261,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (rough_prices, "too-little-noise"),
     (uncounted_rounds, "batches"),
     *HIDING,
+    *((plant, "crowd-trainer") for plant in CLOSINGS),
     *((plant, "forged-certificate") for plant in UNREAD),
 ]
 

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_client import answering, enrolment, spending
+from shoal_client.crowds import audit as crowd_audit
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
 from shoal_compute import ledger as ledger_of_node
@@ -30,6 +31,7 @@ from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
+from shoal_redteam.attacks import crowd_trainer
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -175,6 +177,26 @@ HIDING = [
     (one_coin_for_all, "who-took-part"),
 ]
 """Weaknesses in hidden participation, and the attacks that find them."""
+
+
+def steered_draws(patch: pytest.MonkeyPatch) -> None:
+    """A data holder does not hold its draws against the seed."""
+    patch.setattr(crowd_audit, "broken_draws", lambda draws, closing: ())
+
+
+def forgotten_receipts(patch: pytest.MonkeyPatch) -> None:
+    """A data holder does not look for what was acknowledged to it."""
+    patch.setattr(crowd_audit, "broken_receipts", lambda receipts, closing: ())
+    patch.setattr(crowd_audit, "_entry", lambda kept, instance: None)
+
+
+def any_closing(patch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a closing does not hold it against its opening and request."""
+    patch.setattr(crowd_trainer, "check_closing", lambda *arguments, **named: None)
+
+
+CLOSINGS = [steered_draws, forgotten_receipts, any_closing]
+"""Weaknesses of whoever judges a crowd job's trainer."""
 
 
 def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:
