@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ import pytest
 from shoal_client.crowds import audit, memory
 from shoal_client.crowds.verdicts import UNREAD, is_cheating
 from shoal_client.holder import DataHolder
+from shoal_protocol.documents import sign
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
     Draw,
     LogEntry,
     SubmissionReceipt,
 )
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, differences
 from tests.client.crowd_world import CrowdWorld, Lies
 
 
@@ -192,6 +194,30 @@ async def test_a_trainer_that_closes_a_job_before_its_time_has_cheated(
     await world.run(holder, seconds=120)
     [found] = (await holder.status()).crowds
     assert reason in str(found.verdict) and is_cheating(found.verdict)
+
+
+async def test_a_crowd_of_its_own_is_borne_out_and_shows_by_comparing(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """The analyst is shown another closing than the data holder: each alone finds nothing."""
+    await world.run(holder, seconds=1000)
+    kept = await holder.crowd_evidence(world.job, receipts=True)
+    assert kept is not None and len(kept.draws) == len(kept.receipts) == len(world.crowds.taken)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    assert found.verdict == "borne out"
+    held = await holder.crowd_evidence(world.job, receipts=False)
+    assert held is not None and (found.opening, found.closing) == held.fingerprints
+    assert held.closing is not None
+    moment = held.closing.body.closed_at + timedelta(seconds=1)
+    other = held.closing.body.model_copy(update={"closed_at": moment})
+    signed = sign(other, "trainer", world.parties["trainer"].signing_key)
+    seen = CrowdEvidence(opening=held.opening, closing=signed)
+    [said] = differences(seen, {"holder": held}, world.consortium).values()
+    assert said == ["was shown another closing"]
+    assert differences(held, {"kept": kept}, world.consortium) == {}
+    assert await holder.crowd_evidence("0" * 64, receipts=False) is None
 
 
 async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHolder) -> None:

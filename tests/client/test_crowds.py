@@ -13,7 +13,9 @@ import httpx
 import numpy as np
 import pytest
 from nacl.signing import SigningKey
+from prometheus_client import CollectorRegistry
 
+from shoal_client.agent.application import create_agent_application
 from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
 from shoal_client.crowds.verdicts import is_cheating
@@ -26,11 +28,13 @@ from shoal_client.status import CrowdStatus
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import sign
 from shoal_protocol.draw_and_discard.documents import Submission
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, fingerprint
 from shoal_protocol.draw_and_discard.updates import design_rows, steps
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.mechanisms import LaplacePart, NoisePart
 from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, StandIn
 from tests.client.world import COLUMNS, NOW, Timer, problem, records_for
+from tests.service_parties import problem_code
 
 WHOLE_TIME = 1000  # seconds until the job closes
 
@@ -82,7 +86,11 @@ async def test_each_client_contributes_as_often_as_the_job_says(
 ) -> None:
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert await status(holder) == CrowdStatus(world.job, CONTRIBUTED, {"acknowledged": 12}, None)
+    assert world.crowds.opening is not None
+    shown = fingerprint(world.crowds.opening.digest)
+    assert await status(holder) == CrowdStatus(
+        world.job, CONTRIBUTED, {"acknowledged": 12}, None, opening=shown
+    )
     assert await holder.spent() == {client: [Cost.pure(0.5)] * 3 for client in range(4)}
     assert len(await holder.chain()) == 12
 
@@ -485,6 +493,28 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
     answered = {each.draw.body.nonce for each in submissions(world)}
     assert 5 < len(answered) <= 10
     assert answered <= set(asked) and len(set(asked) - answered) <= 1
+
+
+async def test_an_agent_shows_evidence_to_its_owner_alone(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=500)
+    app = create_agent_application(holder, token="secret", registry=CollectorRegistry())
+    owner = {"Authorization": "Bearer secret"}
+    path = f"/v1/crowds/{world.job}/evidence"
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as agent:
+        for headers in ({}, {"Authorization": "Bearer other"}):
+            refused = await agent.get(path, headers=headers)
+            assert refused.status_code == 401 and "opening" not in refused.text
+        shown = CrowdEvidence.model_validate((await agent.get(path, headers=owner)).json())
+        kept = CrowdEvidence.model_validate(
+            (await agent.get(f"{path}?receipts=1", headers=owner)).json()
+        )
+        other = await agent.get(f"/v1/crowds/{'0' * 64}/evidence", headers=owner)
+        assert (other.status_code, problem_code(other)) == (404, "unknown-job")
+    assert shown.opening == world.crowds.opening and not shown.draws and not shown.receipts
+    assert len(kept.draws) == len(kept.receipts) == len(world.crowds.taken) > 0
 
 
 async def test_a_job_that_ended_leaves_no_nonces(world: CrowdWorld, holder: DataHolder) -> None:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from shoal_client.command import app
+from shoal_client.command.crowd_comparing import write_evidence
 from shoal_client.crowd_files import example, parse_crowd_file, read_crowd_file
 from shoal_client.holder import DataHolder
 from shoal_client.keys import read_client_keys
@@ -164,6 +165,37 @@ async def test_a_job_is_closed_early_for_good(trial: Trial) -> None:
         assert closing["closing_request"]["body"]["job"] == job
 
 
+async def test_parties_compare_what_they_were_shown(trial: Trial, tmp_path: Path) -> None:
+    async with trainer_of(trial):
+        job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
+        shown = json.loads((await shoal("crowd", "show", job, *trial.who, "--json")).stdout)
+        [opening] = shown["fingerprints"]
+        assert opening in (await shoal("crowd", "show", job, *trial.who)).stdout
+        holder = holder_of(trial)
+        await holder.step()
+        while not (await holder.status()).crowds:
+            await holder.step()
+        held = await holder.crowd_evidence(job, receipts=True)
+        assert held is not None and held.fingerprints == (opening,)
+        ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+        write_evidence(theirs, held)
+        await shoal("crowd", "close", job, *trial.who)
+        verify = ["crowd", "verify", job, *trial.who]
+        compared = await shoal(
+            *verify, "--compare", opening.upper(), "--compare", theirs, "--out", ours, status=5
+        )  # 5: nobody contributed
+        assert "All 3 were shown the same crowd" in compared.stdout
+        assert "All 2" in (await shoal("crowd", "compare", ours, theirs, *trial.who)).stdout
+        other = opening.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
+        refused = await shoal(*verify, "--compare", other, status=3)
+        assert f"{other}: is the fingerprint of neither" in refused.stderr
+        await shoal(*verify, "--compare", "no-such-file", status=1)
+        await shoal(*verify, "--out", ours, status=1)  # nothing is overwritten
+        ours.write_text(ours.read_text().replace(job[:8], "0" * 8))
+        refused = await shoal("crowd", "compare", ours, theirs, *trial.who, status=3)
+        await holder.close()
+
+
 async def test_a_job_to_which_nobody_contributed_is_no_success(trial: Trial) -> None:
     async with trainer_of(trial) as step:
         job = (await shoal("crowd", "open", *trial.who, trial.home / "crowd.toml")).stdout.strip()
@@ -303,7 +335,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
             refused={"ef" * 32: "the analyst is not allowed"},
             refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
             crowds=(
-                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict),
+                CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict, opening="3f2a-91c0"),
                 CrowdStatus("34" * 32, "over", {}, None),
             ),
         )
@@ -314,7 +346,12 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         shown = await shoal("agent", "status", "--agent", site, "--url", url, status=status)
     assert told in shown.stdout + shown.stderr
     words = " ".join(shown.stdout.replace("│", " ").split())
-    facts = ["29 of 30 clients", "7 acknowledged", "the analyst is not allowed"]
+    facts = [
+        "29 of 30 clients",
+        f"Opening of {'12' * 6}: 3f2a-91c0",
+        "7 acknowledged",
+        "the analyst is not allowed",
+    ]
     for fact in (*facts, "not contributed to: 2: see its policy"):
         assert fact in words
     assert words.count("has shown no closing") == (verdict is None)

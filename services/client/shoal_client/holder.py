@@ -23,8 +23,7 @@ from nacl.signing import SigningKey
 from shoal_client.answering import Answering
 from shoal_client.background import Background
 from shoal_client.clock import Clock, LoopTimer, Timer, system_clock
-from shoal_client.crowds import accounts, memory
-from shoal_client.crowds.accounts import CrowdAccounts
+from shoal_client.crowds import accounts, evidence
 from shoal_client.crowds.taking_part import TakingPart
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
@@ -44,6 +43,7 @@ from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.accounting import Cost
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.sharing import RandomBytes
 
@@ -230,7 +230,7 @@ class DataHolder:
             jobs=await self._background.disk(State.jobs),
             refused=dict(self._enrolment.refused),
             refused_crowds=dict(self._crowds.refused),
-            crowds=await self._background.disk(memory.statuses),
+            crowds=await self._background.disk(evidence.statuses),
         )
 
     async def spent(self) -> dict[int, list[Cost]]:
@@ -241,9 +241,13 @@ class DataHolder:
         """Return what each client has spent, and what open jobs may still ask of it."""
         return await self._background.disk(State.committed)
 
-    async def spent_on_crowds(self) -> CrowdAccounts:
+    async def spent_on_crowds(self) -> accounts.CrowdAccounts:
         """Return what crowd jobs cost so far, job by job, and what is left to records."""
         return await self._background.disk(accounts.so_far, self._site)
+
+    async def crowd_evidence(self, job: str, *, receipts: bool) -> CrowdEvidence | None:
+        """Return what the trainer showed of a crowd job, None if it was never taken here."""
+        return await self._background.disk(evidence.shown_here, job, receipts=receipts)
 
     async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""
@@ -273,10 +277,7 @@ class DataHolder:
             self._lock.close()  # the state first: who holds the lock finds it free
 
     def run(
-        self,
-        *,
-        until: Callable[[HolderStatus], bool] | None = None,
-        poll_seconds: float = 1.0,
+        self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
     ) -> HolderStatus:
         """Step every `poll_seconds` until `until` is true of the status; None is for ever.
 

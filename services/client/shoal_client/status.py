@@ -38,13 +38,16 @@ class CrowdStatus:
     """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
 
     `verdict` is None until the job is closed and the trainer's closing was compared with what it
-    signed to us: "borne out", or in what the trainer cheated.
+    signed to us: "borne out", or in what the trainer cheated. `opening` and `closing` are
+    fingerprints of what it showed us, to be compared with what others were shown.
     """
 
     job: str
     ended: str | None
     contributions: dict[str, int]
     verdict: str | None
+    opening: str | None = None
+    closing: str | None = None
 
 
 @dataclass(frozen=True)

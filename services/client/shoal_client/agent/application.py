@@ -21,6 +21,7 @@ from shoal_hosting.paging import After
 from shoal_hosting.problems import problem
 from shoal_protocol.accounting import NOTHING, Cap, Cost, epsilon_of
 from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import UnknownJob
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
@@ -98,13 +99,25 @@ def create_agent_application(
         }
         return Response(canonical_json(body), media_type="application/json")
 
+    @app.get("/v1/crowds/{job}/evidence")
+    async def show_evidence(request: Request, job: str, receipts: bool = False) -> Response:
+        """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        found = await holder.crowd_evidence(job, receipts=receipts)
+        if found is None:
+            raise UnknownJob("no contribution to such a crowd job was ever considered here")
+        return Response(
+            canonical_json(found.model_dump(mode="json")), media_type="application/json"
+        )
+
     return app
 
 
 def _for_the_owner() -> Response:
     return problem(
         code="owner-only",
-        title="The ledger is for the data holder",
+        title="This is for the data holder",
         status=401,
         detail="The request does not carry the owner's token.",
         remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",

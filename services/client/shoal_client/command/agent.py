@@ -11,11 +11,14 @@ from nacl.signing import SigningKey
 
 from shoal_client.certificates import self_signed
 from shoal_client.command import agent_views
-from shoal_client.command.connection import ConsortiumDirectory, ask
+from shoal_client.command.connection import ConsortiumDirectory, JobId, ask, checked_id
+from shoal_client.command.crowd_comparing import tell_fingerprints, write_evidence
 from shoal_client.command.party import VALID_DAYS
 from shoal_client.command.terminal import AsJson, ExitStatus, fail, now, say, say_json
 from shoal_client.party_files import write_agent
+from shoal_client.private_files import read_private
 from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 
 app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, and run it.")
 
@@ -84,6 +87,35 @@ def status(
         agent_views.tell(found)
     if found.cheats:
         fail(f"the trainer cheated in {len(found.cheats)} crowd jobs", ExitStatus.REFUSED)
+
+
+@app.command()
+def evidence(
+    job: JobId,
+    directory: Annotated[
+        Path, typer.Option("--agent", help="The agent's directory, with its tls.crt.")
+    ],
+    data: Annotated[Path, typer.Option(help="The agent's data directory, with owner.token.")],
+    url: Annotated[str, typer.Option(help="https://host:port of the agent.")],
+    out: Annotated[Path, typer.Option(help="New file for `shoal crowd compare`.")],
+    receipts: Annotated[
+        bool,
+        typer.Option(
+            "--receipts",
+            help="Draws and receipts too: they tell which contributions are yours.",
+        ),
+    ] = False,
+) -> None:
+    """Write what the trainer showed your agent of a crowd job, to be compared with what others saw.
+
+    Opening and closing are public. Draws and receipts are there until a closing bore them out.
+    """
+    certificate = (directory / "tls.crt").read_text(encoding="ascii")
+    token = read_private(data / "owner.token").decode("ascii").strip()
+    path = f"/v1/crowds/{checked_id(job, listed_by='shoal agent status --json')}/evidence"
+    shown = ask(CrowdEvidence, certificate, url, path, token=token, receipts=int(receipts))
+    write_evidence(out, shown)
+    tell_fingerprints(shown)
 
 
 @app.command()

@@ -30,6 +30,8 @@ class Crowd(pydantic.BaseModel):
     ended: str | None
     contributions: dict[str, int]
     verdict: str | None
+    opening: str | None = None
+    closing: str | None = None
 
 
 class Status(pydantic.BaseModel):
@@ -74,6 +76,10 @@ def tell(status: Status) -> None:
                 plain(crowd.verdict or _without_verdict(crowd)),
             )
         show(table)
+        for crowd in status.crowds:
+            for what, each in (("Opening", crowd.opening), ("Closing", crowd.closing)):
+                if each is not None:
+                    say(f"{what} of {crowd.job[:_DIGITS]}: {each}")
     for job_id, reason in status.refused.items():
         say(f"Refused {job_id[:_DIGITS]}: {reason}")
     for reason, count in Counter(status.refused_crowds.values()).most_common():

@@ -9,13 +9,14 @@ from rich.console import Group
 from rich.live import Live
 
 from shoal_client import crowd_files
-from shoal_client.command import crowd_views
+from shoal_client.command import crowd_comparing, crowd_views
 from shoal_client.command.connection import (
     ConsortiumDirectory,
     JobId,
     PartyDirectory,
     checked_id,
     open_analyst,
+    open_book,
 )
 from shoal_client.command.terminal import (
     AsJson,
@@ -39,6 +40,9 @@ from shoal_protocol.draw_and_discard.tasks import Family
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
 )
+
+
+app.command()(crowd_comparing.compare)
 
 
 @app.command("open")
@@ -133,16 +137,18 @@ def show_crowd(
     """Show what a job asks and costs, and where it stands by the trainer's word."""
     handle = _handle(job, party, consortium)
     with asking("the trainer"):
-        request, state = handle.request(), handle.state()
+        request, state, shown = handle.request(), handle.state(), handle.evidence()
     if as_json:
         values = {
             "request": request.model_dump(mode="json"),
             "state": state.model_dump(mode="json"),
+            "fingerprints": shown.fingerprints,
         }
         say_json(values)
         return
     console = output()
     console.print(Group(crowd_views.asked(request), crowd_views.progress(state, now=now())))
+    crowd_comparing.tell_fingerprints(shown)
 
 
 @app.command()
@@ -225,29 +231,45 @@ def close(
 
 @app.command()
 def verify(
-    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(help="Fingerprint or file of evidence of another party; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New file for what we were shown, for others to compare.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Follow the log of every instance of a closed job, from its opening to its closing.
 
     This shows that each instance was replaced as the seed says that the trainer was bound to, by
     as many contributions as it says. That no draw was steered and no acknowledged contribution
-    dropped, the data holders' agents check by what they kept; see their `verdict`.
+    dropped, the data holders' agents check by what they kept; see their `verdict`. That all were
+    shown the same crowd, only comparing shows.
 
-    Exit status: 3 a log does not hold; 5 they hold, but nobody contributed.
+    Exit status: 3 a log does not hold, or somebody was shown another crowd; 5 all holds, but nobody
+    contributed; 6 the job is still open (its opening was compared).
     """
     handle = _handle(job, party, consortium)
+    with asking("the trainer"):
+        shown = handle.evidence()
+    crowd_comparing.hold_to(
+        shown, compare or (), out=out, book=open_book(party, consortium), quiet=as_json
+    )
     with asking("the trainer"):
         closing = handle.verify()
     if closing is None:
         fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
+    if shown.closing is not None and shown.closing.body != closing:
+        fail("the trainer showed two closings of one job", ExitStatus.REFUSED)
     _check_contributions(closing.contributions)
     if as_json:
         say_json(closing.model_dump(mode="json"))
         return
-    say(
-        f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
-        "where the seed says that they belong, and lead to the instances of the closing."
-    )
+    say(crowd_views.unbroken(closing))
     say(crowd_views.closed(closing))
 
 

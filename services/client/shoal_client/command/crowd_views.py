@@ -93,6 +93,14 @@ def one_line(state: CrowdState, *, now: datetime) -> str:
     return said if state.phase is CrowdPhase.CLOSED else f"{said}; closes {_left(state, now)}"
 
 
+def unbroken(closing: CrowdClosing) -> str:
+    """Say what was found by following the logs to a closing."""
+    return (
+        f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
+        "where the seed says that they belong, and lead to the instances of the closing."
+    )
+
+
 def closed(closing: CrowdClosing) -> str:
     """Say when a job was closed, after how much, and whether its analyst asked for it."""
     said = f"Closed {closing.closed_at:%Y-%m-%d %H:%M:%S} UTC"

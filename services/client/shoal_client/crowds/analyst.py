@@ -29,6 +29,7 @@ from shoal_protocol.draw_and_discard.documents import (
     CrowdJobRequest,
 )
 from shoal_protocol.draw_and_discard.draws import check_closing
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.errors import MalformedDocument
@@ -187,6 +188,17 @@ class AsyncCrowds:
             now = self._analyst.clock()
             check_closing(signed.body, crowd.opening, crowd.request, crowd.consortium, now=now)
         return signed
+
+    async def evidence(self, crowd: Crowd) -> CrowdEvidence:
+        """Return what the trainer shows here of a job, to be compared with what it shows others.
+
+        Raises:
+            JobFailed, ProtocolError: as `closing`.
+        """
+        opening = await self._asked(lambda: self._trainer.opening(crowd.job))
+        shown = CrowdEvidence(opening=opening, closing=await self.closing(crowd))
+        shown.check(crowd.consortium)
+        return shown
 
     async def close(self, crowd: Crowd) -> Signed[CrowdClosing]:
         """Have the job closed now, by a signed request; return its closing, whatever closed it.

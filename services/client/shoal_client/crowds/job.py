@@ -12,6 +12,7 @@ from shoal_client.conversation import Connect, converse
 from shoal_client.crowds.states import CrowdProgress, CrowdState
 from shoal_client.job_failures import JobInterrupted
 from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.draw_and_discard.model import CrowdModel
 
 
@@ -126,6 +127,21 @@ class CrowdJob:
             return (await core.crowds.close(await core.crowds.crowd(self.id))).body
 
         return converse(self._connect, close)
+
+    def evidence(self) -> CrowdEvidence:
+        """Return what the trainer shows us of the job: its `fingerprints` are for comparing.
+
+        With other parties' evidence, `shoal_protocol.draw_and_discard.evidence.differences` finds
+        whom the trainer showed another crowd.
+
+        Raises:
+            ProtocolError: as `wait`.
+        """
+
+        async def evidence(core: AsyncAnalyst) -> CrowdEvidence:
+            return await core.crowds.evidence(await core.crowds.crowd(self.id))
+
+        return converse(self._connect, evidence)
 
     def verify(self) -> CrowdClosing | None:
         """Follow every instance's log from the opening to the closing; None while it is open.
