@@ -10,11 +10,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from typer.testing import CliRunner
 
 from shoal_client.command import app
-from shoal_client.command.crowd_comparing import write_evidence
+from shoal_client.command.crowd_comparing import read_evidence, write_evidence
 from shoal_client.crowd_files import example, parse_crowd_file, read_crowd_file
 from shoal_client.holder import DataHolder
 from shoal_client.keys import read_client_keys
@@ -24,8 +24,11 @@ from shoal_client.status import CrowdStatus, HolderStatus, JobStatus, RoundStatu
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.draw_and_discard import draws
+from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.draw_and_discard.tasks import Family
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, run, shoal, trainer_of
+from tests.protocol.crowd_examples import CLOSING, OPENING
+from tests.protocol.examples import named
 
 __all__ = ["no_logs"]
 CLIENTS = 30
@@ -356,3 +359,25 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         assert fact in words
     assert words.count("has shown no closing") == (verdict is None)
     assert "nothing was sent" in words
+
+
+async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path: Path) -> None:
+    held = CrowdEvidence(opening=named("trainer", OPENING), closing=named("trainer", CLOSING))
+    asked: list[tuple[str | None, bool]] = []
+    application = FastAPI()
+
+    @application.get(f"/v1/crowds/{held.job}/evidence")
+    def show(request: Request, receipts: bool) -> dict[str, object]:
+        asked.append((request.headers.get("Authorization"), receipts))
+        return held.model_dump(mode="json")
+
+    site, out = trial.home / "clients" / "site", tmp_path / "holder.json"
+    (tmp_path / "owner.token").write_text("secret")
+    (tmp_path / "owner.token").chmod(0o600)
+    url = f"https://127.0.0.1:{trial.listener.getsockname()[1]}"
+    where = ["--agent", site, "--data", tmp_path, "--url", url, "--out", out, "--receipts"]
+    async with trial.serving(application, home=site):
+        told = await shoal("agent", "evidence", held.job, *where)
+    assert asked == [("Bearer secret", True)] and read_evidence(out) == held
+    for each in held.fingerprints:
+        assert each in told.stdout
