@@ -10,7 +10,7 @@ import pytest
 
 from demo.federation import Federation, Process
 from shoal_client import quickstart
-from tests.simulated.trust import Trust, make_trust
+from tests.simulated.trust import CONSORTIUM_POLICY, Trust, make_trust
 
 PORTS = 8  # five services, and an agent of each of three sites
 EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
@@ -42,6 +42,8 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
         now=datetime.now(UTC),
         minimum_threshold=2,
         maximum_epsilon=EPSILON_OF_ALL_TESTS,
+        maximum_local_epsilon=2.0,
+        queries=(*CONSORTIUM_POLICY.queries, "gradient_sum"),
     )
 
 
