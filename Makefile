@@ -4,7 +4,7 @@ PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
 
-.PHONY: demo test check lock bench audit figures figures-draw-and-discard images clean
+.PHONY: demo test exhaustive check lock bench audit figures figures-draw-and-discard images clean
 
 demo: .venv/ready
 	.venv/bin/python -m demo
@@ -12,9 +12,13 @@ demo: .venv/ready
 # The processes that tests start, some hundred, would else compile all of the code at every start,
 # and each worker's linear algebra would take threads on all processors.
 unexport PYTHONDONTWRITEBYTECODE
-test: export OPENBLAS_NUM_THREADS := 1
+test exhaustive: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
+
+# Every case of enumerations that the tests take samples of; some minutes.
+exhaustive: .venv/ready
+	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m exhaustive $(T)
 
 check: .venv/ready
 	.venv/bin/ruff format --check

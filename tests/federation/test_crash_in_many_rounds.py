@@ -127,7 +127,7 @@ def test_a_death_in_the_second_round_changes_nothing(
     asyncio.run(dies(small, calm[name], tmp_path, name, death))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", When, ids=lambda when: when.value)
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize("party", PARTIES)
