@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from shoal_learning.families.counted import Bernoulli, Categorical
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
-from shoal_learning.variational import Approximation, Variational
+from shoal_learning.noise_aware import Inferred
+from shoal_learning.variational import Variational
 from shoal_protocol.models.numpyro_models import CompiledModel
 from shoal_protocol.posteriors import (
     LogisticRegressionPosterior,
@@ -20,6 +21,7 @@ from shoal_protocol.posteriors import (
     PoissonRegressionPosterior,
 )
 from shoal_protocol.posteriors.numpyro_model import names_of
+from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.tasks import (
     BernoulliTask,
     CategoricalTask,
@@ -91,19 +93,29 @@ def _regression(task: LogisticRegressionTask | PoissonRegressionTask) -> Variati
     )
 
     def posterior(
-        found: Approximation, records: int
+        found: Inferred, records: int
     ) -> LogisticRegressionPosterior | PoissonRegressionPosterior:
         return kind(
             names=("intercept", *(bounds.name for bounds in task.features)),
             target=task.target.name,
             feature_columns=tuple(bounds.column() for bounds in task.features),
             intercept=task.intercept,
-            location=tuple(found.mean.tolist()),
-            scale=tuple(np.exp(found.log_sd).tolist()),
             records=records,
+            **_normal(found),
         )
 
     return Variational(task, size, partial(_normal_prior, prior_sd), posterior)
+
+
+def _normal(found: Inferred) -> dict[str, Any]:
+    """Return the fields of a posterior that say what its normal distribution is."""
+    factor = None if found.factor is None else packed(found.factor)
+    return {
+        "location": tuple(found.location.tolist()),
+        "scale": tuple(found.scale.tolist()),
+        "correlation": factor,
+        "convergence": found.convergence,
+    }
 
 
 def _normal_prior(prior_sd: NDArray[np.float64], point: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -117,16 +129,15 @@ def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
             f"{task.unconstrained}: correct `unconstrained` in the task"
         )
 
-    def posterior(found: Approximation, records: int) -> NumpyroPosterior:
+    def posterior(found: Inferred, records: int) -> NumpyroPosterior:
         return NumpyroPosterior(
             names=names_of(model.latents),
             entry_point=task.entry_point,
             digest=task.digest,
             columns=tuple(bounds.name for bounds in task.columns),
             latents=model.latents,
-            location=tuple(found.mean.tolist()),
-            scale=tuple(np.exp(found.log_sd).tolist()),
             records=records,
+            **_normal(found),
         )
 
     return Variational(task, model.dimension, model.prior_gradient, posterior)

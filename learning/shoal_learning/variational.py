@@ -3,7 +3,8 @@
 The approximation is u ~ N(m, diag(exp(2 r))) in the model's unconstrained space. A round asks for
 the gradient of the log-likelihood at u = m + exp(r) xi, with xi standard normal and public. All
 else follows from that sum: d/dm is the gradient itself, d/dr the gradient times exp(r) xi, and
-prior and entropy are added here, never clipped and never noised. Formulas: docs/mathematics.md.
+prior and entropy are added here, never clipped and never noised. That is how the path is led; what
+all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, section 9.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
+from shoal_learning.noise_aware import Inferred, Path, inferred
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.posteriors import Posterior
@@ -31,6 +33,9 @@ _SEED: Final = 1703_01106
 _FIRST_MOMENT, _SECOND_MOMENT = 0.9, 0.999  # what Adam keeps of them in a round
 _FARTHEST: Final = 1e5  # of the mean from 0, and
 _LOG_SDS: Final = (-15.0, 3.0)  # where log standard deviations may go: noise carries nothing off
+_TRAVEL: Final = 0.25  # of the rounds, before points are taken from farther away
+_REACH: Final = 3.0  # how far then, in standard deviations that the noise gives the answer, and
+_LARGEST_REACH: Final = 0.5  # at most, where it is not the approximation's own
 
 
 @dataclass(frozen=True)
@@ -43,21 +48,26 @@ class Approximation:
 
 @dataclass(frozen=True)
 class _Step:
-    """What was believed after round `number`, and Adam's moments of the climb, shapes (2 d,)."""
+    """What was believed after round `number`, and Adam's moments of the climb, shapes (2 d,).
+
+    `reach`, shape (d,), is the standard deviation about the mean of the point of the next round.
+    """
 
     belief: Approximation
     first: FloatVector
     second: FloatVector
     number: int
+    reach: FloatVector
 
 
 @dataclass
 class _Trail:
-    """The sums that the last call was given, and the steps that they led to."""
+    """The sums that the last call was given, what was believed before each, and the last step."""
 
     population: int = 0
     sums: list[ReleasedSum] = field(default_factory=list)
-    steps: list[_Step] = field(default_factory=list)
+    beliefs: list[Approximation] = field(default_factory=list)
+    last: _Step | None = None
 
     def is_beginning_of(self, sums: Sequence[ReleasedSum]) -> bool:
         """Tell whether `sums` go on from here: the same objects, and perhaps more."""
@@ -71,13 +81,13 @@ class Variational:
     """The learner of one variational task.
 
     `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `posterior` makes
-    the task's posterior of an approximation and the number of records.
+    the task's posterior of what was inferred of u and the number of records.
     """
 
     task: VariationalTask
     dimension: int
     prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
-    posterior: Callable[[Approximation, int], Posterior] = field(repr=False)
+    posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
     _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
@@ -88,8 +98,8 @@ class Variational:
         """
         if len(sums) >= self.task.rounds:
             return self.conclude(population, sums)
-        now = self._replayed(population, sums)[-1]
-        point = now.mean + np.exp(now.log_sd) * self._standard(len(sums))
+        now = self._replayed(population, sums)
+        point = now.belief.mean + now.reach * self._standard(len(sums))
         query = gradient_query(self.task, point.tolist())
         if self.task.participation is not None:
             hidden = HiddenParticipation(
@@ -104,25 +114,49 @@ class Variational:
         )
 
     def conclude(self, population: int, sums: Sequence[ReleasedSum]) -> Posterior:
-        """Return the posterior from the sums that there are: the mean of the path's second half.
+        """Return the posterior from the sums that there are, which knows of their noise.
+
+        Of too few of them it is the mean-field approximation: the mean of the path's second half.
 
         Raises:
             ValueError: as `next`.
         """
-        path = self._replayed(population, sums)
+        records = population * self.task.records_per_client
+        last = self._replayed(population, sums)
+        known = inferred(self._path(population, sums)) if sums else None
+        if known is not None and np.all(np.isfinite([known.location, known.scale])):
+            return self.posterior(known, records)
+        path = [*self._trail.beliefs, last.belief]
         later = path[len(path) // 2 :]
-        average = Approximation(
-            np.mean([each.mean for each in later], axis=0),
-            np.mean([each.log_sd for each in later], axis=0),
+        mean = np.mean([each.mean for each in later], axis=0)
+        log_sd = np.mean([each.log_sd for each in later], axis=0)
+        return self.posterior(Inferred(mean, np.exp(log_sd)), records)
+
+    def _path(self, population: int, sums: Sequence[ReleasedSum]) -> Path:
+        """Return what the sums measured: gradients of the likelihood of all who would answer."""
+        asked = population if self.task.batch is None else min(self.task.batch, population)
+        counted = np.array([each.cohort_size for each in sums]) * (self.task.participation or 1.0)
+        answering = population * float(np.mean([each.cohort_size for each in sums])) / asked
+        grid = float(self._own(sums[0]).grid)
+        values = np.array([each.values / grid for each in sums])
+        noise = np.array([each.noise_sd[0] / grid for each in sums])
+        drawn = float(np.mean(counted))
+        largest = answering * (self.task.clip * self.task.records_per_client) ** 2
+        return Path(
+            points=np.array([self._own(each).point for each in sums]),
+            gradients=values * (answering / counted)[:, None],
+            noise=(noise * answering / counted) ** 2,
+            sampling=max(answering / drawn - 1.0, 0.0),
+            largest=largest,
+            prior=self.prior_gradient,
         )
-        return self.posterior(average, population * self.task.records_per_client)
 
     def _standard(self, number: int) -> FloatVector:
         """Return xi of round `number`: public, and of no consequence to privacy."""
         return np.random.default_rng([_SEED, number]).standard_normal(self.dimension)
 
-    def _replayed(self, population: int, sums: Sequence[ReleasedSum]) -> list[Approximation]:
-        """Return what was believed before the first round and after each.
+    def _replayed(self, population: int, sums: Sequence[ReleasedSum]) -> _Step:
+        """Return the step after the last of `sums`, and leave what was believed in the trail.
 
         Rounds that the last call has seen too are not computed again: that saves time and changes
         nothing.
@@ -130,17 +164,20 @@ class Variational:
         if population < 1 or len(sums) > self.task.rounds:
             raise ValueError("the population must be positive, and no round more than the task's")
         known = self._trail
-        if known.population != population or not known.is_beginning_of(sums):
-            known.population, known.sums, known.steps = population, [], [self._begin()]
+        last = known.last
+        if last is None or known.population != population or not known.is_beginning_of(sums):
+            known.population, known.sums, known.beliefs = population, [], []
+            last = known.last = self._begin()
         for released in sums[len(known.sums) :]:
-            known.steps.append(self._climb(known.steps[-1], population, released))
+            known.beliefs.append(last.belief)
+            last = known.last = self._climb(last, population, released)
             known.sums.append(released)
-        return [step.belief for step in known.steps]
+        return last
 
     def _begin(self) -> _Step:
         size = self.dimension
         belief = Approximation(np.zeros(size), np.full(size, INITIAL_LOG_SD))
-        return _Step(belief, np.zeros(2 * size), np.zeros(2 * size), 0)
+        return _Step(belief, np.zeros(2 * size), np.zeros(2 * size), 0, np.exp(belief.log_sd))
 
     def _climb(self, step: _Step, population: int, released: ReleasedSum) -> _Step:
         """Take one step of Adam (Kingma and Ba 2015, arXiv:1412.6980) on the lower bound.
@@ -152,8 +189,10 @@ class Variational:
         counted = released.cohort_size * (self.task.participation or 1.0)
         gradient = query.gradient_from(released.values) * (population / counted)
         gradient = gradient + self.prior_gradient(point)
-        # exp(r) xi is how far the point was from the mean; the entropy's gradient in r is 1
-        climb = np.concatenate([gradient, gradient * (point - believed.mean) + 1.0])
+        # what exp(r) xi would have been, had the point been no farther from the mean than that;
+        # the entropy's gradient in r is 1
+        away = (point - believed.mean) * np.exp(2.0 * believed.log_sd) / step.reach**2
+        climb = np.concatenate([gradient, gradient * away + 1.0])
         first = _FIRST_MOMENT * step.first + (1.0 - _FIRST_MOMENT) * climb
         second = _SECOND_MOMENT * step.second + (1.0 - _SECOND_MOMENT) * climb**2
         number = step.number + 1
@@ -165,7 +204,22 @@ class Variational:
         moved = rate * mean_climb / (size_of_climb + 1e-12)
         mean = np.clip(believed.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
         log_sd = np.clip(believed.log_sd + moved[self.dimension :], *_LOG_SDS)
-        return _Step(Approximation(mean, log_sd), first, second, number)
+        belief = Approximation(mean, log_sd)
+        noise = float(released.noise_sd[0]) / query.grid * population / counted
+        return _Step(belief, first, second, number, self._reach(belief, number, noise))
+
+    def _reach(self, belief: Approximation, number: int, noise: float) -> FloatVector:
+        """Return how far from the mean to look: far enough to see the curvature through the noise.
+
+        `noise` is that of one gradient. With curvature exp(-2 r) it gives the answer a standard
+        deviation of noise exp(2 r) / sqrt(T).
+        """
+        own: FloatVector = np.exp(belief.log_sd)
+        if number < _TRAVEL * self.task.rounds:
+            return own
+        far = _REACH * noise * own**2 / np.sqrt(self.task.rounds)
+        reach: FloatVector = np.maximum(own, np.minimum(far, _LARGEST_REACH))
+        return reach
 
     def _own(self, released: ReleasedSum) -> GradientSum:
         query = released.query

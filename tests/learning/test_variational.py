@@ -11,6 +11,7 @@ from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import (
     LogisticRegressionPosterior,
     PoissonRegressionPosterior,
+    VariationalPosterior,
 )
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
@@ -91,8 +92,9 @@ def test_without_noise_and_clipping_the_posterior_is_that_of_the_model(task):
     assert posterior.names == ("intercept", "x1", "x2")
     assert posterior.columns == ("x1", "x2", task.target.name)
     assert np.all(np.abs(posterior.mean - mean) < 0.4 * sd)
-    # independent coordinates: what is left of each when the others are known
-    assert posterior.sd == pytest.approx(sd, rel=0.35)
+    # a straight line through gradients along a path that goes up and down: widest for counts
+    assert posterior.inference == "noise_aware" and posterior.caution is None
+    assert posterior.sd == pytest.approx(sd, rel=0.5)
     assert posterior.records == 2000
     low, high = posterior.interval(0.9).T
     assert np.all((low < mean) & (mean < high))
@@ -213,9 +215,10 @@ def logistic(**changes):
     return LogisticRegressionPosterior(**(fields | changes))
 
 
-def test_a_posterior_says_of_itself_that_it_is_too_narrow():
+def test_a_posterior_that_knows_of_no_noise_says_that_it_is_too_narrow():
+    assert logistic().inference == "mean_field"
     assert "too narrow" in repr(logistic()) and "too narrow" in str(logistic())
-    assert "TOO NARROW" in LogisticRegressionPosterior.__doc__
+    assert "TOO NARROW" in VariationalPosterior.__doc__
 
 
 def test_predictions_are_means_over_the_posteriors_draws():

@@ -17,7 +17,7 @@ _POINTS: Final = 4096
 
 
 class NumpyroPosterior(VariationalPosterior):
-    """Posterior of a NumPyro model's latents. TOO NARROW: see VariationalPosterior.
+    """Posterior of a NumPyro model's latents: see VariationalPosterior.
 
     `latents` say how unconstrained numbers become latents, in order; `names`, mean, sd, intervals
     and draws are of the latents themselves, with one entry for each of their numbers. They are
@@ -49,12 +49,12 @@ class NumpyroPosterior(VariationalPosterior):
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviation of each number, shape (k,); too small."""
+        """Posterior standard deviation of each number, shape (k,)."""
         sd: FloatVector = self._points.std(axis=0)
         return sd
 
     def interval(self, level: float) -> FloatMatrix:
-        """Return intervals that would hold `level` of each margin, shape (k, 2); too narrow.
+        """Return central intervals that hold `level` of each margin, shape (k, 2).
 
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
@@ -91,7 +91,7 @@ class NumpyroPosterior(VariationalPosterior):
         return self._constrained(np.array(quantiles)[ranks])
 
     def _constrained(self, standard: FloatMatrix) -> FloatMatrix:
-        values = np.array(self.location) + np.array(self.scale) * standard
+        values = self._unconstrained(standard)
         parts, start = [], 0
         for latent in self.latents:
             end = start + latent.unconstrained

@@ -68,7 +68,7 @@ class Shown:
 
 def _below(posterior: object, caption: str | None) -> str | None:
     """Return what stands below a picture, which travels without the posterior's summary."""
-    caution = "intervals are too narrow: see the summary" if hasattr(posterior, "caution") else None
+    caution = "mind the caution in the summary" if getattr(posterior, "caution", None) else None
     return "; ".join(each for each in (caption, caution) if each is not None) or None
 
 

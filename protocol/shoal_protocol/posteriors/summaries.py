@@ -104,6 +104,7 @@ def summarised(posterior: Described, level: float) -> Summary:
     residual_sd = getattr(posterior, "residual_sd", None)
     if isinstance(residual_sd, float):
         facts.insert(0, ("Residual sd", f"{residual_sd:.4g}"))
+    facts.extend(getattr(posterior, "facts", ()))
     caution = getattr(posterior, "caution", None)
     if isinstance(caution, str):
         facts.append(("Caution", caution))

@@ -96,7 +96,10 @@ def posterior(report: PosteriorReport) -> RenderableType:
     if isinstance(found, LinearRegressionPosterior):
         facts.add_row("Residual sd", f"{found.residual_sd:.4g}")
     if isinstance(found, VariationalPosterior):
-        facts.add_row("Caution", found.caution)
+        for what, fact in found.facts:
+            facts.add_row(what, fact)
+        if found.caution is not None:
+            facts.add_row("Caution", found.caution)
     facts.add_row("Records", f"{found.records:,}")
     is_long = len(report.rounds) > FEW_ROUNDS
     listed = ", ".join(f"{size:,}" for size in report.cohort_sizes)

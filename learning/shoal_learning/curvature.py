@@ -1,0 +1,118 @@
+"""What a path of noisy gradients says of a log-likelihood's curvature: draws of it; does no I/O.
+
+Model: y_t = b - H (u_t - c) + e_t, H symmetric and positive semidefinite, e_t ~ N(0, Sigma). In
+coordinates in which Sigma is the identity, and then in the eigenbasis of the scatter of the points,
+the entries of H on and above the diagonal are independent normals (docs/mathematics.md, section 9);
+that H be semidefinite cuts them. It knows no model, no prior and no privacy.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+
+_STEPS, _WARM_UP = 60, 20  # of each chain
+_CHAINS: Final = ((16, 32), (64, 8))  # by dimension at most: larger ones are slower
+_SHRINKS: Final = 100  # of a slice; each takes about a third of it
+
+
+@dataclass(frozen=True)
+class NormalCurvature:
+    """H = frame h frame' with independent normal h_ij, i <= j: `mean` and `sd`, shapes (d, d)."""
+
+    frame: FloatMatrix
+    mean: FloatMatrix
+    sd: FloatMatrix
+
+    @property
+    def centre(self) -> FloatMatrix:
+        """The mean of H without its negative eigenvalues, shape (d, d)."""
+        return semidefinite(symmetric(self.frame @ self.mean @ self.frame.T))
+
+
+def fitted(
+    points: FloatMatrix, gradients: FloatMatrix, noise: FloatMatrix, *, largest: float
+) -> NormalCurvature:
+    """Return the regression of centred `gradients` on centred `points`, both shape (T, d).
+
+    `noise`, shape (d, d), is the covariance of one round's; `largest` is a scale that no eigenvalue
+    of H exceeds: its normal prior, of that standard deviation, keeps apart what no point explored.
+    """
+    values, vectors = np.linalg.eigh(noise)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    points, gradients = points @ root, gradients @ inverse
+    scatter, basis = np.linalg.eigh(points.T @ points)
+    scatter = np.maximum(scatter, 0.0)
+    crossed = -(gradients.T @ points)
+    precision = scatter[:, None] + scatter[None, :] + 2.0 * (values[0] / largest) ** 2
+    mean = basis.T @ (crossed + crossed.T) @ basis / precision
+    sd = np.sqrt(1.0 / precision)
+    sd[np.diag_indices(len(sd))] *= np.sqrt(2.0)
+    return NormalCurvature(root @ basis, symmetric(mean), sd)
+
+
+def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMatrix:
+    """Return draws of H given that it is positive definite, shape (draws, d, d).
+
+    Elliptical slice sampling (Murray, Adams and MacKay 2010, arXiv:1001.0175): what is cut off has
+    likelihood 0, all else 1.
+    """
+    size = len(curvature.mean)
+    chains = next(chains for most, chains in _CHAINS if size <= most)
+    values, vectors = np.linalg.eigh(curvature.mean)
+    start = (vectors * np.maximum(values, np.diagonal(curvature.sd).mean())) @ vectors.T
+    now = np.repeat(start[None] - curvature.mean, chains, axis=0)
+    kept = []
+    for step in range(_STEPS):
+        other = _normal(curvature.sd, chains, generator)
+        now = _moved(now, other, curvature.mean, generator)
+        if step >= _WARM_UP:
+            kept.append(now)
+    inner = np.concatenate(kept) + curvature.mean
+    return symmetric(curvature.frame @ inner @ curvature.frame.T)
+
+
+def _moved(
+    now: FloatMatrix, other: FloatMatrix, mean: FloatMatrix, generator: np.random.Generator
+) -> FloatMatrix:
+    """Take each chain to a place on its ellipse that is not cut off; `now` itself is one."""
+    angle = generator.random(len(now)) * 2.0 * np.pi
+    least, most = angle - 2.0 * np.pi, angle.copy()
+    moved, left = now.copy(), np.arange(len(now))
+    for _ in range(_SHRINKS):
+        turn = angle[left][:, None, None]
+        tried = now[left] * np.cos(turn) + other[left] * np.sin(turn)
+        allowed = np.linalg.eigvalsh(tried + mean)[:, 0] > 0.0
+        moved[left[allowed]] = tried[allowed]
+        left = left[~allowed]
+        if not len(left):
+            break
+        below = angle[left] < 0.0
+        least[left[below]], most[left[~below]] = angle[left[below]], angle[left[~below]]
+        angle[left] = least[left] + (most[left] - least[left]) * generator.random(len(left))
+    return moved
+
+
+def _normal(sd: FloatMatrix, count: int, generator: np.random.Generator) -> FloatMatrix:
+    """Return symmetric matrices of independent normals, shape (count, d, d)."""
+    upper = np.triu(generator.standard_normal((count, *sd.shape)))
+    whole: FloatMatrix = (upper + np.swapaxes(np.triu(upper, 1), 1, 2)) * sd
+    return whole
+
+
+def symmetric(matrices: FloatMatrix) -> FloatMatrix:
+    """Return the symmetric part of matrices, shape (..., d, d)."""
+    part: FloatMatrix = 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+    return part
+
+
+def semidefinite(matrix: FloatMatrix, least: float = 0.0) -> FloatMatrix:
+    """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
+    values, vectors = np.linalg.eigh(matrix)
+    raised: FloatMatrix = (vectors * np.maximum(values, least)) @ vectors.T
+    return raised

@@ -1,0 +1,275 @@
+"""The posterior that a path of noisy gradients at public points leaves; does no I/O.
+
+Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, and
+each as a measurement with known privacy noise and, of a batch, the scatter of who was drawn. The
+posterior averages over b and H: all of it is made of sums that are public. Formulas, and where it
+fails: docs/mathematics.md, section 9.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_learning.curvature import drawn, fitted, semidefinite, symmetric
+from shoal_protocol.posteriors.convergence import Convergence
+
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+Gradient = Callable[[FloatVector], FloatVector]
+
+LARGEST_DIMENSION: Final = 64
+"""Of a posterior with correlations: d (d - 1) / 2 of them, learned from T d numbers."""
+_FEWEST_ROUNDS: Final = 10  # in the regression, and
+_ROUNDS_FOR_EACH: Final = 2  # for each of its d + 1 numbers in a row
+
+_SEED: Final = 2407_14426
+_PASSES: Final = 4  # in which noise and curvature, or answer and prior, are fitted in turn
+_DRAWS_EACH: Final = 8  # for each curvature
+_MATCHED: Final = 0.05, 0.95  # quantiles that the normal distribution has in common with the draws
+_GRID: Final = 65
+_LEAST: Final = 1e-12  # precision of a prior that has none
+
+
+@dataclass(frozen=True)
+class Path:
+    """What T rounds measured: gradients of the likelihood of all who answer, at public points.
+
+    `points` and `gradients` have shape (T, d), `noise` shape (T,): the variance of the privacy
+    noise in each coordinate of a gradient. `sampling` times the likelihood's curvature is the
+    covariance that who was drawn adds to each, 0 where all are asked. `largest` is what no
+    eigenvalue of the curvature exceeds, and `prior` the gradient of the log prior density.
+    """
+
+    points: FloatMatrix
+    gradients: FloatMatrix
+    noise: FloatVector
+    sampling: float
+    largest: float
+    prior: Gradient
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return len(self.points)
+
+    def since(self, start: int) -> "Path":
+        """Return the rounds from number `start` on."""
+        return Path(
+            self.points[start:],
+            self.gradients[start:],
+            self.noise[start:],
+            self.sampling,
+            self.largest,
+            self.prior,
+        )
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A normal distribution in unconstrained space: `location` and `scale`, shapes (d,).
+
+    `factor`, shape (d, d), is the lower Cholesky factor of the correlations, None if there are
+    none; `convergence` is None if the noise is not in it.
+    """
+
+    location: FloatVector
+    scale: FloatVector
+    factor: FloatMatrix | None = None
+    convergence: Convergence | None = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Gradients along a path as a line: mean gradient b at c with covariance `error`, and H."""
+
+    centre: FloatVector
+    gradient: FloatVector
+    error: FloatMatrix
+    residual: FloatMatrix  # covariance of one round's noise
+    curvatures: FloatMatrix  # draws, shape (draws, d, d)
+
+
+def inferred(path: Path) -> Inferred | None:
+    """Return the posterior that knows of the noise, or None of a path that is too short for it.
+
+    The first quarter of the path is its way there and left out; so is the second one, if slopes
+    in it show that it was still on its way.
+    """
+    size, half, quarter = path.points.shape[1], path.rounds // 2, path.rounds // 4
+    if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):
+        return None
+    if size > LARGEST_DIMENSION:
+        return _by_coordinate(path.since(half))
+    generator = np.random.default_rng([_SEED, path.rounds, size])
+    line = _line(path.since(half), generator)
+    early = Path(
+        path.points[quarter:half],
+        path.gradients[quarter:half],
+        path.noise[quarter:half],
+        path.sampling,
+        path.largest,
+        path.prior,
+    )
+    used = path.since(half)
+    if np.all(np.abs(_slopes(early, line.residual)) < Convergence.limit_for(size)):
+        used = path.since(quarter)
+        line = _line(used, generator)
+    return _posterior(used, path.since(half), line, generator)
+
+
+def _line(path: Path, generator: np.random.Generator) -> _Line:
+    size = path.points.shape[1]
+    variance = float(1.0 / np.mean(1.0 / path.noise))
+    weights = variance / path.noise
+    total = weights.sum()
+    centre, gradient = (
+        (weights[:, None] * each).sum(axis=0) / total for each in (path.points, path.gradients)
+    )
+    roots = np.sqrt(weights)[:, None]
+    points, gradients = roots * (path.points - centre), roots * (path.gradients - gradient)
+    privacy = variance * np.eye(size)
+    residual = privacy
+    curvature = fitted(points, gradients, residual, largest=path.largest)
+    for _ in range(_PASSES if path.sampling > 0.0 else 0):
+        sampled = path.sampling * curvature.centre
+        left = gradients + points @ curvature.centre
+        dispersion = _dispersion(left, variance, float(np.trace(sampled)))
+        residual = privacy + dispersion * sampled
+        curvature = fitted(points, gradients, residual, largest=path.largest)
+    return _Line(centre, gradient, residual / total, residual, drawn(curvature, generator))
+
+
+def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> float:
+    """Return how many times the scatter that the model expects who was drawn adds, about 1.
+
+    `expected` is its trace. The residuals' own answer is drawn towards 1, known to .5.
+    """
+    rounds, size = residuals.shape
+    found = float(np.sum(residuals**2)) / max(rounds - size - 1, 1)
+    if expected <= 0.0:
+        return 1.0
+    error = np.sqrt(2.0 / (rounds * size)) * found / expected
+    ratio = float(np.clip((found - size * privacy) / expected, 0.1, 10.0))
+    return float((ratio / error**2 + 4.0) / (1.0 / error**2 + 4.0))
+
+
+def _slopes(path: Path, residual: FloatMatrix) -> FloatVector:
+    """Return the mean slope of the log posterior along a path, in its standard errors, (d,)."""
+    slope = path.gradients.mean(axis=0) + path.prior(path.points.mean(axis=0))
+    slopes: FloatVector = slope / np.sqrt(np.diagonal(residual) / path.rounds)
+    return slopes
+
+
+def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Generator) -> Inferred:
+    location = line.centre
+    for _ in range(_PASSES - 1):
+        location = _answers(used.prior, line, location)[0].mean(axis=0)
+    means, covariances, prior = _answers(used.prior, line, location)
+    roots = np.linalg.cholesky(covariances)
+    standard = generator.standard_normal((_DRAWS_EACH, *means.shape))
+    draws = (means + np.einsum("kij,rkj->rki", roots, standard)).reshape(-1, len(location))
+    low, high = np.quantile(draws, _MATCHED, axis=0)
+    best, scale = 0.5 * (low + high), 0.5 * (high - low) / NormalDist().inv_cdf(_MATCHED[1])
+    covariance = covariances.mean(axis=0) + np.atleast_2d(np.cov(means.T, bias=True))
+    variance = np.diagonal(covariance)
+    without = np.linalg.inv(line.curvatures + prior).mean(axis=0)
+    share = np.clip(1.0 - np.diagonal(without) / variance, 0.0, 1.0)
+    # The spread is about where the path was: its mean square distance from what is believed.
+    centre = later.points.mean(axis=0)
+    correlated = covariance * np.outer(scale, scale) / np.sqrt(np.outer(variance, variance))
+    about = correlated + np.outer(best - centre, best - centre)
+    sd = np.sqrt(np.diagonal(about))
+    factor = np.linalg.cholesky(semidefinite(about / np.outer(sd, sd), 1e-9))
+    return Inferred(
+        centre,
+        sd,
+        factor / np.linalg.norm(factor, axis=1, keepdims=True),
+        _convergence(used, later, line.residual, (best - centre) / scale, share),
+    )
+
+
+def _answers(
+    prior_gradient: Gradient, line: _Line, near: FloatVector
+) -> tuple[FloatMatrix, FloatMatrix, FloatMatrix]:
+    """Return means and covariances of u given each drawn curvature, and the prior's curvature.
+
+    Shapes (draws, d), (draws, d, d), (d, d). The prior is taken as normal, by its slope at `near`.
+    """
+    # What is known of the slope at c has covariance H + error: theirs who answered, and the noise.
+    gain = np.linalg.solve(line.curvatures + line.error, line.curvatures)
+    prior = semidefinite(_curvature_of(prior_gradient, near), _LEAST)
+    known = symmetric(line.curvatures @ gain) + prior
+    covariances: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    pulls = np.einsum("kji,j->ki", gain, line.gradient)
+    pulls = pulls + prior_gradient(near) + prior @ (near - line.centre)
+    return line.centre + np.einsum("kij,kj->ki", covariances, pulls), covariances, prior
+
+
+def _convergence(
+    used: Path,
+    later: Path,
+    residual: FloatMatrix,
+    away: FloatVector,
+    share: FloatVector,
+) -> Convergence:
+    return Convergence(
+        rounds=used.rounds,
+        slopes=tuple(_slopes(later, residual).tolist()),
+        distances=tuple(np.abs(away).tolist()),
+        noise_shares=tuple(share.tolist()),
+    )
+
+
+def _curvature_of(gradient: Gradient, point: FloatVector) -> FloatMatrix:
+    """Return minus the derivative of a gradient at a point, shape (d, d), by differences."""
+    step = 1e-4 * np.maximum(1.0, np.abs(point))
+    rows = [gradient(point - each) - gradient(point + each) for each in np.diag(step)]
+    return symmetric(np.array(rows) / (2.0 * step)[:, None])
+
+
+def _by_coordinate(path: Path) -> Inferred:
+    """Return the posterior in which each coordinate is alone: its slope against itself.
+
+    What all others do counts as if it were known, so correlations make it too narrow.
+    """
+    centre, gradient = path.points.mean(axis=0), path.gradients.mean(axis=0)
+    points, gradients = path.points - centre, path.gradients - gradient
+    scatter = np.maximum((points**2).sum(axis=0), 1e-300)
+    guess = np.maximum(-(points * gradients).sum(axis=0) / scatter, 0.0)
+    # the other coordinates' scatter is in the residuals too: they say how large it is
+    left = np.mean((gradients + guess * points) ** 2, axis=0) * path.rounds / (path.rounds - 2)
+    residual = np.maximum(left, path.noise.mean())
+    sd = np.sqrt(residual / scatter)
+    estimate = -(points * gradients).sum(axis=0) / scatter
+    top = np.minimum(np.maximum(estimate, 0.0) + 5.0 * sd, path.largest)
+    low = np.maximum(np.minimum(estimate - 5.0 * sd, top), 0.0)
+    grid = low + (np.arange(_GRID) + 0.5)[:, None] / _GRID * (top - low)
+    height = -0.5 * ((grid - estimate) / sd) ** 2
+    weights = np.exp(height - height.max(axis=0))
+    weights = weights / weights.sum(axis=0)
+    error = residual / path.rounds
+    gain = grid / (grid + error)
+    prior, means, variances = np.zeros_like(centre), centre[None], grid
+    location = centre
+    for _ in range(_PASSES):
+        step = 1e-4 * np.maximum(1.0, np.abs(location))
+        rise = path.prior(location - step) - path.prior(location + step)
+        prior = np.maximum(rise / (2.0 * step), _LEAST)
+        variances = 1.0 / (gain * grid + prior)
+        pulls = gain * gradient + path.prior(location) + prior * (location - centre)
+        means = centre + variances * pulls
+        location = (weights * means).sum(axis=0)
+    variance = (weights * (variances + (means - location) ** 2)).sum(axis=0)
+    without = (weights / (grid + prior)).sum(axis=0)
+    share = np.clip(1.0 - without / variance, 0.0, 1.0)
+    away = location - centre
+    return Inferred(
+        centre,
+        np.sqrt(variance + away**2),
+        None,
+        _convergence(path, path, np.diag(residual), away / np.sqrt(variance), share),
+    )
