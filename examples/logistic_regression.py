@@ -73,7 +73,8 @@ model.fit(federation)
 print(model.summary())
 
 # %% [markdown]
-# Mind the caution: variational intervals are too narrow. What they are good for is prediction.
+# The intervals know of the privacy noise, and `Path` says whether the rounds were enough. What
+# clipping did to the coefficients no sum shows: simulate with another `clip` to see it.
 
 # %%
 print(f"Accuracy on patients who took no part: {model.score(held_out):.2f}")

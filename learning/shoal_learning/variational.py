@@ -122,15 +122,20 @@ class Variational:
             ValueError: as `next`.
         """
         records = population * self.task.records_per_client
-        last = self._replayed(population, sums)
+        self._replayed(population, sums)
         known = inferred(self._path(population, sums)) if sums else None
         if known is not None and np.all(np.isfinite([known.location, known.scale])):
             return self.posterior(known, records)
+        return self.posterior(self.mean_field(), records)
+
+    def mean_field(self) -> Inferred:
+        """Return the mean of the second half of the path that the last call led along."""
+        last = self._trail.last or self._begin()
         path = [*self._trail.beliefs, last.belief]
         later = path[len(path) // 2 :]
         mean = np.mean([each.mean for each in later], axis=0)
         log_sd = np.mean([each.log_sd for each in later], axis=0)
-        return self.posterior(Inferred(mean, np.exp(log_sd)), records)
+        return Inferred(mean, np.exp(log_sd))
 
     def _path(self, population: int, sums: Sequence[ReleasedSum]) -> Path:
         """Return what the sums measured: gradients of the likelihood of all who would answer."""

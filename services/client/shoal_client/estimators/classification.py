@@ -16,7 +16,7 @@ class LogisticRegression(Regression[LogisticRegressionPosterior]):
     """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
 
     A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
-    Intervals are too narrow: the posterior says why.
+    Intervals know of the noise, not of clipping; `posterior_.convergence` says whether it arrived.
     """
 
     task_type: ClassVar[type[LogisticRegressionTask]] = LogisticRegressionTask

@@ -15,7 +15,7 @@ class NumpyroModel(Estimator[NumpyroPosterior]):
     """Variational inference of any NumPyro model's global latents. Parameters: see `NumpyroTask`.
 
     `posterior_.sample` gives draws of the latents, for predictions by the model itself. Intervals
-    are too narrow: the posterior says why.
+    know of the noise, not of clipping; `posterior_.convergence` says whether it arrived.
     """
 
     task_type: ClassVar[type[NumpyroTask]] = NumpyroTask

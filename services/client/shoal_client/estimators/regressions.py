@@ -180,7 +180,8 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
 class PoissonRegression(Regression[PoissonRegressionPosterior]):
     """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
 
-    Parameters: see `PoissonRegressionTask`. Intervals are too narrow: the posterior says why.
+    Parameters: see `PoissonRegressionTask`. Intervals know of the noise, not of clipping;
+    `posterior_.convergence` says whether it arrived.
     """
 
     task_type: ClassVar[type[PoissonRegressionTask]] = PoissonRegressionTask

@@ -1,0 +1,184 @@
+"""How often intervals of variational posteriors hold, by simulation; truths come from priors.
+
+    python -m bench.variational_coverage [--repeats 200] [--seed 1]
+
+Shares of 90 % intervals of slopes that hold: of the posterior that knows of the noise, of the
+mean-field one beside it, and of Laplace's approximation to all records without noise or clip. A
+normal predictor of correlated features (.5) decides on a yes or a count; delta is 1e-5. "wider" is
+how many times as wide as without noise the intervals are in the median, "arrived" the share of
+paths that pass, "clipped" of records whose gradient is longer than the clip, at the truth.
+"""
+
+import argparse
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation, run
+from shoal_learning.variational import Variational
+from shoal_protocol.posteriors import VariationalPosterior
+from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+
+Floats = NDArray[np.float64]
+Kind = Literal["logistic", "poisson"]
+
+LEVEL: Final = 1.6449
+LARGEST_COUNT: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table: a batch of None is everybody."""
+
+    kind: Kind
+    features: int
+    clients: int
+    epsilon: float
+    batch: int | None
+    clip: float
+    rounds: int = 200
+
+
+SETTINGS: Final = (
+    Setting("logistic", 3, 2000, 1.0, None, 1.5),
+    Setting("logistic", 3, 2000, 3.0, None, 1.5),
+    Setting("logistic", 3, 2000, 10.0, None, 1.5),
+    Setting("logistic", 3, 20_000, 10.0, None, 1.5),
+    Setting("logistic", 3, 2000, 1.0, 200, 1.5),
+    Setting("logistic", 3, 2000, 3.0, 200, 1.5),
+    Setting("logistic", 3, 2000, 10.0, 200, 1.5),
+    Setting("logistic", 8, 5000, 3.0, None, 2.0, 300),
+    Setting("logistic", 3, 2000, 3.0, None, 0.25),
+    Setting("logistic", 3, 20_000, 10.0, None, 0.25),
+    Setting("poisson", 3, 2000, 1.0, None, 10.0),
+    Setting("poisson", 3, 2000, 3.0, None, 10.0),
+    Setting("poisson", 3, 2000, 10.0, 200, 10.0),
+    Setting("poisson", 3, 20_000, 10.0, None, 10.0),
+)
+
+
+def task_of(setting: Setting) -> LogisticRegressionTask | PoissonRegressionTask:
+    """Return the setting's task: slopes have prior standard deviation 1."""
+    kind = LogisticRegressionTask if setting.kind == "logistic" else PoissonRegressionTask
+    most = 1.0 if setting.kind == "logistic" else LARGEST_COUNT
+    return kind(
+        features=tuple(
+            ColumnBounds(name=f"x{place}", lower=-2.0, upper=2.0)
+            for place in range(setting.features)
+        ),
+        target=ColumnBounds(name="y", lower=0.0, upper=most),
+        rounds=setting.rounds,
+        batch=setting.batch,
+        clip=setting.clip,
+        prior_sd=1.0,
+    )
+
+
+def drawn(setting: Setting, constant: float, generator: np.random.Generator) -> tuple[Floats, ...]:
+    """Return the true coefficients, shape (d,), the rows' design, shape (n, d), and the targets."""
+    count, size = setting.clients, setting.features
+    root = np.linalg.cholesky(np.full((size, size), 0.5) + 0.5 * np.eye(size))
+    features = np.clip(0.8 * generator.standard_normal((count, size)) @ root.T, -2.0, 2.0)
+    design = np.column_stack([np.full(count, constant), features / 2.0])
+    # the constant term's prior is much wider: that of counts would be past any bound
+    truth = np.array([0.4 / constant, *np.ones(size)]) * generator.standard_normal(size + 1)
+    predictor = design @ truth
+    if setting.kind == "logistic":
+        target = (generator.random(count) < 1.0 / (1.0 + np.exp(-predictor))) * 1.0
+    else:
+        target = np.minimum(generator.poisson(np.exp(np.minimum(predictor, 5.0))), LARGEST_COUNT)
+    return truth, design, np.asarray(target, dtype=np.float64)
+
+
+def exact(kind: Kind, design: Floats, target: Floats, prior_sd: Floats) -> tuple[Floats, Floats]:
+    """Return mode and curvature's standard deviations of the posterior of all records."""
+    found = np.zeros(design.shape[1])
+    covariance: Floats = np.eye(len(found))
+    for _ in range(50):
+        predictor = design @ found
+        mean = np.exp(np.minimum(predictor, 6.0))
+        variance = mean
+        if kind == "logistic":
+            mean = 1.0 / (1.0 + np.exp(-predictor))
+            variance = mean * (1.0 - mean)
+        curvature = design.T @ (design * variance[:, None]) + np.diag(prior_sd**-2.0)
+        covariance = np.asarray(np.linalg.inv(curvature), dtype=np.float64)
+        step = covariance @ (design.T @ (target - mean) - found / prior_sd**2)
+        found = found + np.clip(step, -1.0, 1.0)
+    return found, np.sqrt(np.diagonal(covariance))
+
+
+def measured(setting: Setting, generator: np.random.Generator) -> tuple[Floats, bool, float]:
+    """Return of one job whether each slope is held, shape (3, features), in the order of the
+    table, with widths as a fourth row; whether the path arrived; the share of clipped records.
+
+    Raises:
+        TypeError: the learner is not that of a variational task.
+    """
+    task = task_of(setting)
+    truth, design, target = drawn(setting, task.intercept, generator)
+    records = np.column_stack([design[:, 1:] * 2.0, target])
+    federation = Federation(
+        population=setting.clients,
+        missing=0,
+        dropouts=0,
+        colluders=0,
+        epsilon=setting.epsilon,
+        delta=1e-5,
+    )
+    learner = learner_for(task)
+    posterior = run(learner, records, federation, generator).posterior
+    if not isinstance(learner, Variational) or not isinstance(posterior, VariationalPosterior):
+        raise TypeError("the task is not variational")
+    mean_field = learner.mean_field()
+    prior_sd = np.array([2.0 / task.intercept, *np.ones(setting.features)])
+    mode, sd = exact(setting.kind, design, target, prior_sd)
+    pairs = (
+        (np.array(posterior.location), np.array(posterior.scale)),
+        (mean_field.location, mean_field.scale),
+        (mode, sd),
+    )
+    held = [np.abs(middle - truth)[1:] < LEVEL * spread[1:] for middle, spread in pairs]
+    predictor = design @ truth
+    expected = 1.0 / (1.0 + np.exp(-predictor)) if setting.kind == "logistic" else np.exp(predictor)
+    length = np.abs(target - expected) * np.linalg.norm(design, axis=1)
+    arrived = posterior.convergence is not None and posterior.convergence.arrived
+    rows = np.array([*held, np.array(posterior.scale)[1:] / sd[1:]])
+    return rows, arrived, float(np.mean(length > setting.clip))
+
+
+def print_table(repeats: int, seed: int) -> None:
+    """Print a row for each setting."""
+    names = (
+        "model | d | N | epsilon | batch | clipped | held | mean-field | exact | wider | arrived"
+    )
+    print(f"| {names} |")
+    print("|---" * 11 + "|")
+    for number, setting in enumerate(SETTINGS):
+        generator = np.random.default_rng([seed, number])
+        jobs = [measured(setting, generator) for _ in range(repeats)]
+        rows = np.array([each[0] for each in jobs])
+        held, naive, all_known = rows[:, :3].mean(axis=(0, 2))
+        print(
+            f"| {setting.kind} | {setting.features + 1} | {setting.clients} | {setting.epsilon:g} "
+            f"| {setting.batch or 'all'} | {np.mean([each[2] for each in jobs]):.0%} "
+            f"| {held:.3f} | {naive:.3f} | {all_known:.3f} | {np.median(rows[:, 3]):.1f} "
+            f"| {np.mean([each[1] for each in jobs]):.3f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Read the arguments and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    print_table(asked.repeats, asked.seed)
+
+
+if __name__ == "__main__":
+    main()

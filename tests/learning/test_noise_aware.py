@@ -1,0 +1,232 @@
+"""Posteriors that know of the noise: intervals hold, and a path that is under way shows.
+
+Rates of false alarm: stated at each statistical test; seeds are fixed.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal_learning.curvature import drawn, fitted
+from shoal_learning.learners import learner_for
+from shoal_learning.noise_aware import Path, inferred
+from shoal_learning.simulation import Federation, run
+from shoal_protocol.posteriors import LogisticRegressionPosterior
+from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
+from shoal_protocol.posteriors.variational import packed
+from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+
+CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
+PRIOR = np.eye(2)
+NOISE = 60.0  # standard deviation of a round's: alone, of 2 posterior ones at 100 rounds
+
+
+def quadratic(generator, rounds=160, noise=NOISE, led=1.0):
+    """Return a truth from the prior, and a path about where noise has led it.
+
+    `led` is how far, in standard deviations that the noise of so many rounds gives an answer.
+    """
+    truth = generator.standard_normal(2)
+    mode = truth + np.linalg.cholesky(np.linalg.inv(CURVATURE)) @ generator.standard_normal(2)
+    led = led * noise / math.sqrt(rounds) * np.linalg.solve(CURVATURE, generator.standard_normal(2))
+    points = mode + led + 0.4 * generator.standard_normal((rounds, 2))
+    gradients = (mode - points) @ CURVATURE + noise * generator.standard_normal((rounds, 2))
+    variances = np.full(rounds, noise**2)
+    return truth, Path(points, gradients, variances, 0.0, 1e4, lambda point: -PRIOR @ point)
+
+
+def test_intervals_of_quadratic_likelihoods_hold_as_often_as_they_say():
+    """150 truths, 300 intervals at 90 %: 80 % to 99 %. If only 150 of them count, being pairs,
+    chance alone leaves that range with probability .0002.
+    """
+    generator, held = np.random.default_rng(1), []
+    for _ in range(150):
+        truth, path = quadratic(generator)
+        found = inferred(path)
+        held.append(np.abs(found.location - truth) < 1.6449 * found.scale)
+    assert 0.8 < np.mean(held) < 0.99
+
+
+def test_intervals_of_logistic_jobs_hold_where_those_that_ignore_the_noise_do_not():
+    """40 jobs, 80 slopes at 90 %: fewer than 78 % by chance with probability .001 or less."""
+    generator = np.random.default_rng(2)
+    held, naive = [], []
+    task = LogisticRegressionTask(
+        features=tuple(ColumnBounds(name=name, lower=-1, upper=1) for name in ("x", "z")),
+        target=ColumnBounds(name="y", lower=0.0, upper=1.0),
+        rounds=120,
+        batch=None,
+        clip=1.5,
+        prior_sd=1.0,
+    )
+    for _ in range(40):
+        slopes = generator.standard_normal(2)
+        features = generator.uniform(-1.0, 1.0, (1000, 2))
+        chance = 1.0 / (1.0 + np.exp(-features @ slopes))
+        records = np.column_stack([features, generator.random(1000) < chance])
+        federation = Federation(
+            population=1000, missing=0, dropouts=0, colluders=0, epsilon=1.5, delta=1e-5
+        )
+        learner = learner_for(task)
+        posterior = run(learner, records, federation, generator).posterior
+        assert posterior.inference == "noise_aware"
+        mean_field = learner.mean_field()
+        held.append(np.abs(posterior.mean[1:] - slopes) < 1.6449 * posterior.sd[1:])
+        naive.append(np.abs(mean_field.location[1:] - slopes) < 1.6449 * mean_field.scale[1:])
+    assert np.mean(held) > 0.78
+    assert np.mean(naive) < 0.6
+
+
+def test_without_noise_the_posterior_is_the_likelihoods_and_priors():
+    _, path = quadratic(np.random.default_rng(3), noise=1e-4)
+    found = inferred(path)
+    expected = np.linalg.inv(CURVATURE + PRIOR)
+    root = found.factor * found.scale[:, None]
+    # the spread is about the path's mean, which the points' own scatter has moved
+    away = found.location - (path.points[80:].mean(axis=0))
+    assert away == pytest.approx(0.0)
+    distance = np.array(found.convergence.distances)
+    about = expected * np.sqrt(np.outer(1.0 + distance**2, 1.0 + distance**2))
+    assert np.diagonal(root @ root.T) == pytest.approx(np.diagonal(about), rel=0.01)
+    assert max(found.convergence.noise_shares) < 1e-4
+
+
+def test_curvatures_are_drawn_from_the_regression_cut_to_definite_ones():
+    """Of a well known curvature the draws have the regression's mean and deviations.
+
+    1,280 draws of chains that mix in a few steps: five standard errors of 200 independent ones.
+    """
+    generator = np.random.default_rng(4)
+    points = generator.standard_normal((400, 2))
+    gradients = -points @ CURVATURE + generator.standard_normal((400, 2)) @ np.diag([2.0, 3.0])
+    known = fitted(points, gradients, np.diag([4.0, 9.0]), largest=1e4)
+    draws = drawn(known, generator)
+    assert np.all(np.linalg.eigvalsh(draws) > 0.0)
+    assert draws.mean(axis=0) == pytest.approx(known.centre, abs=5.0 * 0.15 / math.sqrt(200))
+    # sd of an entry is at most 3 / sqrt(400)
+    assert np.abs(known.centre - CURVATURE).max() < 5 * 0.15
+    assert draws.std(axis=0).max() < 0.2
+
+
+def test_a_path_that_arrived_is_called_otherwise_no_more_often_than_stated():
+    """Slopes at the mode are noise: FALSE_ALARMS of them, .001, would be 1 of 1,000 at most;
+    more than 5 come by chance with probability .0006."""
+    generator, alarms = np.random.default_rng(5), 0
+    limit = Convergence.limit_for(3)
+    for _ in range(1000):
+        alarms += np.max(np.abs(generator.standard_normal(3))) > limit
+    assert alarms <= 5 and FALSE_ALARMS == 0.001
+    wrong = sum(
+        not inferred(quadratic(generator, rounds=60, led=0.0)[1]).convergence.arrived
+        for _ in range(40)
+    )
+    # .04 expected at most: more than 1 come by chance with probability .001
+    assert wrong <= 1
+
+
+def readme(rounds):
+    """Return the posterior of README's example with so many rounds."""
+    generator = np.random.default_rng(1)
+    age = generator.uniform(18, 90, 5000)
+    chance = 1 / (1 + np.exp(2 - (age - 54) / 12))
+    records = np.column_stack([age, generator.binomial(1, chance)])
+    task = LogisticRegressionTask(
+        features=(ColumnBounds(name="age", lower=18, upper=90),),
+        target=ColumnBounds(name="hypertension", lower=0, upper=1),
+        rounds=rounds,
+        batch=500,
+    )
+    federation = Federation(
+        population=5000, missing=0, dropouts=20, colluders=20, epsilon=10.0, delta=1e-5
+    )
+    return run(learner_for(task), records, federation, np.random.default_rng(1)).posterior
+
+
+@pytest.mark.parametrize(("rounds", "arrived"), [(20, False), (200, True)])
+def test_too_few_rounds_are_told_from_enough(rounds, arrived):
+    posterior = readme(rounds)
+    assert posterior.convergence.arrived is arrived
+    said = str(posterior.summary())
+    assert ("NOT ARRIVED" in said) is not arrived
+    assert (posterior.caution is None) is arrived
+    assert "noise and batches are" in said
+    # either way the truth, 1/12 for a year, is in a wide interval
+    low, high = posterior.interval(0.95)[1]
+    assert low < 1 / 12 < high
+
+
+def test_too_few_rounds_for_any_answer_leave_the_mean_field_one_which_says_so():
+    posterior = readme(8)
+    assert posterior.inference == "mean_field" and posterior.convergence is None
+    assert "too narrow" in posterior.caution
+
+
+def test_of_many_numbers_each_is_alone_and_the_posterior_says_so():
+    """70 numbers, independent here: of their 90 % intervals fewer than 75 % hold by chance with
+    probability .0001."""
+    generator, size = np.random.default_rng(6), 70
+    curvature = generator.uniform(30.0, 90.0, size)
+    truth = generator.standard_normal(size)
+    mode = truth + generator.standard_normal(size) / np.sqrt(curvature)
+    points = mode + 0.4 * generator.standard_normal((300, size))
+    gradients = (mode - points) * curvature + 40.0 * generator.standard_normal(points.shape)
+    found = inferred(Path(points, gradients, np.full(300, 1600.0), 0.0, 1e4, lambda point: -point))
+    assert found.factor is None and found.convergence.arrived
+    assert np.mean(np.abs(found.location - truth) < 1.6449 * found.scale) > 0.75
+
+
+def correlated(**changes):
+    columns = tuple(ColumnBounds(name=name, lower=-2, upper=2).column() for name in ("x", "z"))
+    factor = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, -0.6, 0.8]])
+    fields = {
+        "names": ("intercept", "x", "z"),
+        "target": "y",
+        "feature_columns": columns,
+        "intercept": 0.3,
+        "location": (2.0, 1.5, -0.5),
+        "scale": (0.5, 0.8, 0.3),
+        "records": 9,
+        "correlation": packed(factor),
+        "convergence": Convergence(
+            rounds=9, slopes=(0.1,) * 3, distances=(0.2,) * 3, noise_shares=(0.3,) * 3
+        ),
+    }
+    return LogisticRegressionPosterior(**(fields | changes))
+
+
+def test_correlations_are_in_all_that_a_posterior_says():
+    posterior = correlated()
+    draws = posterior.sample(200_000, np.random.default_rng(7))
+    # about six standard errors of a covariance
+    assert np.cov(draws.T) == pytest.approx(posterior.covariance_matrix, abs=0.005)
+    # .8 * -.6 is the correlation of the second and third number; half a unit is one of theirs
+    expected_covariance = 0.8 * -0.6 * 0.8 * 0.3 / 4.0
+    assert posterior.covariance_matrix[1, 2] == pytest.approx(expected_covariance)
+    rows = np.array([[1.0, -1.0], [2.0, 2.0]])
+    expected = 1.0 / (1.0 + np.exp(-(draws[:, :1] + draws[:, 1:] @ rows.T)))
+    mean, sd = posterior.predict(rows)
+    assert mean == pytest.approx(expected.mean(axis=0), abs=0.0056)
+    assert sd == pytest.approx(expected.std(axis=0), abs=0.0056)
+    again = LogisticRegressionPosterior.model_validate_json(posterior.model_dump_json())
+    assert again == posterior and again.inference == "noise_aware"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"correlation": packed(np.eye(2))},
+        {"correlation": packed(np.array([[1.0, 0, 0], [0.6, 0.6, 0], [0, 0, 1.0]]))},
+        {"correlation": packed(np.array([[1.0, 0, 0], [0, -1.0, 0], [0, 0, 1.0]]))},
+        {"correlation": packed(np.full((3, 3), np.nan))},
+        {"convergence": None},
+        {
+            "convergence": Convergence(
+                rounds=1, slopes=(0.0,), distances=(0.0,), noise_shares=(0.0,)
+            )
+        },
+    ],
+)
+def test_correlations_that_are_none_are_refused(changes):
+    with pytest.raises(ValueError, match=r"correlation|length|convergence"):
+        correlated(**changes)
