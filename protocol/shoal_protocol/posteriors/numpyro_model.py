@@ -14,6 +14,10 @@ from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
 from shoal_protocol.posteriors.variational import VariationalPosterior, quantile_of
 
 _POINTS: Final = 4096
+_BENT: Final = (
+    "a model with a scale held only half to three quarters of its 90 % intervals under strong "
+    "noise: simulate the job to see how yours does"
+)
 
 
 class NumpyroPosterior(VariationalPosterior):
@@ -40,6 +44,13 @@ class NumpyroPosterior(VariationalPosterior):
         if self.names != names_of(self.latents):
             raise ValueError("names must be those of the latents' numbers, in order")
         return self
+
+    @property
+    def caution(self) -> str | None:
+        """As of any; and what is known of intervals of models with scales and other bounds."""
+        if self.convergence is None:
+            return super().caution
+        return "; ".join(each for each in (super().caution, _BENT) if each is not None)
 
     @property
     def mean(self) -> FloatVector:
