@@ -224,7 +224,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         naive.append(((low < truths) & (truths < high))[chosen])
         arrived.append(posterior.convergence is not None and posterior.convergence.arrived)
     print(
-        f"| NumPyro line | 3 | 1500 | {epsilon:g} | {batch or 'all'} | 0% | {np.mean(held):.3f} "
+        f"| NumPyro line | 3 | 1500 | {epsilon:g} | {batch or 'all'} | | {np.mean(held):.3f} "
         f"| {np.mean(naive):.3f} | | | {np.mean(arrived):.3f} |",
         flush=True,
     )
