@@ -12,10 +12,14 @@ from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
+from shoal_protocol.documents import from_json
+from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.posteriors import LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from tests.protocol import examples
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
 PRIOR = np.eye(2)
@@ -230,3 +234,20 @@ def test_correlations_are_in_all_that_a_posterior_says():
 def test_correlations_that_are_none_are_refused(changes):
     with pytest.raises(ValueError, match=r"correlation|length|convergence"):
         correlated(**changes)
+
+
+def test_a_posterior_without_correlations_is_written_as_before_there_were_any():
+    written = correlated(correlation=None, convergence=None).model_dump(mode="json")
+    assert not {"correlation", "convergence"} & written.keys()
+    assert LogisticRegressionPosterior.model_validate(written).inference == "mean_field"
+
+
+def test_what_a_posterior_lacks_is_left_out_of_a_report_and_never_null():
+    posterior = correlated(correlation=None, convergence=None)
+    report = examples.named(
+        "trainer", examples.REPORT.model_copy(update={"posterior": posterior})
+    ).to_json()
+    assert from_json(report, PosteriorReport).body.posterior == posterior
+    report["body"]["posterior"]["correlation"] = None
+    with pytest.raises(MalformedDocument, match="canonical"):
+        from_json(report, PosteriorReport)

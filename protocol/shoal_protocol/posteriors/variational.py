@@ -39,6 +39,10 @@ _NOT_ARRIVED: Final = (
 _CLIPPED: Final = "of privacy noise and batches; not of what clipping does to the values"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class VariationalPosterior(BasePosterior):
     """A normal distribution of d unconstrained numbers: `location` and `scale`, shapes (d,).
 
@@ -51,8 +55,9 @@ class VariationalPosterior(BasePosterior):
 
     location: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[_Positive, ...]
-    correlation: Base64 | None = None
-    convergence: Convergence | None = None
+    # Left out where there is none: so a report that was signed before there were any is read as ever.
+    correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
+    convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
     def _one_scale_for_each(self) -> Self:
