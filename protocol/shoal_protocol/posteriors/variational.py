@@ -55,7 +55,7 @@ class VariationalPosterior(BasePosterior):
 
     location: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[_Positive, ...]
-    # Left out where there is none: so a report that was signed before there were any is read as ever.
+    # Left out where there is none: so a report signed before there were any is read as ever.
     correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
     convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
 
