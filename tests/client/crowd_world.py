@@ -246,15 +246,17 @@ class StandIn(FakeTrainer):
             )
             for log, weights in zip(self.logs, self.instances, strict=True)
         )
+        contributions, now = sum(map(len, self.logs)), self.world.clock()
+        is_due = contributions >= self.request.body.contributions or now >= self.closes_at
         return self.lies.closing(
             CrowdClosing(
                 manifest=self.request.body.manifest,
                 job=self.request.digest,
                 seed=SEED.hex(),
                 heads=heads,
-                contributions=sum(map(len, self.logs)),
-                closed_at=self.world.clock(),
-                closing_request=self.asked,
+                contributions=contributions,
+                closed_at=now,
+                closing_request=None if is_due else self.asked,
             )
         )
 

@@ -250,6 +250,26 @@ def test_one_analyst_cannot_close_another_ones_job() -> None:
         draws.check_closing_request(named("analyst", asked), others, CROWD_CONSORTIUM)
 
 
+def test_a_job_that_ended_in_due_course_was_not_closed_early_though_its_analyst_asked() -> None:
+    due = CLOSED_EARLY.model_copy(update={"closed_at": CROWD_JOB.closes_at})
+    with pytest.raises(MalformedDocument, match="in due course"):
+        check_closing(due)
+    full = CROWD_JOB.model_copy(update={"contributions": CLOSED_EARLY.contributions})
+    with pytest.raises(MalformedDocument, match="in due course"):
+        check_closing(CLOSED_EARLY, full)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_closing_that_is_dated_before_its_opening_is_refused(full: bool) -> None:
+    """Be the job full, or closed as its analyst asked."""
+    job = CROWD_JOB.model_copy(update={"contributions": 1}) if full else CROWD_JOB
+    closing = CLOSED_EARLY.model_copy(update={"closing_request": None}) if full else CLOSED_EARLY
+    check_closing(closing.model_copy(update={"closed_at": OPENING.opened_at}), job)
+    before = OPENING.opened_at - timedelta(milliseconds=1)
+    with pytest.raises(MalformedDocument, match="before the opening"):
+        check_closing(closing.model_copy(update={"closed_at": before}), job)
+
+
 def test_a_closing_that_is_dated_later_than_it_is_shown_is_refused() -> None:
     """So a trainer cannot close a job early and write the time of its end."""
     shown = CROWD_JOB.closes_at - draws.CLOCKS_APART

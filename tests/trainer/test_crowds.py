@@ -392,6 +392,14 @@ async def test_a_job_that_is_due_is_closed_in_due_course_though_its_analyst_asks
     assert (await opened.check_all(REQUEST)).closing_request is None
 
 
+async def test_a_closing_is_not_dated_before_its_opening_though_the_clock_was_set_back(
+    opened: Asker, clock: HandMovedClock
+) -> None:
+    clock.advance(-3600)
+    assert (await opened.close(REQUEST)).status_code == 201
+    assert (await opened.check_all(REQUEST)).closing_request is not None
+
+
 FOREIGN = {
     "of another job": (closing_request(REQUEST, job="ab" * 32), "analyst", "malformed-document"),
     "by the trainer": (closing_request(REQUEST), "trainer", "wrong-signer"),

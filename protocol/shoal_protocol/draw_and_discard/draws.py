@@ -136,7 +136,8 @@ def check_closing(
 
     Raises:
         MalformedDocument: it is another job's, or reveals another seed, or has other instances, or
-            counts more contributions than the job takes, or the trainer closed it early by itself.
+            counts more contributions than the job takes, or is dated before its opening or later
+            than it was shown, or does not say rightly whether the job was closed early.
     """
     if (closing.job, closing.manifest) != (opening.job, opening.manifest):
         raise MalformedDocument("the closing is another job's")
@@ -153,20 +154,24 @@ def check_closing(
             raise MalformedDocument("an instance that was replaced, and no other, has an entry")
         if head.revision == 0 and head.weights != start:
             raise MalformedDocument("an instance that was never replaced has changed")
-    _check_end(closing, request, consortium, now)
-
-
-def _check_end(
-    closing: CrowdClosing, request: CrowdJobRequest, consortium: Consortium, now: datetime
-) -> None:
+    if closing.closed_at < opening.opened_at:
+        raise MalformedDocument("the closing is dated before the opening")
     if closing.closed_at > now + CLOCKS_APART:
         raise MalformedDocument("the closing is dated later than it was shown")
+    _check_end(closing, request, consortium)
+
+
+def _check_end(closing: CrowdClosing, request: CrowdJobRequest, consortium: Consortium) -> None:
+    is_full = closing.contributions >= request.contributions
+    is_due = is_full or closing.closed_at >= request.closes_at
     if closing.closing_request is not None:
+        if is_due:
+            raise MalformedDocument("the job ended in due course, and its closing says otherwise")
         try:
             check_closing_request(closing.closing_request, request, consortium)
         except ProtocolError as error:
             raise MalformedDocument(f"the analyst did not close the job early: {error}") from None
-    elif closing.contributions < request.contributions and closing.closed_at < request.closes_at:
+    elif not is_due:
         raise MalformedDocument("the trainer closed the job early, and its analyst did not ask")
 
 

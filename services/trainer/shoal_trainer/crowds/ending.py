@@ -5,10 +5,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from shoal_protocol.documents import Signed
-from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdClosingRequest
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.draw_and_discard.documents import (
+    CrowdClosing,
+    CrowdClosingRequest,
+    CrowdOpening,
+)
 from shoal_protocol.phases import CrowdPhase
-from shoal_trainer.crowds.store import CrowdRecord, snapshot
+from shoal_trainer.crowds.store import CrowdRecord, find_opening, snapshot
 from shoal_trainer.schema import crowds
 
 
@@ -23,7 +27,8 @@ def close(
     """Close a crowd job if it is due, or its analyst `asked`; tell whether it was done here.
 
     Submissions hold the job's row while they replace instances: each is in the closing, or refused.
-    What its analyst asked is in the closing of a job that was not due.
+    What its analyst asked is in the closing of a job that was not due. None is dated before its
+    opening.
     """
     jobs, request = crowds.jobs.c, crowd.request.body
     query = select(jobs.phase, jobs.contributions).where(jobs.number == crowd.number)
@@ -33,13 +38,14 @@ def close(
     is_due = now >= request.closes_at or contributions >= request.contributions
     if not is_due and asked is None:
         return False
+    opening = decode(find_opening(db, crowd.number), CrowdOpening)
     closing = CrowdClosing(
         manifest=request.manifest,
         job=request.digest,
         seed=crowd.seed.hex(),
         heads=tuple(each.head() for each in snapshot(db, crowd.number)),
         contributions=contributions,
-        closed_at=now,
+        closed_at=max(now, opening.body.opened_at),  # the clock may have been set back since
         closing_request=None if is_due else asked,
     )
     closed = {"phase": CrowdPhase.CLOSED.value, "closing": sign(closing).encode()}
