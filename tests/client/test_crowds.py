@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal_client.agent.application import create_agent_application
 from shoal_client.crowds import memory, nonces
-from shoal_client.crowds.taking_part import CONTRIBUTED, OVER
+from shoal_client.crowds.taking_part import CONTRIBUTED, NO_ALLOWANCE, OVER
 from shoal_client.crowds.verdicts import is_cheating
 from shoal_client.holder import DataHolder
 from shoal_client.parties import next_manifest
@@ -153,6 +153,28 @@ async def test_nobody_spends_more_than_the_owner_allows(world: CrowdWorld) -> No
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 2, 1: 2, 2: 2, 3: 2}
     assert {cost.epsilon for cost in (await holder.committed()).values()} == {1.0}
+    await holder.close()
+
+
+async def test_a_job_for_which_nobody_has_an_allowance_left_ends_at_once_and_says_so(
+    world: CrowdWorld,
+) -> None:
+    told = Told()
+    holder = world.holder(policy=policy(maximum_local_epsilon=1.5), report=told)
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}  # all of it
+    first = world.job
+    world.crowds = StandIn(world)
+    world.crowds.open(world.crowd_request(contributions_per_client=1, contributions_per_record=1))
+    world.scripts["trainer"] = world.crowds.answer
+    world.clock.pass_seconds(10.0)
+    await holder.step()
+    assert not world.crowds.taken
+    assert {each.job: each.ended for each in (await holder.status()).crowds} == {
+        first: CONTRIBUTED,
+        world.job: NO_ALLOWANCE,
+    }
+    assert {"job": world.job, "reason": NO_ALLOWANCE} in told.of("crowd job ended")
     await holder.close()
 
 

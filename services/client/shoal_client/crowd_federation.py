@@ -82,7 +82,10 @@ class SubmittedCrowd:
             )
             raise JobInterrupted(self.id) from None
         if not models[-1].contributions:
-            raise JobFailed("nobody contributed: agents' logs say why they refused the job")
+            raise JobFailed(
+                "nobody contributed: agents' logs say whether they refused the job, or whether "
+                "no client or record had enough epsilon left for it"
+            )
         return tuple(models)
 
 

@@ -17,7 +17,8 @@ from shoal_protocol.phases import CrowdPhase
 
 NOBODY: Final = (
     "nobody contributed: agents refuse a job whose family or columns their policy or records do "
-    "not have, and say so in their logs and in `shoal agent status`"
+    "not have, and end one at once for which no client or record has enough epsilon left; they say "
+    "which in their logs and in `shoal agent status`"
 )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from shoal_client.crowds.contributor import Contributor
-from shoal_client.crowds.records_used import contributions_made
+from shoal_client.crowds.records_used import contributions_made, used_records
 from shoal_client.site import Site
 from shoal_client.state import State
 from shoal_protocol.accounting import NOTHING, Cost
@@ -19,14 +19,22 @@ def contributions_left(state: State, site: Site, contributor: Contributor) -> di
     positions = contributor.positions()
     made = contributions_made(state, contributor.crowd.job, positions)
     committed: Mapping[int, Cost] = state.committed()
-    per_record = min(limits.per_record, _times(limits.record_cap.epsilon, limits.cost))
+    used = used_records(state, contributor.crowd.job)
+    record_cap = limits.record_cap.epsilon
+
+    def of_record(times: int, spent: float) -> int:
+        return max(0, min(limits.per_record - times, _times(record_cap - spent, limits.cost)))
+
+    unused = of_record(0, 0.0)
     affordable = {  # many clients have spent alike, and it takes time to say what is left
         spent: _times(limits.cap.left(spent)[0], limits.cost)
         for spent in {NOTHING, *committed.values()}
     }
     left = {}
     for client, position in positions.items():
-        of_records = int(site.records.counts[position]) * per_record
+        count = int(site.records.counts[position])
+        before = [each for record, each in used.get(client, {}).items() if record < count]
+        of_records = (count - len(before)) * unused + sum(of_record(*each) for each in before)
         of_client = affordable[committed.get(client, NOTHING)]
         left[client] = max(0, min(limits.per_client - made[client], of_records, of_client))
     return left

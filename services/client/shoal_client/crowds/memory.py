@@ -57,6 +57,11 @@ def is_known(state: State, job: str) -> bool:
     return bool(state.file.rows("SELECT 1 FROM crowds WHERE job = ?", job))
 
 
+def has_contributed(state: State, job: str) -> bool:
+    """Tell whether anything was charged for a crowd job."""
+    return bool(state.file.rows("SELECT 1 FROM contributions WHERE job = ? LIMIT 1", job))
+
+
 def add(state: State, job: str, request: bytes, opening: bytes) -> None:
     """Store a crowd job, which from now on is contributed to."""
     with state.file.transaction():

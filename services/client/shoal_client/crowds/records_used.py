@@ -52,6 +52,18 @@ def allowed_records(
     return [record for record in range(records) if is_allowed(record)]
 
 
+def used_records(state: State, job: str) -> dict[int, dict[int, tuple[int, float]]]:
+    """Return {client: {record: (times in this job, epsilon in all of them)}} of all that was."""
+    used: dict[int, dict[int, tuple[int, float]]] = {}
+    for client, record, times, epsilon in state.file.rows(
+        "SELECT client, record, SUM(contributions.job = ?), SUM(epsilon) FROM contributions"
+        " JOIN spending USING (job, client, number) GROUP BY client, record",
+        job,
+    ):
+        used.setdefault(client, {})[record] = (times, epsilon)
+    return used
+
+
 def contributions_made(state: State, job: str, clients: Iterable[int]) -> dict[int, int]:
     """Return how often each of `clients` has contributed to a job."""
     made = dict(

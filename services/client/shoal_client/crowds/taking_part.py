@@ -30,6 +30,10 @@ BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_IDLE_LOOKS: Final = timedelta(seconds=60)  # if none is allowed: only to say so
 CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
+NO_ALLOWANCE: Final = (
+    "no allowance left: of those enrolled when it opened, no client or record has enough epsilon "
+    "left under your policy (maximum_local_epsilon, maximum_epsilon)"
+)
 
 
 class TakingPart:
@@ -224,7 +228,8 @@ class TakingPart:
         elif clock() >= closes_at:
             await self._end(job, OVER)
         elif is_answered and schedule.next_moment is None:
-            await self._end(job, CONTRIBUTED)
+            made = await self._background.disk(memory.has_contributed, job)
+            await self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
         return bool(clients)
 
     async def _end(self, job: str, reason: str) -> None:
