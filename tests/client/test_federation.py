@@ -14,8 +14,10 @@ from rich.console import Console
 from shoal_client import async_analyst
 from shoal_client.analyst import Analyst, JobInterrupted
 from shoal_client.async_analyst import JobFailed, JobRefused, JobState, OutOfBudget, RoundState
+from shoal_client.crowd_federation import CrowdFederation
 from shoal_client.estimators import LinearRegression
 from shoal_client.federation import Federation, Learning, SubmittedJob
+from shoal_client.insisting import Notice
 from shoal_client.watching import Watch
 from shoal_protocol.documents import decode, sign
 from shoal_protocol.errors import BadSignature, UnknownJob
@@ -34,6 +36,13 @@ ASKED: dict[str, Any] = {
     "join_seconds": 60,
     "round_seconds": 30,
     "grace_seconds": 20,
+}
+CROWD_ASKED: dict[str, Any] = {
+    "contributions": 1000,
+    "contributions_per_client": 1,
+    "contributions_per_record": 1,
+    "session_seconds": 60,
+    "open_seconds": 60,
 }
 
 
@@ -217,6 +226,45 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     assert job == decode(trainer.requests[0], JobRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None
+
+
+def test_an_interruption_before_the_trainer_answered_does_not_say_that_the_job_goes_on(
+    world: World, interrupt: Callable[[], None]
+) -> None:
+    def interrupting_at_once(request: httpx.Request) -> httpx.Response:
+        interrupt()
+        return httpx.Response(502)
+
+    world.scripts["trainer"] = interrupting_at_once
+    with pytest.raises(JobInterrupted, match="may not have been opened") as raised:
+        regression().fit(federation(world))
+    assert "goes on" not in str(raised.value)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize(
+    ("opened", "asked"),
+    [(Federation, ASKED), (CrowdFederation, CROWD_ASKED)],
+    ids=["rounds", "crowd"],
+)
+def test_a_federation_on_disk_warns_that_the_trainer_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    opened: Any,
+    asked: dict[str, Any],
+    shown: bool,
+) -> None:
+    notices: list[Notice] = []
+
+    def opened_analyst(party: Path, consortium: Path, *, notice: Notice) -> None:
+        notices.append(notice)
+
+    monkeypatch.setattr(Analyst, "open", opened_analyst)
+    opened.open(Path("party"), Path("consortium"), **asked, show_progress=shown)
+    [notice] = notices
+    notice("the trainer does not answer; trying again")
+    warning = "Warning: the trainer does not answer; trying again\n"
+    assert capsys.readouterr().err == (warning if shown else "")
 
 
 async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(

@@ -127,7 +127,7 @@ class Analyst:
         except KeyboardInterrupt:
             if not made:
                 raise
-            raise JobInterrupted(made[0]) from None
+            raise JobInterrupted(made[0], acknowledged=False) from None
 
     def open_crowd(
         self,
@@ -171,7 +171,7 @@ class Analyst:
         except KeyboardInterrupt:
             if not made:
                 raise
-            raise JobInterrupted(made[0]) from None
+            raise JobInterrupted(made[0], acknowledged=False) from None
 
     def crowd(self, job: str) -> CrowdJob:
         """Return the handle of a crowd job that was opened earlier, from its id."""

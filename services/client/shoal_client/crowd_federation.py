@@ -13,7 +13,7 @@ from rich.console import Console
 from shoal_client.analyst import Analyst
 from shoal_client.crowds.job import CrowdJob
 from shoal_client.job_failures import JobFailed, JobInterrupted
-from shoal_client.watching import told
+from shoal_client.watching import noticing, progress_console, told
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 
@@ -114,7 +114,7 @@ class CrowdFederation:
         self.contributions_per_record = contributions_per_record
         self.session_seconds = session_seconds
         self.open_seconds = open_seconds
-        self._console = Console(stderr=True, highlight=False) if show_progress else None
+        self._console = progress_console(show_progress)
 
     @classmethod
     def open(
@@ -135,7 +135,7 @@ class CrowdFederation:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
         """
         return cls(
-            Analyst.open(party, consortium),
+            Analyst.open(party, consortium, notice=noticing(progress_console(show_progress))),
             contributions=contributions,
             contributions_per_client=contributions_per_client,
             contributions_per_record=contributions_per_record,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shoal_client.analyst import Analyst, Job
 from shoal_client.job_failures import JobFailed, JobInterrupted
-from shoal_client.watching import Watch, told
+from shoal_client.watching import Watch, noticing, progress_console, told
 from shoal_protocol.jobs import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.schemes import ADDITIVE, Sharing
@@ -166,7 +166,7 @@ class Federation:
         self.round_seconds = round_seconds
         self.grace_seconds = grace_seconds
         self.sharing = sharing
-        self._console = Console(stderr=True, highlight=False) if show_progress else None
+        self._console = progress_console(show_progress)
 
     @classmethod
     def open(
@@ -192,7 +192,7 @@ class Federation:
             StartupRefused: a file is missing, open to others, or not what the pin vouches for.
         """
         return cls(
-            Analyst.open(party, consortium),
+            Analyst.open(party, consortium, notice=noticing(progress_console(show_progress))),
             epsilon=epsilon,
             delta=delta,
             dropouts=dropouts,

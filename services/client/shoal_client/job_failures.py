@@ -25,8 +25,16 @@ class JobFailed(Exception):
 
 
 class JobInterrupted(KeyboardInterrupt):
-    """The wait for a job was interrupted; the job itself goes on. `job` is its id."""
+    """Handing in a job, or the wait for it, was interrupted. `job` is its id.
 
-    def __init__(self, job: str) -> None:
-        super().__init__(f"interrupted, but the job goes on; its id is {job}")
+    A job that the trainer `acknowledged` goes on; another one it may have, or not.
+    """
+
+    def __init__(self, job: str, *, acknowledged: bool = True) -> None:
+        super().__init__(
+            f"interrupted, but the job goes on; its id is {job}"
+            if acknowledged
+            else f"interrupted; the job was not acknowledged, and may not have been opened: {job}"
+        )
         self.job = job
+        self.acknowledged = acknowledged

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from shoal_client.async_analyst import JobState
+from shoal_client.insisting import Notice
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.phases import JobPhase
 
@@ -59,6 +60,16 @@ def told(console: Console | None, text: str) -> None:
     if console is not None:
         visible = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
         console.print(Text(visible), soft_wrap=True)
+
+
+def progress_console(is_shown: bool) -> Console | None:
+    """Return what progress is shown on: standard error, or nothing."""
+    return Console(stderr=True, highlight=False) if is_shown else None
+
+
+def noticing(console: Console | None) -> Notice:
+    """Return a notice that is printed as a warning, if there is a console."""
+    return lambda text: told(console, f"Warning: {text}")
 
 
 class _Bars:
