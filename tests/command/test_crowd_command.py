@@ -195,7 +195,12 @@ async def test_parties_compare_what_they_were_shown(trial: Trial, tmp_path: Path
         await shoal(*verify, "--compare", "no-such-file", status=1)
         await shoal(*verify, "--out", ours, status=1)  # nothing is overwritten
         ours.write_text(ours.read_text().replace(job[:8], "0" * 8))
-        refused = await shoal("crowd", "compare", ours, theirs, *trial.who, status=3)
+        edited = await shoal("crowd", "compare", ours, theirs, *trial.who, status=1)
+        assert f"{ours} is not what the trainer signed" in edited.stderr
+        edited = await shoal(*verify, "--compare", ours, status=1)
+        assert f"{ours} is not what the trainer signed" in edited.stderr
+        mistyped = opening[:-1] + ("1" if opening[-1] == "0" else "0")
+        assert "mistyped" in (await shoal(*verify, "--compare", mistyped, status=1)).stderr
         await holder.close()
 
 
