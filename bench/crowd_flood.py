@@ -3,9 +3,10 @@
     python -m bench.crowd_flood [--submissions 600] [--draws-at-once 16]
 
 Anybody may draw, so anybody may flood. One process on SQLite takes submissions over 64 lines and
-draws of a few honest phones, by turns alone and beside a flood from another process, which asks
-again as soon as it is answered or refused and heeds no Retry-After. In the same run the same
-trainer without a limit. All share this machine's cores, the flood too: read the ratios.
+draws of a few honest phones, then draws of an agent that asks for 64 in a request, by turns alone
+and beside a flood from another process, which asks again as soon as it is answered or refused and
+heeds no Retry-After. In the same run the same trainer without a limit. All share this machine's
+cores, the flood too: read the ratios.
 """
 
 import argparse
@@ -36,14 +37,16 @@ from bench.crowd_trainer import (
 )
 from bench.load import Lines, request
 from demo.federation import Federation
+from shoal_client.crowds.contributor import MOST_TOGETHER
 from shoal_hosting.connections import pinned_tls
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.manifest import ServiceParty
 from shoal_trainer.settings import DRAWS_AT_ONCE
 
 ROUNDS: Final = 3
+AGENTS_REQUESTS: Final = 2
 HONEST: Final = 4  # phones that draw one after another while submissions come
-WEIGHTS, INSTANCES = 11, 20
+WEIGHTS, INSTANCES = 11, MOST_TOGETHER  # so that an agent asks for as many draws as it ever does
 MOST_AT_ONCE: Final = 1000  # all that one read takes, as if there were no limit
 SETTLING_SECONDS: Final = 10.0  # longer than a draw may wait
 READY: Final = "flooding"
@@ -149,6 +152,8 @@ class Figures:
     rates: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)  # the trainer's, for one submission
     draws: list[float] = field(default_factory=list)
+    agents: list[int] = field(default_factory=list)  # draws that each of an agent's requests had
+    agent_seconds: float = 0.0
     answered: Counter[int] = field(default_factory=Counter)
 
 
@@ -162,6 +167,20 @@ async def _honest_draws(service: ServiceParty, path: str, waited: list[float]) -
             with suppress(RuntimeError):  # refused: it asks again, and the time counts on
                 await line.ask([request(service, "POST", path, content.encode())])
                 waited.append((time.perf_counter() - begun) * 1e3)
+    await line.close()
+
+
+async def _agents_draws(service: ServiceParty, path: str, figures: Figures) -> None:
+    """Ask for draws like an agent with much to do; note how many came of each request."""
+    line, begun = await Lines.open(service, 1), time.perf_counter()
+    for _ in range(AGENTS_REQUESTS):
+        content = Flood("", 1, MOST_TOGETHER).body()
+        try:
+            [answer] = await line.ask([request(service, "POST", path, content)])
+            figures.agents.append(len(json.loads(answer)["documents"]))
+        except RuntimeError:  # refused
+            figures.agents.append(0)
+    figures.agent_seconds += time.perf_counter() - begun
     await line.close()
 
 
@@ -199,6 +218,7 @@ async def measure(directory: Path, *, draws_at_once: int, submissions: int) -> d
                     for drawer in drawing:
                         drawer.cancel()
                     await asyncio.gather(*drawing, return_exceptions=True)
+                    await _agents_draws(service, f"{where}/draws", figures)
                 figures.answered += counts
         await lines.close()
     return found
@@ -259,7 +279,8 @@ def main() -> None:
             print(
                 f"  flood: {name:36} submissions {rate:6.0f} a second ({ratio:.2f}; of CPU "
                 f"{share:.2f}), honest draws {len(of.draws):5} in {waited[0]:6.0f} ms, 95 % "
-                f"{waited[1]:6.0f}; answered {dict(of.answered)}",
+                f"{waited[1]:6.0f}, an agent's {of.agents} of {MOST_TOGETHER} in "
+                f"{of.agent_seconds:.1f} s; answered {dict(of.answered)}",
                 flush=True,
             )
 

@@ -73,13 +73,12 @@ async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
     assert not world.crowds.taken and await holder.spent() == {}
 
 
+@pytest.mark.parametrize("said", ["<html>back soon</html>", '{"documents": []}'])
 async def test_what_is_no_answer_of_the_trainers_ends_no_job(
-    world: CrowdWorld, holder: DataHolder
+    world: CrowdWorld, holder: DataHolder, said: str
 ) -> None:
     world.scripts["trainer"] = lambda request: (
-        httpx.Response(200, text="<html>back soon</html>")
-        if request.url.path.endswith("/draws")
-        else None
+        httpx.Response(200, text=said) if request.url.path.endswith("/draws") else None
     )
     await world.run(holder, seconds=300)
     [found] = (await holder.status()).crowds

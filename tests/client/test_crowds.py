@@ -297,6 +297,28 @@ async def test_a_flood_at_the_trainer_costs_a_data_holder_time_and_no_contributi
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
 
 
+async def test_a_busy_trainer_that_answers_some_of_the_draws_is_asked_again_for_the_others(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    asked: list[list[str]] = []
+
+    def answer_the_first(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("draws"):
+            return None
+        asked.append(json.loads(request.content)["nonces"])
+        return httpx.Response(200, json={"documents": [world.crowds.draw(asked[-1][0])]})
+
+    world.scripts["trainer"] = answer_the_first
+    await holder.step()
+    world.clock.pass_seconds(0.95 * WHOLE_TIME)
+    for _ in range(3):  # a client's later contributions are due a little later
+        await holder.step()
+        world.clock.pass_seconds(WHOLE_TIME / 65)
+    assert max(map(len, asked)) == 3
+    assert len({nonces[0] for nonces in asked}) == len(asked) == 12  # no draw was thrown away
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
 @pytest.mark.parametrize("instances", [1, 3])
 async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instances(
     tmp_path: Path, instances: int

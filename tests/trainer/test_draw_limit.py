@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,36 @@ async def test_who_asks_for_many_draws_gives_others_their_turn_in_between(
         few = asyncio.create_task(ask("few", bulk_of(1, "few")))
     await asyncio.gather(many, few)
     assert ended == ["few", "many"]
+
+
+async def test_who_asks_for_many_draws_has_those_that_found_places_in_time(
+    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, portions = limit_of(trainer), iter(range(3))
+    free = limit.places
+
+    @asynccontextmanager
+    async def two_portions(draws: int, *, until: float) -> AsyncIterator[None]:
+        if next(portions) == 2:
+            raise TooManyDraws
+        async with free(draws, until=until):
+            yield
+
+    monkeypatch.setattr(limit, "places", two_portions)
+    answered = await asker.ask("POST", DRAWS, bulk_of(5 * PLACES, "many"))
+    assert answered.status_code == 200
+    drawn = [document["body"]["nonce"] for document in answered.json()["documents"]]
+    assert drawn == [nonce(f"many {number}") for number in range(2 * PLACES)]
+
+
+async def test_who_asks_for_many_draws_is_refused_if_none_found_a_place(
+    asker: Asker, trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient(monkeypatch)
+    limit = limit_of(trainer)
+    async with limit.places(PLACES, until=limit.latest()):
+        refused = await asker.ask("POST", DRAWS, bulk_of(5, "many"))
+    assert (refused.status_code, problem_code(refused)) == (503, "too-many-draws")
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7])

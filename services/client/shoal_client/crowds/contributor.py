@@ -119,16 +119,19 @@ class Contributor:
             Ready(each, kept[each.client], drawn) for each, drawn in zip(chosen, noise, strict=True)
         ]
 
-    async def contribute(self, ready: Sequence[Ready]) -> None:
+    async def contribute(self, ready: Sequence[Ready]) -> int:
         """Draw, step and charge once for each of up to `portion` clients; `send` is to follow.
+
+        Return for how many, from the first on: a busy trainer answers fewer, at least one.
 
         Raises:
             Unavailable: the trainer did not answer; of the clients nothing was charged.
             CrowdRefused: it refuses, as when the job is closed.
             ProtocolError: what it answered is no draw of this job.
         """
-        chosen = [each.chosen for each in ready]
         draws = await self._trainer.draw(self.crowd, [each.nonce for each in ready])
+        ready = ready[: len(draws)]
+        chosen = [each.chosen for each in ready]
         submissions = await self._background.work(
             make_submissions,
             self.crowd,
@@ -138,6 +141,7 @@ class Contributor:
             random_bytes=self._site.random_bytes,
         )
         await self._charge(chosen, submissions)
+        return len(chosen)
 
     async def send(self) -> bool:
         """Send what was charged and not answered, the same bytes as before; tell if all is now.

@@ -218,8 +218,7 @@ class TakingPart:
         ready = await contributor.prepare(clients)
         try:
             while ready and is_answered and not contributor.is_closed and clock() < closes_at:
-                await contributor.contribute(ready[: contributor.portion])
-                del ready[: contributor.portion]
+                del ready[: await contributor.contribute(ready[: contributor.portion])]
                 is_answered = await contributor.send()
         finally:  # nothing was charged for the rest
             schedule.again([each.chosen.client for each in ready], clock())

@@ -151,6 +151,8 @@ class CrowdTrainer:
     async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
         """Return the draws of up to `MOST_AT_ONCE` nonces, verified, in order.
 
+        A busy trainer answers the first of them, at least one.
+
         Raises:
             CrowdRefused: there is nothing to draw: the job is closed.
             ProtocolError: a draw is not one that an honest trainer makes.
@@ -159,11 +161,11 @@ class CrowdTrainer:
         answer = await self._peer().post(f"/v1/crowds/{crowd.job}/draws", asked, _JSON)
         value = _value(answer)
         documents = value.get("documents") if isinstance(value, dict) else None
-        if not isinstance(documents, list) or len(documents) != len(nonces):
-            raise MalformedDocument("there must be one draw for each nonce")
+        if not isinstance(documents, list) or not 0 < len(documents) <= len(nonces):
+            raise MalformedDocument("there must be draws, at most one for each nonce")
         return [
             verified(from_json(document, Draw), crowd, nonce)
-            for document, nonce in zip(documents, nonces, strict=True)
+            for document, nonce in zip(documents, nonces, strict=False)
         ]
 
     async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:

@@ -159,12 +159,16 @@ class CrowdSwarm:
     async def _draw(
         self, trainer: CrowdTrainer, crowd: Crowd, nonces: list[str]
     ) -> list[Signed[Draw]]:
-        for tried in range(1, _TRIES):
+        draws, tried = list[Signed[Draw]](), 0
+        while len(draws) < len(nonces):
             try:
-                return await trainer.draw(crowd, nonces)
+                draws += await trainer.draw(crowd, nonces[len(draws) :])
             except Unavailable as error:
+                tried += 1
+                if tried == _TRIES:
+                    raise
                 await _pause(tried, error.retry_after_seconds)
-        return await trainer.draw(crowd, nonces)
+        return draws
 
     async def _submit(self, trainer: CrowdTrainer, crowd: Crowd, sent: list[Sent]) -> None:
         """Send until each has its answer: the same bytes again where there was none."""

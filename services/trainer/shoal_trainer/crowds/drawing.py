@@ -14,6 +14,7 @@ from shoal_protocol.draw_and_discard.errors import CrowdClosed
 from shoal_protocol.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
+from shoal_trainer.crowds.errors import TooManyDraws
 from shoal_trainer.crowds.limiting import DrawLimit
 from shoal_trainer.crowds.store import CrowdRecord, Instance
 from shoal_trainer.resources import Resources
@@ -44,10 +45,12 @@ class Draws:
     async def draw(self, job: str, asked: Any) -> bytes | list[bytes]:
         """Answer `{"nonce": ...}`, or `{"nonces": [...]}` in order, by signed draws.
 
+        Of many nonces perhaps only the first ones, at least one: those that had their turn in time.
+
         Raises:
             UnknownJob, CrowdClosed
             MalformedDocument: it asks for something else.
-            TooManyDraws: others ask for more than this process answers.
+            TooManyDraws: others ask for more than this process answers, and no draw is ready.
         """
         crowd = await self._book.find(job)
         one = isinstance(asked, dict) and asked.keys() == {"nonce"}
@@ -63,7 +66,12 @@ class Draws:
             raise CrowdClosed
         found, portion, until = list[bytes](), self.limit.at_once, self.limit.latest()
         for start in range(0, len(nonces), portion):  # so that others have their turn between
-            found += await self._draw(crowd, nonces[start : start + portion], until)
+            try:
+                found += await self._draw(crowd, nonces[start : start + portion], until)
+            except TooManyDraws:
+                if not found:
+                    raise
+                break  # what is ready was waited for: thrown away, the next wait is no shorter
         return found[0] if one else found
 
     async def _draw(self, crowd: CrowdRecord, nonces: Sequence[str], until: float) -> list[bytes]:

@@ -33,7 +33,7 @@ class DrawLimit:
         )
         self._refused = Counter(
             "shoal_trainer_crowd_draw_requests_refused",
-            "Requests for draws that were refused because too many were waiting",
+            "Requests for draws refused, or answered in part, because too many were waiting",
             registry=registry,
         )
 

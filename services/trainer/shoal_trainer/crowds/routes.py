@@ -82,7 +82,10 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
 
     @router.post("/{job}/draws")
     async def draw(job: JobId, request: Request) -> Response:
-        """Answer {"nonce": ...} by a signed draw, {"nonces": [...]} by {"documents": [...]}."""
+        """Answer {"nonce": ...} by a signed draw, {"nonces": [...]} by {"documents": [...]}.
+
+        The documents are those of the first nonces, at least of one, where too many are waiting.
+        """
         drawn = await crowds.draws.draw(job, parse_canonical_json(await request.body()))
         if isinstance(drawn, list):
             drawn = b'{"documents":[' + b",".join(drawn) + b"]}"
