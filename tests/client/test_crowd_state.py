@@ -1,6 +1,7 @@
 """The data holder's memory of crowds: each contribution charged with its bytes, under every cap."""
 
 import math
+import resource
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -420,6 +421,31 @@ def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
     assert rules(path, table) == rules(new, table)
     assert rules(new, table) or table == "crowd_nonces"
     assert auto_vacuum(path) == auto_vacuum(new) == INCREMENTAL
+
+
+def test_a_state_that_has_no_room_to_be_rewritten_takes_none_and_is_rewritten_later(
+    path: Path,
+) -> None:
+    state = reopen(path)
+    memory.add(state, CROWD, b"request", b"0" * 1_000_000)
+    state.close()
+    database = sqlite3.connect(path)
+    database.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
+    database.close()
+    assert auto_vacuum(path) != INCREMENTAL
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # a log of the whole file is larger than the file: each page has a header there
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 1, before[1]))
+    try:
+        state = reopen(path)
+        assert path.with_name(f"{path.name}-wal").stat().st_size == 0
+        assert contribute(state, (0, 0)) == [True]
+        state.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert auto_vacuum(path) != INCREMENTAL
+    reopen(path).close()
+    assert auto_vacuum(path) == INCREMENTAL
 
 
 def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None:

@@ -99,8 +99,10 @@ class StateFile:
             return
         try:
             self.rows("PRAGMA auto_vacuum = INCREMENTAL")
-            self.rows("VACUUM")
-            self.truncate_log()
+            try:
+                self.rows("VACUUM")
+            finally:
+                self.truncate_log()  # after a failure, too: the log would keep all the room
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise
