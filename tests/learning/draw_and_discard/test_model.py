@@ -198,6 +198,16 @@ def test_a_crowd_that_learns_is_settled_by_the_formula_with_its_pull_and_not_by_
     assert last.stationarity(earlier, pulled=True, window=25_000).settled
 
 
+def test_of_many_snapshots_some_tell_as_much_as_all():
+    task = crowd_task(features=4, instances=3, learning_rate=1e-6, clip=16 / 2**10, grid_bits=10)
+    *earlier, last = history(task, 2600, 1)
+    many = last.stationarity(earlier, pulled=False, window=2500)
+    some = last.stationarity(earlier[-2500::5], pulled=False, window=2500)
+    assert many.snapshots == 2000 and many.window == some.window == 2500
+    assert many.ratio == pytest.approx(some.ratio, rel=0.05)
+    assert many.standard_error == pytest.approx(some.standard_error, rel=0.1)
+
+
 def test_it_is_too_early_to_tell_before_five_k_squared_updates():
     task = crowd_task(instances=8, learning_rate=1e-6, clip=16 / 2**10, grid_bits=10)
     *earlier, last = history(task, 300, 10)
