@@ -121,8 +121,9 @@ def test_an_estimator_draws_weights_with_their_noise_and_how_the_spread_settles(
     assert fitted.stationarity(window=4000).snapshots == 200
     pyplot.close("all")
     alone = clone(LINEAR).fit(SimulatedCrowd(table(), seed=1))
-    with pytest.raises(ValueError, match="snapshots"):
-        alone.plot_stationarity()
+    for without in (alone.stationarity, alone.plot_stationarity):
+        with pytest.raises(ValueError, match=r"snapshots before the model.*snapshot_every="):
+            without()
     pyplot.close("all")
 
 

@@ -25,6 +25,10 @@ USUAL_WINDOW: Final = 50
 """Likewise. Half the noise is found over so many, and hardly over 20."""
 
 STANDARD_ERRORS: Final = 4.0
+SNAPSHOTS_NEEDED: Final = (
+    "snapshots before the model: a simulated crowd takes them by snapshot_every=, a real job by "
+    "waiting for it while it is open"
+)
 _MOST_SNAPSHOTS: Final = 2000
 
 
@@ -136,7 +140,7 @@ def judge(
         chosen = np.flatnonzero(updates >= updates[-1] - span)
         updates, spreads = updates[chosen], spreads[chosen]
     if len(updates) < 2:
-        raise ValueError("an average needs 2 snapshots or more in its window")
+        raise ValueError(f"an average needs 2 or more in its window, so {SNAPSHOTS_NEEDED}")
     if len(updates) > _MOST_SNAPSHOTS:
         spaced = np.linspace(0, len(updates) - 1, _MOST_SNAPSHOTS).round().astype(np.intp)
         updates, spreads = updates[spaced], spreads[spaced]

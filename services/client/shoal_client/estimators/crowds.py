@@ -16,7 +16,7 @@ from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, ma
 from shoal_client.estimators.parameters import NotFittedError, Parameters
 from shoal_client.estimators.scores import explained, poisson_deviance
 from shoal_protocol.draw_and_discard.model import CrowdModel
-from shoal_protocol.draw_and_discard.stationarity import Stationarity
+from shoal_protocol.draw_and_discard.stationarity import SNAPSHOTS_NEEDED, Stationarity
 from shoal_protocol.draw_and_discard.tasks import Clipping, CrowdTask, Family, Variant
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary, visible
@@ -184,7 +184,7 @@ class CrowdRegression(Parameters):
         """
         self._require_fit()
         if not self.snapshots_ or self.instances == 1:
-            raise ValueError("it takes several instances, and snapshots before the model")
+            raise ValueError(f"it takes several instances, and {SNAPSHOTS_NEEDED}")
         models = (*self.snapshots_, self.model_)
         formula = np.array([each.spread for each in self.model_.learning()])
         return plots.settling(
