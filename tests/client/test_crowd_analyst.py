@@ -69,6 +69,7 @@ def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) ->
     closing = job.close()
     assert closing.closing_request is not None and closing.closed_at < world.crowds.closes_at
     assert job.verify() == closing == job.close()
+    assert str(closing).endswith("early, as analyst asked, after 12 contributions.")
     assert job.wait() == job.result()
 
 

@@ -197,6 +197,12 @@ class CrowdClosing(BoundDocument):
             raise ValueError("the revisions of all instances must add up to contributions")
         return self
 
+    def __str__(self) -> str:
+        asked = self.closing_request
+        by = "in due course" if asked is None else f"early, as {asked.body.analyst} asked"
+        when = f"{self.closed_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"Closed {when}, {by}, after {self.contributions:,} contributions."
+
 
 def weights_digest(weights: Sequence[int]) -> str:
     """Return the digest, in hex, that names an instance's weights."""

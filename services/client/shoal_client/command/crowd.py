@@ -226,7 +226,7 @@ def close(
     if as_json:
         say_json(closing.model_dump(mode="json"))
         return
-    say(crowd_views.closed(closing))
+    say(str(closing))
 
 
 @app.command()
@@ -270,7 +270,7 @@ def verify(
         say_json(closing.model_dump(mode="json"))
         return
     say(crowd_views.unbroken(closing))
-    say(crowd_views.closed(closing))
+    say(str(closing))
 
 
 def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:

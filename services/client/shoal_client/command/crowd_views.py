@@ -102,14 +102,6 @@ def unbroken(closing: CrowdClosing) -> str:
     )
 
 
-def closed(closing: CrowdClosing) -> str:
-    """Say when a job was closed, after how much, and whether its analyst asked for it."""
-    said = f"Closed {closing.closed_at:%Y-%m-%d %H:%M:%S} UTC"
-    asked = closing.closing_request
-    by = "in due course" if asked is None else f"early, as {plain(asked.body.analyst)} asked"
-    return f"{said}, {by}, after {closing.contributions:,} contributions."
-
-
 def learned(model: CrowdModel) -> RenderableType:
     """Show a model: its coefficients, what it cost, what it is not, and how to go on from it."""
     line = start_line(model)
