@@ -26,8 +26,8 @@ USUAL_WINDOW: Final = 50
 
 STANDARD_ERRORS: Final = 4.0
 SNAPSHOTS_NEEDED: Final = (
-    "snapshots before the model: a simulated crowd takes them by snapshot_every=, a real job by "
-    "waiting for it while it is open"
+    "snapshots before the model (a simulated crowd takes them by snapshot_every=, a real job by "
+    "waiting for it while it is open)"
 )
 _MOST_SNAPSHOTS: Final = 2000
 
@@ -140,7 +140,7 @@ def judge(
         chosen = np.flatnonzero(updates >= updates[-1] - span)
         updates, spreads = updates[chosen], spreads[chosen]
     if len(updates) < 2:
-        raise ValueError(f"an average needs 2 or more in its window, so {SNAPSHOTS_NEEDED}")
+        raise ValueError(f"an average takes 2 snapshots or more in its window: {SNAPSHOTS_NEEDED}")
     if len(updates) > _MOST_SNAPSHOTS:
         spaced = np.linspace(0, len(updates) - 1, _MOST_SNAPSHOTS).round().astype(np.intp)
         updates, spreads = updates[spaced], spreads[spaced]
