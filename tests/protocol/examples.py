@@ -39,7 +39,9 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
+from shoal_protocol.posteriors.convergence import Convergence
+from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
@@ -321,6 +323,20 @@ def named(name: str, body: Document) -> Signed[Any]:
 REPORT = PosteriorReport.of(
     JOB, [(SPEC, RESULT)], lost=[], population=POPULATION, posterior=POSTERIOR
 )
+CORRELATED_POSTERIOR = LogisticRegressionPosterior(
+    names=("intercept", "age"),
+    target="pressure",
+    feature_columns=(Column(name="age", centre=60.0, scale=60.0),),
+    intercept=0.25,
+    location=(-0.5, 1.25),
+    scale=(0.25, 0.375),
+    correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),
+    convergence=Convergence(
+        rounds=150, slopes=(-0.5, 1.75), distances=(0.0, 0.125), noise_shares=(0.75, 0.5)
+    ),
+    records=11,
+)
+CORRELATED_REPORT = REPORT.model_copy(update={"posterior": CORRELATED_POSTERIOR})
 CERTIFICATE = ReleaseCertificate.of(
     named("analyst", JOB),
     [

@@ -30,6 +30,7 @@ from shoal_protocol.sharing import Share, ShareKind
 from shoal_protocol.threshold import ThresholdSharing
 from tests.protocol import crowd_examples as crowd
 from tests.protocol import examples
+from tests.protocol.correlations import NOT_CORRELATIONS, doubles
 from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.protocol.test_ledger import LEDGER
@@ -445,7 +446,28 @@ def document_cases() -> Iterator[Case]:
         yield name, "accept_document", read("join", signed_join.encode())
     loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "client"), 3.5)
     yield "half a client joins", "accept_document", read("join", canonical_json(loose_join))
+    yield from correlation_cases()
     yield from spec_cases()
+
+
+def correlation_cases() -> Iterator[Case]:
+    """A report with correlations, and reports in which they are none."""
+    report = examples.named("trainer", examples.CORRELATED_REPORT)
+    yield "a report with correlations is signed", "sign_document", unsigned(report)
+    yield (
+        "a report with correlations arrives",
+        "accept_document",
+        read("posterior_report", report.encode()),
+    )
+    for name, values in NOT_CORRELATIONS.items():
+        wrong = replaced(report.to_json(), ("body", "posterior", "correlation"), doubles(values))
+        yield name, "accept_document", read("posterior_report", canonical_json(wrong))
+    alone = without(report.to_json(), ("body", "posterior", "convergence"))
+    yield (
+        "correlations without a convergence",
+        "accept_document",
+        read("posterior_report", canonical_json(alone)),
+    )
 
 
 def unsigned(signed: Signed[Any]) -> dict[str, Any]:

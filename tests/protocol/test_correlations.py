@@ -1,0 +1,92 @@
+"""A report's correlations: read as they were written, and refused where they are none."""
+
+import json
+
+import numpy as np
+import pydantic
+import pytest
+
+from shoal_protocol.documents import decode
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.errors import MalformedDocument
+from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.posteriors import LogisticRegressionPosterior
+from shoal_protocol.posteriors.variational import MOST_CORRELATED, packed
+from tests.protocol.correlations import NOT_CORRELATIONS, doubles
+from tests.protocol.examples import CONSORTIUM, CORRELATED_POSTERIOR, CORRELATED_REPORT, named
+from tests.strategies import replaced
+
+REPORT = named("trainer", CORRELATED_REPORT)
+PLACE = ("body", "posterior")
+
+
+def test_a_report_with_correlations_is_read_as_it_was_written() -> None:
+    signed = decode(REPORT.encode(), PosteriorReport)
+    CONSORTIUM.verify(signed)
+    posterior = signed.body.posterior
+    assert posterior == CORRELATED_POSTERIOR
+    # in the data's units: 60 years a unit, and -.6 .25 .375 between the two numbers
+    variance = (0.375 / 60.0) ** 2
+    between = 0.25 * -0.6 * 0.25 * 0.375 / 60.0 - 60.0 * variance
+    assert posterior.covariance_matrix[1, 1] == pytest.approx(variance)
+    assert posterior.covariance_matrix[0, 1] == pytest.approx(between)
+
+
+@pytest.mark.parametrize("name", NOT_CORRELATIONS)
+def test_a_report_whose_correlations_are_none_is_refused(name: str) -> None:
+    correlation = doubles(NOT_CORRELATIONS[name])
+    wire = replaced(REPORT.to_json(), (*PLACE, "correlation"), correlation)
+    with pytest.raises(MalformedDocument):
+        decode(canonical_json(wire), PosteriorReport)
+    fields = CORRELATED_POSTERIOR.model_dump() | {"correlation": correlation}
+    with pytest.raises(ValueError, match="correlations"):
+        LogisticRegressionPosterior.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("slopes", [0.5]),
+        ("slopes", []),
+        ("slopes", [1, 2, 3]),
+        ("slopes", [0.5, None]),
+        ("distances", [0.5, -0.5]),
+        ("noise_shares", [0.5, 1.5]),
+        ("rounds", 0),
+        ("arrived", True),
+    ],
+)
+def test_a_report_with_a_convergence_that_cannot_be_is_refused(field: str, value: object) -> None:
+    wire = json.loads(json.dumps(REPORT.to_json()))
+    wire["body"]["posterior"]["convergence"][field] = value
+    with pytest.raises(MalformedDocument):
+        decode(canonical_json(wire), PosteriorReport)
+
+
+@pytest.mark.parametrize("field", ["slopes", "distances", "noise_shares"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_convergence_of_no_numbers_is_refused(field: str, value: float) -> None:
+    fields = CORRELATED_POSTERIOR.model_dump()
+    fields["convergence"][field] = (value, 0.5)
+    with pytest.raises(pydantic.ValidationError):
+        LogisticRegressionPosterior.model_validate(fields)
+
+
+def test_more_numbers_than_may_be_correlated_are_refused() -> None:
+    size = MOST_CORRELATED + 1
+    fields = CORRELATED_POSTERIOR.model_dump()
+    column = fields["feature_columns"][0]
+    features = tuple(f"x{place}" for place in range(size - 1))
+    fields |= {
+        "names": ("intercept", *features),
+        "feature_columns": [column | {"name": name} for name in features],
+        "location": (0.0,) * size,
+        "scale": (1.0,) * size,
+        "convergence": {
+            "rounds": 150,
+            **dict.fromkeys(("slopes", "distances", "noise_shares"), (0.0,) * size),
+        },
+    }
+    LogisticRegressionPosterior.model_validate(fields | {"correlation": None})
+    with pytest.raises(ValueError, match="of at most 64"):
+        LogisticRegressionPosterior.model_validate(fields | {"correlation": packed(np.eye(size))})
