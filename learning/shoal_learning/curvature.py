@@ -3,7 +3,8 @@
 Model: y_t = b - H (u_t - c) + e_t, H symmetric and positive semidefinite, e_t ~ N(0, Sigma). In
 coordinates in which Sigma is the identity, and then in the eigenbasis of the scatter of the points,
 the entries of H on and above the diagonal are independent normals (docs/mathematics.md, section 9);
-that H be semidefinite cuts them. It knows no model, no prior and no privacy.
+that H be semidefinite cuts them. Gradients that bend as well are made straight first. It knows no
+model, no prior and no privacy.
 """
 
 from dataclasses import dataclass
@@ -54,6 +55,50 @@ def fitted(
     sd = np.sqrt(1.0 / precision)
     sd[np.diag_indices(len(sd))] *= np.sqrt(2.0)
     return NormalCurvature(root @ basis, symmetric(mean), sd)
+
+
+@dataclass(frozen=True)
+class Bend:
+    """Quadratic parts of gradients: a_j (u - c)' H (u - c) in coordinate j.
+
+    Exactly that where j is the logarithm of a location-scale family's scale: then a_j is 1.
+    `gradients`, shape (T, d), are those parts less their mean, times the rounds' weights' roots;
+    `mean`, shape (d,), is the mean, and `error`, (d, d), the covariance of what is not known of it.
+    """
+
+    gradients: FloatMatrix
+    mean: FloatVector
+    error: FloatMatrix
+
+    @staticmethod
+    def none(size: int) -> "Bend":
+        """Return that of `size` straight gradients."""
+        return Bend(np.zeros((1, size)), np.zeros(size), np.zeros((size, size)))
+
+
+def bend_of(
+    points: FloatMatrix,
+    gradients: FloatMatrix,
+    curvature: NormalCurvature,
+    noise: FloatMatrix,
+    roots: FloatVector,
+    *,
+    prior_sd: float,
+) -> Bend:
+    """Return how gradients bend about a line of this curvature; `prior_sd` is that of each a_j.
+
+    `points` and `gradients` are as in `fitted`, times `roots`, shape (T,), of the rounds' weights;
+    `noise`, shape (d, d), is the covariance of a round of weight 1.
+    """
+    size, centre = len(noise), curvature.centre
+    squares = np.einsum("ti,ij,tj->t", points, centre, points)
+    mean = float(squares.sum() / (roots**2).sum())
+    squares = squares / roots - roots * mean
+    precision = np.linalg.inv(noise)
+    known = float(squares @ squares) * precision + np.eye(size) / prior_sd**2
+    unknown: FloatMatrix = symmetric(np.asarray(np.linalg.inv(known), dtype=np.float64))
+    bend = unknown @ precision @ ((gradients + points @ centre).T @ squares)
+    return Bend(np.outer(squares, bend), mean * bend, mean**2 * unknown)
 
 
 def drawn(curvature: NormalCurvature, generator: np.random.Generator) -> FloatMatrix:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ from shoal_protocol.tasks import (
     PoissonTask,
     Task,
 )
+
+_BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 
 FindModel = Callable[[NumpyroTask], CompiledModel]
 """Returns the compiled model that a task names, or raises ValueError with what to do about it."""
@@ -140,4 +142,4 @@ def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
             **_normal(found),
         )
 
-    return Variational(task, model.dimension, model.prior_gradient, posterior)
+    return Variational(task, model.dimension, model.prior_gradient, posterior, bend=_BEND)

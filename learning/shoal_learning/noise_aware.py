@@ -1,20 +1,20 @@
 """The posterior that a path of noisy gradients at public points leaves; does no I/O.
 
-Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, and
-each as a measurement with known privacy noise and, of a batch, the scatter of who was drawn. The
-posterior averages over b and H: all of it is made of sums that are public. Formulas, and where it
-fails: docs/mathematics.md, section 9.
+Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, or as
+bent where the caller expects it, and each as a measurement with known privacy noise and, of a
+batch, the scatter of who was drawn. The posterior averages over b and H: all of it is made of sums
+that are public. Formulas, and where it fails: docs/mathematics.md, section 9.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_learning.curvature import drawn, fitted, semidefinite, symmetric
+from shoal_learning.curvature import Bend, bend_of, drawn, fitted, semidefinite, symmetric
 from shoal_protocol.posteriors.convergence import Convergence
 
 FloatVector = NDArray[np.float64]
@@ -41,7 +41,8 @@ class Path:
     `points` and `gradients` have shape (T, d), `noise` shape (T,): the variance of the privacy
     noise in each coordinate of a gradient. `sampling` times the likelihood's curvature is the
     covariance that who was drawn adds to each, 0 where all are asked. `largest` is what no
-    eigenvalue of the curvature exceeds, and `prior` the gradient of the log prior density.
+    eigenvalue of the curvature exceeds, and `prior` the gradient of the log prior density. `bend`
+    is the prior standard deviation of how gradients bend (`curvature.Bend`), 0 if they do not.
     """
 
     points: FloatMatrix
@@ -50,21 +51,21 @@ class Path:
     sampling: float
     largest: float
     prior: Gradient
+    bend: float = 0.0
 
     @property
     def rounds(self) -> int:
         """T."""
         return len(self.points)
 
-    def since(self, start: int) -> "Path":
-        """Return the rounds from number `start` on."""
-        return Path(
-            self.points[start:],
-            self.gradients[start:],
-            self.noise[start:],
-            self.sampling,
-            self.largest,
-            self.prior,
+    def part(self, start: int, end: int | None = None) -> "Path":
+        """Return the rounds from number `start` on, those before `end`."""
+        rounds = slice(start, end)
+        return replace(
+            self,
+            points=self.points[rounds],
+            gradients=self.gradients[rounds],
+            noise=self.noise[rounds],
         )
 
 
@@ -84,10 +85,14 @@ class Inferred:
 
 @dataclass(frozen=True)
 class _Line:
-    """Gradients along a path as a line: mean gradient b at c with covariance `error`, and H."""
+    """Gradients along a path as a line: gradient b at c with covariance `error`, and H.
+
+    `bent` is by how much the path's mean gradient is another one.
+    """
 
     centre: FloatVector
     gradient: FloatVector
+    bent: FloatVector
     error: FloatMatrix
     residual: FloatMatrix  # covariance of one round's noise
     curvatures: FloatMatrix  # draws, shape (draws, d, d)
@@ -103,22 +108,15 @@ def inferred(path: Path) -> Inferred | None:
     if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):
         return None
     if size > LARGEST_DIMENSION:
-        return _by_coordinate(path.since(half))
+        return _by_coordinate(path.part(half))
     generator = np.random.default_rng([_SEED, path.rounds, size])
-    line = _line(path.since(half), generator)
-    early = Path(
-        path.points[quarter:half],
-        path.gradients[quarter:half],
-        path.noise[quarter:half],
-        path.sampling,
-        path.largest,
-        path.prior,
-    )
-    used = path.since(half)
+    line = _line(path.part(half), generator)
+    early = path.part(quarter, half)
+    used = path.part(half)
     if np.all(np.abs(_slopes(early, line.residual)) < Convergence.limit_for(size)):
-        used = path.since(quarter)
+        used = path.part(quarter)
         line = _line(used, generator)
-    return _posterior(used, path.since(half), line, generator)
+    return _posterior(used, path.part(half), line, generator)
 
 
 def _line(path: Path, generator: np.random.Generator) -> _Line:
@@ -134,13 +132,20 @@ def _line(path: Path, generator: np.random.Generator) -> _Line:
     privacy = variance * np.eye(size)
     residual = privacy
     curvature = fitted(points, gradients, residual, largest=path.largest)
-    for _ in range(_PASSES if path.sampling > 0.0 else 0):
-        sampled = path.sampling * curvature.centre
-        left = gradients + points @ curvature.centre
-        dispersion = _dispersion(left, variance, float(np.trace(sampled)))
-        residual = privacy + dispersion * sampled
-        curvature = fitted(points, gradients, residual, largest=path.largest)
-    return _Line(centre, gradient, residual / total, residual, drawn(curvature, generator))
+    straight, bend = gradients, Bend.none(size)
+    for _ in range(_PASSES if path.sampling > 0.0 or path.bend > 0.0 else 0):
+        if path.bend > 0.0:
+            bend = bend_of(points, gradients, curvature, residual, roots[:, 0], prior_sd=path.bend)
+            straight = gradients - bend.gradients
+        if path.sampling > 0.0:
+            sampled = path.sampling * curvature.centre
+            left = straight + points @ curvature.centre
+            dispersion = _dispersion(left, variance, float(np.trace(sampled)))
+            residual = privacy + dispersion * sampled
+        curvature = fitted(points, straight, residual, largest=path.largest)
+    error = residual / total + bend.error
+    draws = drawn(curvature, generator)
+    return _Line(centre, gradient - bend.mean, bend.mean, error, residual, draws)
 
 
 def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> float:
@@ -179,7 +184,10 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     without = np.linalg.inv(line.curvatures + prior).mean(axis=0)
     share = np.clip(1.0 - np.diagonal(without) / variance, 0.0, 1.0)
     # The spread is about where the path was: its mean square distance from what is believed.
-    centre = later.points.mean(axis=0)
+    # The path settles where mean gradients are 0, which is elsewhere if they bend.
+    unbent = replace(line, gradient=line.gradient + line.bent)
+    settled = _answers(used.prior, unbent, location)[0]
+    centre = later.points.mean(axis=0) + (means - settled).mean(axis=0)
     correlated = covariance * np.outer(scale, scale) / np.sqrt(np.outer(variance, variance))
     about = correlated + np.outer(best - centre, best - centre)
     sd = np.sqrt(np.diagonal(about))

@@ -81,13 +81,15 @@ class Variational:
     """The learner of one variational task.
 
     `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `posterior` makes
-    the task's posterior of what was inferred of u and the number of records.
+    the task's posterior of what was inferred of u and the number of records. `bend` is how strongly
+    gradients may bend (`noise_aware.Path`).
     """
 
     task: VariationalTask
     dimension: int
     prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
     posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
+    bend: float = 0.0
     _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
@@ -154,6 +156,7 @@ class Variational:
             sampling=max(answering / drawn - 1.0, 0.0),
             largest=largest,
             prior=self.prior_gradient,
+            bend=self.bend,
         )
 
     def _standard(self, number: int) -> FloatVector:

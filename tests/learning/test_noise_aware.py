@@ -96,6 +96,40 @@ def test_without_noise_the_posterior_is_the_likelihoods_and_priors():
     assert max(found.convergence.noise_shares) < 1e-4
 
 
+def scattered(generator, bend):
+    """Return a path of the logarithm of a normal distribution's scale, and where its slope is 0.
+
+    1,000 records of mean 0; the points lie where the mean slope along the path is 0.
+    """
+    squares = 1000 * math.exp(2.0 * generator.normal(0.0, 0.5))
+    mode = 0.5 * math.log(squares / 1000)
+    away = 0.3 * generator.standard_normal((200, 1))
+    settled = mode + 0.5 * math.log(np.mean(np.exp(-2.0 * away)))
+    points = settled + away
+    gradients = squares * np.exp(-2.0 * points) - 1000.0
+    gradients = gradients + 300.0 * generator.standard_normal((200, 1))
+    noise = np.full(200, 300.0**2)
+    return mode, Path(points, gradients, noise, 0.0, 1e6, lambda point: -point, bend=bend)
+
+
+def test_a_bent_likelihood_pulls_no_value_where_it_is_known_to_bend():
+    """60 paths at 90 %: fewer than 45 by chance with probability .0002. As straight ones, none of
+    their mean errors is near 0.
+    """
+    generator, rows = np.random.default_rng(7), []
+    for _ in range(60):
+        seed = int(generator.integers(2**31))
+        for bend in (1.0, 0.0):
+            mode, path = scattered(np.random.default_rng(seed), bend)
+            found = inferred(path)
+            rows.append((found.location[0] - mode, found.scale[0]))
+    errors, scales = np.array(rows).T.reshape(2, 60, 2)
+    held = np.abs(errors) < 1.6449 * scales
+    assert held[:, 0].sum() >= 45
+    assert held[:, 1].sum() < 30
+    assert abs(errors[:, 0].mean()) < 0.5 * abs(errors[:, 1].mean())
+
+
 def test_curvatures_are_drawn_from_the_regression_cut_to_definite_ones():
     """Of a well known curvature the draws have the regression's mean and deviations.
 
