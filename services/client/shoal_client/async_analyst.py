@@ -205,7 +205,7 @@ class AsyncAnalyst:
             ProtocolError: the report is not the trainer's, or is of another job.
         """
         path = f"/v1/jobs/{job}/result"
-        answer = await self._insist(lambda: self._trainer.get(path, wait=wait_seconds), tries)
+        answer = await self._insist(lambda: self._trainer.get_large(path, wait=wait_seconds), tries)
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
@@ -227,7 +227,7 @@ class AsyncAnalyst:
             ProtocolError: it does not hold, or is of another job.
         """
         path = f"/v1/jobs/{job}/certificate"
-        answer = await self._insist(lambda: self._trainer.get(path), tries)
+        answer = await self._insist(lambda: self._trainer.get_large(path), tries)
         if answer.is_refusal and answer.code == WrongPhase.code:
             return None
         if answer.status != OK:

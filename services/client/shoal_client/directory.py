@@ -77,7 +77,7 @@ class Directory:
         """
         while True:
             following = self._book.current.manifest.sequence + 1
-            answer = await self.trainer.get(f"/v1/manifests/{following}")
+            answer = await self.trainer.get_large(f"/v1/manifests/{following}")
             if answer.status == NOT_FOUND:
                 return
             if answer.status != OK:

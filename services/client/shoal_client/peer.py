@@ -1,6 +1,6 @@
 """One party's service as seen from here: requests, refusals and when to ask again.
 
-Knows HTTP and no meaning. An answer is bounded in size, for no peer is trusted with our memory.
+Knows HTTP and no meaning. An answer is bounded in size and time: no peer is trusted with ours.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 
 from shoal_client.clock import Clock
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.connections import WRITE_TIMEOUT_SECONDS, pinned_client
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.sharing import RandomBytes
@@ -23,8 +23,10 @@ LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six milli
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
-ANSWER_SECONDS: Final = 20.0  # for a part of an answer to come: nobody is held up longer
+ORDINARY_ANSWER_BYTES: Final = 16 << 20
+ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
 SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
+USUAL_BYTES_PER_SECOND: Final = 256 << 10  # at which the largest answer must come: 2 Mbit/s
 ACKNOWLEDGED: Final = "acknowledged"
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
@@ -139,7 +141,9 @@ class Peer:
         clock: Clock,
         random_bytes: RandomBytes,
         transport: httpx.AsyncBaseTransport | None,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
+        """Give an answer's head `answer_seconds` to come, and its body as much to begin with."""
         self.name = party.name
         self.url = party.url
         self._clock = clock
@@ -148,8 +152,9 @@ class Peer:
             party.certificate,
             base_url=party.url,
             transport=transport,
-            read_timeout_seconds=ANSWER_SECONDS,
+            read_timeout_seconds=answer_seconds,
         )
+        self._answer_seconds = answer_seconds
         self._client.headers["Accept-Encoding"] = "identity"  # what is bounded is what is sent
         self._failures = 0
         self._not_before: datetime | None = None
@@ -182,7 +187,21 @@ class Peer:
         Raises:
             Unavailable: no answer, or one that says to come back later.
         """
-        return await self._request("GET", path, params=parameters)
+        return await self._get(path, ORDINARY_ANSWER_BYTES, parameters)
+
+    async def get_large(self, path: str, **parameters: str | int) -> Answer:
+        """Ask for what may have up to `LARGEST_ANSWER_BYTES`, and takes time in proportion.
+
+        Raises:
+            Unavailable: as `get`.
+        """
+        return await self._get(path, LARGEST_ANSWER_BYTES, parameters)
+
+    async def _get(
+        self, path: str, limit_bytes: int, parameters: Mapping[str, str | int]
+    ) -> Answer:
+        patience = self._answer_seconds + int(parameters.get("wait", 0))
+        return await self._request("GET", path, patience, limit_bytes, params=parameters)
 
     async def post(self, path: str, content: bytes, media_type: str) -> Answer:
         """Send. 404 says to come back later: what this is for has not arrived there yet.
@@ -192,18 +211,31 @@ class Peer:
             Unavailable: no answer, or one that says to come back later.
         """
         headers = {"Content-Type": media_type}
-        answer = await self._request("POST", path, content=content, headers=headers)
+        sending = min(len(content) / SLOWEST_BYTES_PER_SECOND, WRITE_TIMEOUT_SECONDS)
+        patience = self._answer_seconds + sending
+        answer = await self._request(
+            "POST", path, patience, ORDINARY_ANSWER_BYTES, content=content, headers=headers
+        )
         if answer.status == NOT_FOUND:
             self._pause(None)
             raise NotThere(f"{self.name} answered 404, {answer.code}")
         return answer
 
-    async def _request(self, method: str, path: str, **request: Any) -> Answer:
+    async def _request(
+        self, method: str, path: str, patience: float, limit_bytes: int, **request: Any
+    ) -> Answer:
+        """Give up when `patience` seconds brought no head, or the body is too slow or too long.
+
+        A read's own timeout would begin anew with each line of a head, and with each 103.
+        """
         if not self.is_due:
             raise Unavailable(f"{self.name} does not answer yet; trying again")
         try:
-            async with self._client.stream(method, path, **request) as response:
-                body = await _bounded(response)
+            async with (
+                asyncio.timeout(patience) as deadline,
+                self._client.stream(method, path, **request) as response,
+            ):
+                body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)
         except (httpx.HTTPError, OSError, _TooLong) as error:
             self.interruptions += 1
             self._pause(None)
@@ -234,14 +266,17 @@ class _TooLong(Exception):
     """An answer outgrew its bound."""
 
 
-async def _bounded(response: httpx.Response) -> bytes:
+async def _bounded(
+    response: httpx.Response, deadline: asyncio.Timeout, grace_seconds: float, limit_bytes: int
+) -> bytes:
     """Read an answer; one that drips would hold up all that waits for it, whoever else answers."""
     body = bytearray()
-    latest = asyncio.get_running_loop().time() + ANSWER_SECONDS
-    async with asyncio.timeout_at(latest) as patience:
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > LARGEST_ANSWER_BYTES:
-                raise _TooLong
-            patience.reschedule(latest + len(body) / SLOWEST_BYTES_PER_SECOND)
+    latest = asyncio.get_running_loop().time() + grace_seconds
+    longest = limit_bytes / USUAL_BYTES_PER_SECOND
+    deadline.reschedule(latest)
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limit_bytes:
+            raise _TooLong
+        deadline.reschedule(latest + min(len(body) / SLOWEST_BYTES_PER_SECOND, longest))
     return bytes(body)

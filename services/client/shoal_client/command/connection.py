@@ -28,6 +28,7 @@ JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 _ASK_WITHIN_SECONDS = 30.0
+_EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
 
 
 def open_analyst(party: Path, consortium: Path) -> Analyst:
@@ -88,14 +89,13 @@ def _get(certificate: str, url: str, path: str, token: str | None, query: dict[s
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def answer() -> httpx.Response:
-        async with pinned_client(
-            certificate, base_url=url, read_timeout_seconds=_ASK_WITHIN_SECONDS
-        ) as client:
+        client = pinned_client(certificate, base_url=url, read_timeout_seconds=_ASK_WITHIN_SECONDS)
+        async with asyncio.timeout(_EXCHANGE_SECONDS), client:
             return await client.get(path, params=query, headers=headers)
 
     try:
         return json_of(asyncio.run(answer()))
-    except httpx.TransportError as error:
+    except (httpx.TransportError, TimeoutError) as error:
         detail = str(error) or type(error).__name__
         raise Unavailable(f"{url} does not answer: {detail}") from error
 

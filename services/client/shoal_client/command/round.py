@@ -33,6 +33,7 @@ from shoal_protocol.rounds import RoundSpec
 app = typer.Typer(no_args_is_help=True, help="Look into one round.")
 
 _ASK_WITHIN_SECONDS = 30.0
+_EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
 _KINDS = (Holdings, Vote, PartialSum, Result, Abandonment)
 
 
@@ -98,9 +99,10 @@ async def _ask(party: ServiceParty, path: str) -> list[Any]:
         party.certificate, base_url=party.url, read_timeout_seconds=_ASK_WITHIN_SECONDS
     ) as client:
         try:
-            answer = await client.get(path)
+            async with asyncio.timeout(_EXCHANGE_SECONDS):
+                answer = await client.get(path)
             value = answer.json() if answer.status_code == httpx.codes.OK else {}
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
             warn(f"{party.name} does not show what it signed: {type(error).__name__}")
             return []
     if isinstance(value, dict) and isinstance(value.get("documents"), list):
