@@ -24,9 +24,13 @@ def _document_limit_bytes(dimension: int) -> int:
     return dimension * 8 * 4 // 3 + (1 << 16)
 
 
+ACCEPTANCE_LIMIT_BYTES: Final = 1 << 16
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
 ANSWER_SECONDS: Final = 15.0  # for a part of an answer to come, beyond what a long poll waits
+# for a whole exchange, however its bytes come: a peer that drips them holds up no job for longer
+EXCHANGE_SECONDS: Final = 30.0
+SLOWEST_BYTES_PER_SECOND: Final = 256 << 10  # of an exchange that may take longer, for its size
 # they ask for another try, unlike the rest of 400 to 499
 _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
 _BEHIND: Final = frozenset(
@@ -65,9 +69,18 @@ class Unreachable(Exception):
 class Peers:
     """Connections to the services of the consortium, each to its pinned certificate."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport | None) -> None:
-        """Connect over `transport`, or over the network where it is None."""
+    def __init__(
+        self,
+        transport: httpx.AsyncBaseTransport | None,
+        *,
+        exchange_seconds: float = EXCHANGE_SECONDS,
+    ) -> None:
+        """Connect over `transport`, or over the network where it is None.
+
+        An exchange may take `exchange_seconds`, and more if a long poll or large documents do.
+        """
         self._transport = transport
+        self._exchange_seconds = exchange_seconds
         self._clients: dict[tuple[str, str], httpx.AsyncClient] = {}
 
     async def announce(
@@ -94,13 +107,14 @@ class Peers:
         we shall hear.
         """
         try:
-            status, body = await self._send(party, "POST", "/v1/rounds", spec)
+            status, body = await self._hand(party, "POST", "/v1/rounds", spec)
             if 400 <= status < 500 and _problem(body).get("type") in _BEHIND:
                 # it may not have heard of the version in force: anyone may relay that
-                status, body = await self._send(party, "PUT", "/v1/manifest", bundle(consortium))
+                known = bundle(consortium)
+                status, body = await self._hand(party, "PUT", "/v1/manifest", known)
                 if status != 200:
                     return None
-                status, body = await self._send(party, "POST", "/v1/rounds", spec)
+                status, body = await self._hand(party, "POST", "/v1/rounds", spec)
         except Unreachable:
             return None
         if status in {200, 201}:
@@ -153,6 +167,11 @@ class Peers:
         for client in self._clients.values():
             await client.aclose()
 
+    async def _hand(
+        self, party: ServiceParty, method: str, path: str, document: bytes
+    ) -> tuple[int, bytes]:
+        return await self._send(party, method, path, document, limit_bytes=ACCEPTANCE_LIMIT_BYTES)
+
     async def _send(
         self,
         party: ServiceParty,
@@ -165,17 +184,22 @@ class Peers:
     ) -> tuple[int, bytes]:
         headers = {} if content is None else {"Content-Type": "application/json"}
         timeout = httpx.Timeout(ANSWER_SECONDS + wait_seconds, connect=CONNECT_TIMEOUT_SECONDS)
+        size = limit_bytes + len(content or b"")
+        most = self._exchange_seconds + wait_seconds + size / SLOWEST_BYTES_PER_SECOND
         try:
-            async with self._client(party).stream(
-                method, path, content=content, headers=headers, timeout=timeout
-            ) as response:
+            async with (
+                asyncio.timeout(most),
+                self._client(party).stream(
+                    method, path, content=content, headers=headers, timeout=timeout
+                ) as response,
+            ):
                 body = bytearray()
                 async for part in response.aiter_bytes():
                     body += part
                     if len(body) > limit_bytes:
                         raise Unreachable
                 return response.status_code, bytes(body)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable from error
 
     def _client(self, party: ServiceParty) -> httpx.AsyncClient:
