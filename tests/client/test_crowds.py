@@ -32,7 +32,7 @@ from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, fingerprint
 from shoal_protocol.draw_and_discard.updates import design_rows, steps
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.mechanisms import LaplacePart, NoisePart
-from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, StandIn
+from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
 from tests.client.world import COLUMNS, NOW, Timer, problem, records_for
 from tests.service_parties import problem_code
 
@@ -465,6 +465,29 @@ async def test_a_job_ends_at_its_time_whatever_the_trainer_says(world: CrowdWorl
     await world.run(holder, seconds=100)
     assert len(world.crowds.taken) == made
     await holder.close()
+
+
+@pytest.mark.parametrize("answer", [problem(503, "storage-unavailable"), httpx.Response(200)])
+async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_the_same(
+    world: CrowdWorld, holder: DataHolder, answer: httpx.Response
+) -> None:
+    """It lists the job as open for ever; its closing reveals another seed."""
+    await world.run(holder, seconds=300)
+
+    def silent(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("submissions"):
+            return answer
+        if request.url.path == "/v1/crowds":
+            return httpx.Response(200, json={"crowds": [{"job": world.job}]})
+        return None
+
+    world.scripts["trainer"] = silent
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert (await status(holder)).ended == OVER
+    world.crowds.closed = True
+    world.crowds.lies = Lies(closing=lambda each: each.model_copy(update={"seed": "ab" * 32}))
+    await world.run(holder, seconds=200)
+    assert is_cheating((await status(holder)).verdict)
 
 
 async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(

@@ -34,6 +34,8 @@ NO_ALLOWANCE: Final = (
     "no allowance left: of those enrolled when it opened, no client or record has enough epsilon "
     "left under your policy (maximum_local_epsilon, maximum_epsilon)"
 )
+LAST_ANSWERS: Final = timedelta(seconds=60)
+"""How long after a job's time the trainer is still asked what became of what was sent."""
 
 
 class TakingPart:
@@ -182,6 +184,8 @@ class TakingPart:
         except ProtocolError as error:
             # signed by the trainer, but no draw of this job: of such a one there is no other
             await self._end(job, f"refused: {error}")
+        if job in self._contributors and self._closes_at(job) + LAST_ANSWERS <= self._site.clock():
+            await self._end(job, OVER)  # or who never answers would never be judged
         return False
 
     async def _take_up(self, job: str) -> None:
