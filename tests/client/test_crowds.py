@@ -441,6 +441,35 @@ async def test_a_job_that_its_analyst_closes_early_is_left_at_once_and_costs_not
     assert len(world.crowds.taken) == made > 0
 
 
+@pytest.mark.parametrize("early", [True, False])
+async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the_job_closed_since(
+    world: CrowdWorld, holder: DataHolder, early: bool
+) -> None:
+    await world.run(holder, seconds=300)
+    lost: list[httpx.Request] = []
+
+    def lose(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("submissions"):
+            return None
+        world.crowds.answer(request)
+        lost.append(request)
+        return problem(503, "storage-unavailable")
+
+    world.scripts["trainer"] = lose
+    while not lost:
+        await world.run(holder, seconds=10)
+    del world.scripts["trainer"]
+    if early:
+        world.crowds.close_early()
+    else:
+        world.clock.pass_seconds(WHOLE_TIME)
+        world.crowds.closed = True
+    await world.run(holder, seconds=200)
+    found = await status(holder)
+    assert found.contributions == {"acknowledged": len(world.crowds.taken)}
+    assert str(found.verdict).startswith("borne out")
+
+
 async def test_evidence_is_erased_once_the_closing_bears_it_out(
     world: CrowdWorld, holder: DataHolder
 ) -> None:

@@ -127,7 +127,18 @@ class TakingPart:
             self._report("no closing", job=job, reason=str(error))
             return
         if closing is not None:
+            await self._ask_once_more(contributor)
             await self._end(job, CrowdClosed.code)
+
+    async def _ask_once_more(self, contributor: Contributor) -> None:
+        """Learn what became of answers that the trainer may have taken before the job was closed.
+
+        It is asked once: it could keep a job here from its end by never saying so.
+        """
+        try:
+            await contributor.send()
+        except (Unavailable, MalformedDocument) as error:
+            self._report("crowd trainer not there", job=contributor.crowd.job, reason=str(error))
 
     async def _consider(self, job: str) -> None:
         site = self._site
