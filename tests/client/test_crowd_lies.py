@@ -21,6 +21,7 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
 )
 from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, differences
+from shoal_protocol.encoding import canonical_json
 from tests.client.crowd_world import CrowdWorld, Lies
 
 
@@ -193,6 +194,84 @@ async def test_a_trainer_that_closes_a_job_before_its_time_has_cheated(
     await world.run(holder, seconds=120)
     [found] = (await holder.status()).crowds
     assert reason in str(found.verdict) and is_cheating(found.verdict)
+
+
+async def test_a_lie_about_the_end_is_held_against_a_trainer_that_shows_it_only_once(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """For a job that it says is closed, it shows an early closing; afterwards it is open again."""
+    await world.run(holder, seconds=500)
+    shown: list[bytes] = []
+
+    def once(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path == "/v1/crowds" and not shown:
+            return httpx.Response(200, json={"crowds": []})
+        if request.url.path.endswith("closing") and not shown:
+            shown.append(canonical_json(world.crowds.signed(world.crowds.closing())))
+            return httpx.Response(200, content=shown[0])
+        return None
+
+    world.scripts["trainer"] = once
+    await world.run(holder, seconds=10)
+    assert shown
+    [found] = (await holder.status()).crowds
+    assert found.ended == "crowd-closed" and is_cheating(found.verdict)
+    await world.run(holder, seconds=500)
+    world.crowds.closed = True
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    assert "its analyst did not ask" in str(found.verdict)
+    held = await holder.crowd_evidence(world.job, receipts=True)
+    assert held is not None and held.closing is not None and held.receipts
+    assert canonical_json(held.closing.to_json()) == shown[0]
+
+
+async def test_the_closing_that_is_shown_first_is_judged_though_its_logs_come_with_another(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    """Of the first, the logs would show that it is a lie: they are not to be had meanwhile."""
+    await world.run(holder, seconds=1000)
+    world.crowds.closed = True
+    world.crowds.lies = Lies(closing=other_end)
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(503) if "/log/" in request.url.path else None
+    )
+    await world.run(holder, seconds=120)
+    [found] = (await holder.status()).crowds
+    assert found.verdict is None
+    del world.scripts["trainer"]
+    world.crowds.lies = Lies()
+    await world.run(holder, seconds=200)
+    [found] = (await holder.status()).crowds
+    assert "did not end as the closing says" in str(found.verdict)
+
+
+async def test_another_jobs_closing_ends_no_job_and_convicts_nobody(
+    world: CrowdWorld, holder: DataHolder
+) -> None:
+    await world.run(holder, seconds=300)
+    body = changed(world.crowds.closing(), job="a" * 64)
+    foreign = canonical_json(world.crowds.signed(body))
+
+    def of_another(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path == "/v1/crowds":
+            return httpx.Response(200, json={"crowds": []})
+        return (
+            httpx.Response(200, content=foreign) if request.url.path.endswith("closing") else None
+        )
+
+    world.scripts["trainer"] = of_another
+    await world.run(holder, seconds=100)
+    [found] = (await holder.status()).crowds
+    assert (found.ended, found.verdict) == (None, None)
+    await world.run(holder, seconds=1000)
+    [found] = (await holder.status()).crowds
+    assert (found.ended is not None, found.verdict) == (True, None)
+    del world.scripts["trainer"]
+    world.crowds.closed = True
+    await world.run(holder, seconds=200)
+    [found] = (await holder.status()).crowds
+    assert found.verdict == "borne out"
 
 
 async def test_a_crowd_of_its_own_is_borne_out_and_shows_by_comparing(

@@ -345,6 +345,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
             crowds=(
                 CrowdStatus("12" * 32, "over", {"acknowledged": 7}, verdict, opening="3f2a-91c0"),
                 CrowdStatus("34" * 32, "over", {}, None),
+                CrowdStatus("9a" * 32, "over", {"acknowledged": 1}, None, closing="77d0-b3e1"),
             ),
         )
 
@@ -364,6 +365,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         assert fact in words
     assert words.count("has shown no closing") == (verdict is None)
     assert "nothing was sent" in words
+    assert "its closing is kept" in words
 
 
 async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path: Path) -> None:

@@ -89,4 +89,6 @@ def tell(status: Status) -> None:
 def _without_verdict(crowd: Crowd) -> str:
     if crowd.ended is not None and not crowd.contributions:
         return "nothing was sent, so there is nothing to compare"
+    if crowd.closing is not None:
+        return "its closing is kept and not compared yet: the logs are still to be read"
     return "the job has shown no closing"

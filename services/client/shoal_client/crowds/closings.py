@@ -1,6 +1,6 @@
 """Compares what was kept of a crowd job with the trainer's closing; it contributes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from shoal_client.crowds.verdicts import in_words, is_cheating
 from shoal_client.peer import Unavailable
 from shoal_client.reporting import Report
 from shoal_client.site import Site
-from shoal_protocol.documents import decode
+from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
     CrowdJobRequest,
@@ -57,9 +57,7 @@ class Closings:
         self._closings_at[job] = now + BETWEEN_CLOSINGS
         try:
             crowd = await crowd_on_file(self._site, self._background, job)
-            if (left := crowd.request.closes_at - now) > timedelta(0):  # or it is full before
-                self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
-            closing = await self._trainer.closing(crowd)
+            closing = await self._shown(crowd, now)
             if closing is None:
                 return
             stored = await self._background.disk(memory.evidence, job)
@@ -68,17 +66,59 @@ class Closings:
             self._report("no closing", job=job, reason=str(error))
             return
         unread = too_long(closing.body, [_kept(each) for each in stored])
+        await self._conclude(job, closing, found, unread)
+        del self._closings_at[job]
+
+    async def _shown(self, crowd: Crowd, now: datetime) -> Signed[CrowdClosing] | None:
+        """Return the closing that was shown first; ask for it if there was none."""
+        kept = await self._background.disk(memory.shown_closing, crowd.job)
+        if kept is not None:
+            return decode(kept, CrowdClosing)
+        if (left := crowd.request.closes_at - now) > timedelta(0):  # or it is full before
+            self._closings_at[crowd.job] = now + max(BETWEEN_CLOSINGS, left / 10)
+        closing = await self._trainer.closing(crowd)
+        if closing is not None:
+            await self.keep(crowd, closing)
+        return closing
+
+    async def keep(self, crowd: Crowd, closing: Signed[CrowdClosing]) -> None:
+        """Keep a closing that was shown: it will be judged, whatever is shown later."""
+        await self._background.disk(memory.keep_closing, crowd.job, closing.encode())
+
+    async def look_at_once(self, crowd: Crowd) -> None:
+        """Convict the trainer of a closing, kept of a job that ended, that is wrong by itself.
+
+        What needs logs is looked at later: not by all data holders at once.
+        """
+        kept = await self._background.disk(memory.shown_closing, crowd.job)
+        if kept is None:
+            return
+        closing = decode(kept, CrowdClosing)
+        stored = await self._background.disk(memory.evidence, crowd.job)
+        if found := self._wrong_by_itself(crowd, closing.body, stored):
+            await self._conclude(crowd.job, closing, found, unread=())
+
+    async def _conclude(
+        self,
+        job: str,
+        closing: Signed[CrowdClosing],
+        found: Mapping[str, Sequence[str]],
+        unread: Iterable[str],
+    ) -> None:
+        unread = set(unread)
         early = closing.body.closing_request is not None
         verdict = in_words(found, unread=bool(unread), early=early)
-        kept = {*found, *unread}
         await self._background.disk(
-            memory.conclude, job, closing=closing.encode(), verdict=verdict, kept=kept
+            memory.conclude,
+            job,
+            closing=closing.encode(),
+            verdict=verdict,
+            kept={*found, *unread},
         )
-        del self._closings_at[job]
         event = "trainer cheated" if is_cheating(verdict) else "closing checked"
         self._report(event, job=job, verdict=verdict)
 
-    async def _faults(
+    def _wrong_by_itself(
         self, crowd: Crowd, closing: CrowdClosing, stored: Sequence[Evidence]
     ) -> dict[str, list[str]]:
         try:
@@ -86,6 +126,13 @@ class Closings:
             check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)
         except MalformedDocument as error:
             return {each.contribution: [str(error)] for each in stored}
+        return {}
+
+    async def _faults(
+        self, crowd: Crowd, closing: CrowdClosing, stored: Sequence[Evidence]
+    ) -> dict[str, list[str]]:
+        if wrong := self._wrong_by_itself(crowd, closing, stored):
+            return wrong
         found = await faults(self._trainer, crowd, closing, [_kept(each) for each in stored])
         for each in stored:
             if each.outcome == WRONG_RECEIPT:

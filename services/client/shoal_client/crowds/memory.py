@@ -203,6 +203,21 @@ def end(state: State, job: str, reason: str) -> None:
     state.file.give_back()
 
 
+def keep_closing(state: State, job: str, closing: bytes) -> None:
+    """Store a job's signed closing, unless another was shown first."""
+    with state.file.transaction():
+        state.file.database.execute(
+            "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL", (closing, job)
+        )
+
+
+def shown_closing(state: State, job: str) -> bytes | None:
+    """Return the signed closing of a job that was shown here first, None if none was yet."""
+    found: bytes | None
+    (found,) = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)
+    return found
+
+
 def unverified(state: State) -> list[str]:
     """Return the crowd jobs that ended here and whose closing was not compared with what we kept.
 

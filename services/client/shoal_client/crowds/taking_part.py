@@ -127,8 +127,10 @@ class TakingPart:
             self._report("no closing", job=job, reason=str(error))
             return
         if closing is not None:
+            await self._closings.keep(contributor.crowd, closing)  # it may be shown only once
             await self._ask_once_more(contributor)
             await self._end(job, CrowdClosed.code)
+            await self._closings.look_at_once(contributor.crowd)
 
     async def _ask_once_more(self, contributor: Contributor) -> None:
         """Learn what became of answers that the trainer may have taken before the job was closed.

@@ -193,7 +193,7 @@ class CrowdTrainer:
 
         Raises:
             CrowdRefused: the trainer does not know the job.
-            ProtocolError: the trainer did not sign it under the job's manifest.
+            ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
         answer = await self._peer().get(f"/v1/crowds/{crowd.job}/closing", wait=wait_seconds)
         if answer.status == ACCEPTED:
@@ -202,6 +202,8 @@ class CrowdTrainer:
             raise CrowdRefused(answer)
         signed = decode(answer.body, CrowdClosing)
         crowd.consortium.verify(signed)
+        if signed.body.job != crowd.job:  # anybody has such a document of a job that was closed
+            raise MalformedDocument("the closing is another job's")
         return signed
 
     async def log(self, job: str, instance: int, *, after: int) -> LogPage:
