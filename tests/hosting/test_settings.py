@@ -57,6 +57,11 @@ def test_a_misspelt_variable_is_refused_not_ignored() -> None:
         read_settings(Example, "SHOAL_", GOOD | {"SHOAL_PROT": "1"})
 
 
+def test_the_compose_files_own_variable_is_let_pass() -> None:
+    read = read_settings(Example, "SHOAL_", GOOD | {"SHOAL_TAG": "latest"})
+    assert read == read_settings(Example, "SHOAL_", GOOD)
+
+
 def test_all_complaints_come_at_once_and_none_shows_a_value() -> None:
     wrong = {"SHOAL_PORT": "s3cret", "SHOAL_LOG_LEVEL": "s3cret", "SHOAL_PASSWORD": "s3cret"}
     with pytest.raises(StartupRefused) as refusal:

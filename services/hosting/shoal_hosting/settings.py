@@ -9,6 +9,9 @@ from shoal_hosting.security import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
+# compose files pick images by it, and whoever exports it for them may start services by hand, too
+_COMPOSES_OWN: Final = "SHOAL_TAG"
+
 # the validator's own message may quote the value, or is a regular expression
 _OURS_TO_WORD: Final = {"missing", "value_error", "assertion_error", "string_pattern_mismatch"}
 
@@ -18,7 +21,7 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
 
     An empty variable counts as unset, since that is how compose files pass on what is not there.
     A variable with the prefix that no field has is refused: it is a setting that someone
-    believes to be in force.
+    believes to be in force. `SHOAL_TAG`, which the compose files read, is let pass.
 
     Raises:
         StartupRefused: names each variable that is missing, unknown or wrong, and its value never.
@@ -30,7 +33,8 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
         raise ValueError("a prefix ends in an underscore, so that it ends a word")
     variables = {f"{prefix}{field.upper()}": field for field in model.model_fields}
     given = {name: value for name, value in environ.items() if name.startswith(prefix)}
-    complaints = [f"{name} is not a setting of this service" for name in given.keys() - variables]
+    unknown = given.keys() - variables - {_COMPOSES_OWN}
+    complaints = [f"{name} is not a setting of this service" for name in unknown]
     try:
         settings = model.model_validate_strings(
             {variables[name]: value for name, value in given.items() if name in variables and value}
