@@ -231,6 +231,17 @@ def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> No
     assert model.certificate() is None
 
 
+@pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression, PoissonRegression])
+def test_a_regression_has_its_coefficients_where_scikit_learn_has_them(
+    fitted: Any, kind: type[Estimator[Any]]
+) -> None:
+    model, [row] = fitted[kind], np.array([[60.0, 4.0]])
+    np.testing.assert_array_equal([model.intercept_, *model.coef_], model.posterior_.mean)
+    if kind is LinearRegression:
+        assert model.intercept_ + model.coef_ @ row == pytest.approx(model.predict([row])[0])
+    assert not hasattr(clone(model), "coef_")
+
+
 def test_predictions_match_columns_by_name_whatever_holds_them(fitted: Any) -> None:
     model, rows = fitted[LinearRegression], table()
     array = np.column_stack([rows["age"], rows["dose"]])

@@ -43,6 +43,25 @@ class Regression(Estimator[PosteriorT]):
 
     _target: ColumnBounds
 
+    @property
+    def coef_(self) -> FloatVector:
+        """Posterior means of the slopes, shape (m,): `posterior_` has their whole distribution.
+
+        In the units of the data, but of the "unit_rows" method: there `predict` scales rows first.
+        """
+        return np.array([self._means[name] for name in self.feature_names_in_.tolist()])
+
+    @property
+    def intercept_(self) -> float:
+        """Posterior mean of the intercept, 0 without one."""
+        return self._means.get("intercept", 0.0)
+
+    @property
+    def _means(self) -> dict[str, float]:
+        self._require_fit()
+        posterior: Any = self.posterior_
+        return dict(zip(posterior.names, posterior.mean.tolist(), strict=True))
+
     def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
         self._target = task.target
         features: tuple[ColumnBounds, ...] = task.features
