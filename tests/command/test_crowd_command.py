@@ -121,7 +121,12 @@ async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) ->
             while not (await holder.status()).crowds or holder._crowd_step is not None:
                 await holder.step()
         shown = await shoal("crowd", "show", job, *trial.who)
-        for fact in ("linear model of pressure", "epsilon 0.5, local and pure", "of 1,000"):
+        for fact in (
+            f"Job {job}\n",
+            "linear model of pressure",
+            "epsilon 0.5, local and pure",
+            "of 1,000",
+        ):
             assert fact in shown.stdout
         found = json.loads((await shoal("crowd", "show", job, *trial.who, "--json")).stdout)
         made = found["state"]["contributions"]
@@ -357,7 +362,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     words = " ".join(shown.stdout.replace("│", " ").split())
     facts = [
         "29 of 30 clients",
-        f"Opening of {'12' * 6}: 3f2a-91c0",
+        f"Opening of {'12' * 32}: 3f2a-91c0",
         "7 acknowledged",
         "the analyst is not allowed",
     ]

@@ -8,7 +8,7 @@ from rich.table import Table
 from shoal_client.command.terminal import plain, say, show
 from shoal_client.crowds.verdicts import is_cheating
 
-_DIGITS = 12  # enough to tell jobs apart
+_DIGITS = 12  # in tables: enough to tell jobs apart
 
 
 class _Round(pydantic.BaseModel):
@@ -79,9 +79,9 @@ def tell(status: Status) -> None:
         for crowd in status.crowds:
             for what, each in (("Opening", crowd.opening), ("Closing", crowd.closing)):
                 if each is not None:
-                    say(f"{what} of {crowd.job[:_DIGITS]}: {each}")
+                    say(f"{what} of {crowd.job}: {each}")
     for job_id, reason in status.refused.items():
-        say(f"Refused {job_id[:_DIGITS]}: {reason}")
+        say(f"Refused {job_id}: {reason}")
     for reason, count in Counter(status.refused_crowds.values()).most_common():
         say(f"Crowd jobs that are open and not contributed to: {count:,}: {reason}")
 

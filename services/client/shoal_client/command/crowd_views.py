@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from shoal_client.command.job_views import until
@@ -52,7 +52,6 @@ def asked(request: CrowdJobRequest) -> RenderableType:
     """Show what a job asks of whom, and what it costs a client and a record."""
     task = request.task
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("Job", plain(request.digest))
     facts.add_row("Analyst", plain(request.analyst))
     facts.add_row("Learns", plain(f"{task.family} model of {task.target.name}"))
     facts.add_row("Features", plain(", ".join(each.name for each in task.features)))
@@ -66,7 +65,9 @@ def asked(request: CrowdJobRequest) -> RenderableType:
         f"{request.contributions_per_record:,} with a record (epsilon {request.record_epsilon:g})",
     )
     facts.add_row("Instances", f"{task.instances:,}")
-    return facts
+    job = plain(f"Job {request.digest}")
+    job.no_wrap, job.overflow = True, "ignore"  # it is to be pasted
+    return Group(job, facts)
 
 
 def progress(state: CrowdState, *, now: datetime) -> RenderableType:
