@@ -10,7 +10,7 @@ from shoal_protocol.errors import RefusedJob
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.queries import QueryName
 from shoal_protocol.tasks import LogisticRegressionTask, Task
-from shoal_trainer import rehearsal
+from shoal_trainer import jobs, rehearsal
 from shoal_trainer.jobs import check_request
 from shoal_trainer.rehearsal import rehearse
 from shoal_trainer.specs import next_spec
@@ -74,3 +74,21 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
     next_spec(request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, now=now)
     with pytest.raises(RefusedJob, match="clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
+
+
+def test_a_job_that_fails_only_with_a_population_in_between_is_refused() -> None:
+    request = asked(PROJECTION, epsilon=14.4)
+    request = request.model_copy(update={"minimum_population": 13, "maximum_population": 16})
+    enrolled = CONSORTIUM.roster.enrolled_set
+    now = examples.OPENED_AT.replace(hour=11)
+    for size in (13, 16):
+        rehearse(request, CONSORTIUM, enrolled[:size], now=now)
+    with pytest.raises(RefusedJob, match="with 14 clients: the noise is too small against"):
+        check_request(request, CONSORTIUM, now=now)
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2**20), (13, 16), (19, 20)])
+def test_the_least_and_the_largest_population_are_always_rehearsed(least: int, most: int) -> None:
+    sizes = jobs.rehearsed_sizes(least, most)
+    assert (sizes[0], sizes[-1]) == (least, most)
+    assert len(sizes) == min(most - least + 1, jobs.REHEARSED_SIZES)

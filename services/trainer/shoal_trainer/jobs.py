@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from typing import Final
 
 from shoal_protocol.balances import Balances
 from shoal_protocol.errors import (
@@ -14,6 +15,8 @@ from shoal_protocol.jobs import JobRequest, check_job
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer.rehearsal import rehearse
+
+REHEARSED_SIZES: Final = 8  # between minimum_population and all who may join
 
 
 class WrongJob(ProtocolError):
@@ -60,11 +63,20 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     if len(enrolled) < request.minimum_population:
         raise RefusedJob("fewer clients are enrolled than minimum_population")
     largest = min(request.maximum_population, len(enrolled))
-    for size in {request.minimum_population, largest}:
+    for size in rehearsed_sizes(request.minimum_population, largest):
         try:
             rehearse(request, consortium, enrolled[:size], now=now)
         except ValueError as error:
             raise RefusedJob(f"with {size} clients: {error}") from error
+
+
+def rehearsed_sizes(least: int, most: int) -> list[int]:
+    """Return the sizes of a population that are rehearsed, evenly by their ratio.
+
+    A round may fail at sizes in between alone: shares of the noise are rounded.
+    """
+    step = (most / least) ** (1 / (REHEARSED_SIZES - 1))
+    return sorted({round(least * step**each) for each in range(REHEARSED_SIZES)})
 
 
 def check_affordable(request: JobRequest, consortium: Consortium, committed: Balances) -> None:
