@@ -1,5 +1,6 @@
 """Variational inference: right without noise, the same when replayed, honest about its limits."""
 
+import base64
 import math
 
 import numpy as np
@@ -13,6 +14,9 @@ from shoal_protocol.posteriors import (
     PoissonRegressionPosterior,
     VariationalPosterior,
 )
+from shoal_protocol.posteriors.convergence import Convergence
+from shoal_protocol.posteriors.variational import packed
+from shoal_protocol.queries import Column
 from shoal_protocol.questions import ReleasedSum, check_question
 from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
 
@@ -245,6 +249,58 @@ def test_draws_agree_with_mean_and_covariance_in_the_datas_units():
     assert posterior.mean[0] == pytest.approx(0.3 * 2.0 - 1.5 * 50.0 / 30.0)
     without = logistic(intercept=0.0, location=(1.5,), scale=(0.8,))
     assert without.names == ("intercept", "x1") and without.mean == pytest.approx([0.0, 0.75])
+
+
+def column(centre, scale):
+    return (Column(name="x1", centre=centre, scale=scale),)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegressionPosterior, PoissonRegressionPosterior])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_what_the_largest_posteriors_say_are_numbers(kind, scale):
+    largest = logistic(
+        location=(1e30, -1e30),
+        scale=(scale, 1e30),
+        feature_columns=column(1e30, 5e-31),
+    )
+    posterior = kind(**largest.model_dump(exclude={"name"}))
+    said = [
+        posterior.mean,
+        posterior.sd,
+        posterior.covariance_matrix,
+        posterior.interval(0.9),
+        posterior.sample(9, np.random.default_rng(1)),
+        *posterior.predict(np.array([[1e30], [-1e30]])),
+    ]
+    assert all(np.isfinite(each).all() for each in said)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"location": (1e31, 0.0)},
+        {"location": (0.0, -1e31)},
+        {"scale": (1e31, 1.0)},
+        {"scale": (1.0, 1e-31)},
+        {"feature_columns": column(0.5, 1e-320)},
+        {"feature_columns": column(0.5, 1e31)},
+        {"feature_columns": column(-1e31, 1.0)},
+    ],
+)
+def test_a_posterior_of_numbers_whose_squares_are_none_is_refused(changes):
+    with pytest.raises(ValueError, match=r"location|scale"):
+        logistic(**changes)
+
+
+@pytest.mark.parametrize("row", [(-0.0, 1.0), (1.0, -0.0)])
+def test_one_factor_of_correlations_is_one_document(row):
+    path = Convergence(rounds=9, slopes=(0, 0), distances=(0, 0), noise_shares=(0, 0))
+    negative = base64.b64encode(np.array([1.0, *row], "<f8").tobytes()).decode()
+    with pytest.raises(ValueError, match="negative zeros"):
+        logistic(correlation=negative, convergence=path)
+    written = packed(np.array([[1.0, 0.0], row]))
+    assert written == packed(np.abs([[1.0, 0.0], row]))
+    logistic(correlation=written, convergence=path)
 
 
 @pytest.mark.parametrize("rows", [np.zeros(1), np.zeros((2, 2))])

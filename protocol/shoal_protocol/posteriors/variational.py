@@ -13,12 +13,14 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.encoding import Base64
 from shoal_protocol.models.regressions import probability, rate
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.showing import ShownPredictions
 from shoal_protocol.queries import Column
 
-_Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+_LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
+_Location = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+_Scale = Annotated[float, Field(ge=1e-30, le=_LARGEST, allow_inf_nan=False)]
 
 MOST_CORRELATED: Final = 64
 """Numbers in a posterior with correlations: 2,080 of those, 22 kilobytes."""
@@ -53,8 +55,8 @@ class VariationalPosterior(BasePosterior):
     how many went into it at most: one for each client that joined, or as many as a client may have.
     """
 
-    location: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=10_000)]
-    scale: tuple[_Positive, ...]
+    location: Annotated[tuple[_Location, ...], Field(min_length=1, max_length=10_000)]
+    scale: tuple[_Scale, ...]
     # Left out where there is none: so a report signed before there were any is read as ever.
     correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
     convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
@@ -147,6 +149,9 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
             raise ValueError("location must have one number for each coefficient")
         if self.names != ("intercept", *self.features):
             raise ValueError("names must be the intercept and the features, in order")
+        for column in self.feature_columns:
+            if not (abs(column.centre) <= _LARGEST and 0.5 / _LARGEST <= column.scale <= _LARGEST):
+                raise ValueError("feature columns must have centres and scales of columns' bounds")
         return self
 
     @property
@@ -255,7 +260,8 @@ class PoissonRegressionPosterior(_RegressionPosterior):
         """
         mean, sd = self._predictor(rows)
         expected = rate(mean + 0.5 * sd**2)
-        return expected, expected * np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
+        share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
+        return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
 
 
 def quantile_of(level: float) -> float:
@@ -271,7 +277,7 @@ def quantile_of(level: float) -> float:
 
 def packed(factor: FloatMatrix) -> str:
     """Return a lower triangular matrix's rows, up to the diagonal, as doubles in base64."""
-    rows = factor[np.tril_indices(len(factor))]
+    rows = factor[np.tril_indices(len(factor))] + 0.0  # no -0: one factor is one document
     return base64.b64encode(np.ascontiguousarray(rows, dtype="<f8").tobytes()).decode()
 
 
@@ -280,11 +286,11 @@ def _unpacked(correlation: str | None, size: int) -> FloatMatrix | None:
         return None
     raw = base64.b64decode(correlation)
     if size > MOST_CORRELATED or len(raw) != 8 * (size * (size + 1) // 2):
-        raise ValueError(
-            f"correlations are d (d + 1) / 2 doubles, of at most {MOST_CORRELATED} numbers"
-        )
+        raise ValueError(f"correlations: d (d + 1)/2 doubles, of at most {MOST_CORRELATED} numbers")
+    if np.any(np.signbit(values := np.frombuffer(raw, "<f8")) & (values == 0.0)):
+        raise ValueError("a factor of correlations has no negative zeros")
     factor = np.zeros((size, size))
-    factor[np.tril_indices(size)] = np.frombuffer(raw, "<f8")
+    factor[np.tril_indices(size)] = values
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(factor, axis=1)
     if not np.allclose(lengths, 1.0, rtol=0.0, atol=1e-9) or np.any(np.diagonal(factor) < 0.0):
