@@ -127,6 +127,35 @@ def test_an_estimator_draws_weights_with_their_noise_and_how_the_spread_settles(
     pyplot.close("all")
 
 
+def test_what_can_be_drawn_follows_from_the_model_and_not_from_later_parameters() -> None:
+    fitted = clone(LINEAR).fit(crowd()).set_params(instances=1)
+    assert len(fitted.plot_stationarity().lines[1].get_xdata()) == 200
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[10**400, 1]],
+        np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]),
+        np.array([[1j, 2]]),
+        np.array([["2020-01-01", "2020-01-02"]], dtype="datetime64[ns]"),
+        np.array([[1, 2]], dtype="timedelta64[D]"),
+    ],
+    ids=["too large", "masked", "complex", "dates", "durations"],
+)
+def test_what_numpy_would_quietly_turn_into_other_numbers_is_no_row(rows: object) -> None:
+    fitted = clone(LINEAR).fit(crowd())
+    with pytest.raises(ValueError, match=r"every value must be a number|masked"):
+        fitted.predict(rows)
+
+
+def test_targets_whose_squares_are_no_floats_are_refused_and_no_score_is_nan() -> None:
+    fitted = clone(LINEAR).fit(crowd())
+    with pytest.raises(ValueError, match="in magnitude"):
+        fitted.score([[1, 1], [2, 2]], [1e300, -1e300])
+
+
 def test_an_estimator_is_one_for_scikit_learns_tools() -> None:
     assert is_classifier(LOGISTIC) and is_regressor(LINEAR) and is_regressor(POISSON)
     with pytest.raises(NotFittedError):

@@ -5,7 +5,7 @@ loads none of them. Messages name columns, never values.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pydantic
@@ -19,6 +19,8 @@ Bounds = Mapping[str, tuple[float, float]] | Sequence[ColumnBounds] | ColumnBoun
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
+
+_LARGEST: Final = 1e150  # squares of differences from it are still floats, and sums of them
 
 
 def bounds_of(columns: object, parameter: str) -> tuple[ColumnBounds, ...]:
@@ -104,13 +106,20 @@ def vector_of(values: Any, what: str) -> FloatVector:
         numbers = numbers[:, 0]
     if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
         raise ValueError(f"{what} must be a vector of finite numbers")
+    if np.abs(numbers).max() > _LARGEST:
+        raise ValueError(f"{what} must not be above {_LARGEST:g} in magnitude")
     return numbers
 
 
 def _numbers(values: Any) -> NDArray[np.float64]:
+    if np.ma.is_masked(values):
+        raise ValueError("a value is masked: leave out what is missing, or fill it in")
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+        found = np.asarray(values)
+        if found.dtype.kind in "cmM":  # a cast would drop a part, or count nanoseconds
+            raise TypeError
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("every value must be a number: code categories as numbers") from None
 
 

@@ -124,9 +124,8 @@ class CrowdRegression(Parameters):
         """Return targets, those given or those in the rows, and what the model expects of them."""
         self._require_fit()
         if targets is None:
-            observed = matrix_of(rows, [self.model_.task.target.name])[:, 0]
-        else:
-            observed = vector_of(targets, "targets")
+            targets = matrix_of(rows, [self.model_.task.target.name])
+        observed = vector_of(targets, "targets")
         expected = CrowdRegression.predict(self, rows)
         if expected.shape != observed.shape:
             raise ValueError("targets must have one number for each row")
@@ -183,7 +182,7 @@ class CrowdRegression(Parameters):
             ImportError: matplotlib is not installed.
         """
         self._require_fit()
-        if not self.snapshots_ or self.instances == 1:
+        if not self.snapshots_ or self.model_.task.instances == 1:
             raise ValueError(f"it takes several instances, and {SNAPSHOTS_NEEDED}")
         models = (*self.snapshots_, self.model_)
         formula = np.array([each.spread for each in self.model_.learning()])

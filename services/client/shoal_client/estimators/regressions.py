@@ -78,9 +78,9 @@ class Regression(Estimator[PosteriorT]):
     def _observed(self, rows: Any, targets: object) -> FloatVector:
         """Return targets, shape (n,): those given, or those in the rows."""
         self._require_fit()
-        if targets is not None:
-            return vector_of(targets, "targets")
-        return matrix_of(rows, [self._target.name])[:, 0]
+        if targets is None:
+            targets = matrix_of(rows, [self._target.name])
+        return vector_of(targets, "targets")
 
     def _expected_like(self, rows: object, observed: FloatVector) -> FloatVector:
         expected, _ = self._expected(rows)
