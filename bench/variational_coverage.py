@@ -5,8 +5,9 @@
 Shares of 90 % intervals of slopes that hold: of the posterior that knows of the noise, of the
 mean-field one beside it, and of Laplace's approximation to all records without noise or clip. A
 normal predictor of correlated features (.5) decides on a yes or a count; delta is 1e-5. "wider" is
-how many times as wide as without noise the intervals are in the median, "arrived" the share of
-paths that pass, "clipped" of records whose gradient is longer than the clip, at the truth.
+how many times as wide as without noise the intervals are in the median, "cannot
+tell" and "not arrived" the shares of these verdicts on the path, "clipped" of records whose
+gradient is longer than the clip, at the truth.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
 from shoal_protocol.models.numpyro_models import compile_model
 from shoal_protocol.posteriors import NumpyroPosterior, VariationalPosterior
+from shoal_protocol.posteriors.convergence import Verdict
 from shoal_protocol.tasks import (
     ColumnBounds,
     LogisticRegressionTask,
@@ -118,9 +120,11 @@ def exact(kind: Kind, design: Floats, target: Floats, prior_sd: Floats) -> tuple
     return found, np.sqrt(np.diagonal(covariance))
 
 
-def measured(setting: Setting, generator: np.random.Generator) -> tuple[Floats, bool, float]:
+def measured(
+    setting: Setting, generator: np.random.Generator
+) -> tuple[Floats, Verdict | None, float]:
     """Return of one job whether each slope is held, shape (3, features), in the order of the
-    table, with widths as a fourth row; whether the path arrived; the share of clipped records.
+    table, with widths as a fourth row; the verdict on its path; the share of clipped records.
 
     Raises:
         TypeError: the learner is not that of a variational task.
@@ -152,9 +156,17 @@ def measured(setting: Setting, generator: np.random.Generator) -> tuple[Floats, 
     predictor = design @ truth
     expected = 1.0 / (1.0 + np.exp(-predictor)) if setting.kind == "logistic" else np.exp(predictor)
     length = np.abs(target - expected) * np.linalg.norm(design, axis=1)
-    arrived = posterior.convergence is not None and posterior.convergence.arrived
     rows = np.array([*held, np.array(posterior.scale)[1:] / sd[1:]])
-    return rows, arrived, float(np.mean(length > setting.clip))
+    return rows, _verdict(posterior), float(np.mean(length > setting.clip))
+
+
+def _verdict(posterior: VariationalPosterior) -> Verdict | None:
+    return None if posterior.convergence is None else posterior.convergence.verdict
+
+
+def _shares(verdicts: list[Verdict | None]) -> str:
+    told: tuple[Verdict, ...] = ("cannot_tell", "not_arrived")
+    return " | ".join(f"{verdicts.count(each) / len(verdicts):.3f}" for each in told)
 
 
 def numpyro_line(record: Mapping[str, Any]) -> None:
@@ -190,7 +202,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
     federation = Federation(
         population=1500, missing=0, dropouts=0, colluders=0, epsilon=epsilon, delta=1e-5
     )
-    held, naive, arrived, clipped = [], [], [], []
+    held, naive, verdicts, clipped = [], [], [], []
     for _ in range(repeats):
         slope, level = generator.standard_normal(2)
         scale = np.exp(-0.25 + 0.4 * generator.standard_normal())
@@ -219,7 +231,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         )
         low, high = NumpyroPosterior(**other.model_dump()).interval(0.9).T
         naive.append(((low < truths) & (truths < high))[chosen])
-        arrived.append(posterior.convergence is not None and posterior.convergence.arrived)
+        verdicts.append(_verdict(posterior))
         unconstrained = {"slope": slope, "level": level, "scale": np.log(scale)}
         point = np.array([unconstrained[name] for name in posterior.names])
         lengths = np.linalg.norm(model.gradients(point, records), axis=1)
@@ -228,7 +240,7 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
         print(
             f"| NumPyro line, {name} | 3 | 1500 | {epsilon:g} | {batch or 'all'} "
             f"| {np.mean(clipped):.1%} | {np.mean(held, axis=0)[place]:.3f} "
-            f"| {np.mean(naive, axis=0)[place]:.3f} | | | {np.mean(arrived):.3f} |",
+            f"| {np.mean(naive, axis=0)[place]:.3f} | | | {_shares(verdicts)} |",
             flush=True,
         )
 
@@ -236,10 +248,11 @@ def numpyro_coverage(epsilon: float, batch: int | None, repeats: int, seed: int)
 def print_table(rows_asked: list[int], repeats: int, seed: int) -> None:
     """Print a row for each of these settings; the others change nothing in it."""
     names = (
-        "model | d | N | epsilon | batch | clipped | held | mean-field | exact | wider | arrived"
+        "model | d | N | epsilon | batch | clipped | held | mean-field | exact | wider "
+        "| cannot tell | not arrived"
     )
     print(f"| {names} |")
-    print("|---" * 11 + "|")
+    print("|---" * 12 + "|")
     for number in rows_asked:
         setting = SETTINGS[number]
         generator = np.random.default_rng([seed, number])
@@ -250,7 +263,7 @@ def print_table(rows_asked: list[int], repeats: int, seed: int) -> None:
             f"| {setting.kind} | {setting.features + 1} | {setting.clients} | {setting.epsilon:g} "
             f"| {setting.batch or 'all'} | {np.mean([each[2] for each in jobs]):.0%} "
             f"| {held:.3f} | {naive:.3f} | {all_known:.3f} | {np.median(rows[:, 3]):.1f} "
-            f"| {np.mean([each[1] for each in jobs]):.3f} |",
+            f"| {_shares([each[1] for each in jobs])} |",
             flush=True,
         )
 

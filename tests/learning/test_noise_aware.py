@@ -156,7 +156,7 @@ def test_a_path_that_arrived_is_called_otherwise_no_more_often_than_stated():
         alarms += np.max(np.abs(generator.standard_normal(3))) > limit
     assert alarms <= 5 and FALSE_ALARMS == 0.001
     wrong = sum(
-        not inferred(quadratic(generator, rounds=60, led=0.0)[1]).convergence.arrived
+        inferred(quadratic(generator, rounds=60, led=0.0)[1]).convergence.verdict == "not_arrived"
         for _ in range(40)
     )
     # .04 expected at most: more than 1 come by chance with probability .001
@@ -181,17 +181,50 @@ def readme(rounds):
     return run(learner_for(task), records, federation, np.random.default_rng(1)).posterior
 
 
-@pytest.mark.parametrize(("rounds", "arrived"), [(20, False), (200, True)])
-def test_too_few_rounds_are_told_from_enough(rounds, arrived):
+@pytest.mark.parametrize(
+    ("rounds", "verdict", "said", "caution"),
+    [
+        (20, "not_arrived", "NOT ARRIVED: slopes", "neither values"),
+        (80, "cannot_tell", "CANNOT TELL whether it arrived: slopes", "CANNOT BE TOLD"),
+        (200, "arrived", "arrived: slopes", None),
+    ],
+)
+def test_too_few_rounds_are_told_from_enough(rounds, verdict, said, caution):
     posterior = readme(rounds)
-    assert posterior.convergence.arrived is arrived
-    said = str(posterior.summary())
-    assert ("NOT ARRIVED" in said) is not arrived
-    assert (posterior.caution is None) is arrived
-    assert "noise and batches are" in said
+    assert posterior.convergence.verdict == verdict
+    assert str(posterior.convergence).startswith(said)
+    summary = " ".join(str(posterior.summary()).split())
+    assert said in summary and "noise and batches are" in summary
+    assert (posterior.convergence.caution is None) is (caution is None)
+    if caution is not None:
+        assert caution in posterior.caution
     # either way the truth, 1/12 for a year, is in a wide interval
     low, high = posterior.interval(0.95)[1]
     assert low < 1 / 12 < high
+
+
+@pytest.mark.parametrize(
+    ("slope", "distance", "verdict"),
+    [
+        (9.0, 0.6, "arrived"),  # what is left to go does not count, however well it is seen
+        (1.0, 0.61, "cannot_tell"),
+        (9.0, 0.61, "not_arrived"),
+        (-9.0, 0.61, "not_arrived"),
+    ],
+)
+def test_a_path_has_arrived_only_if_what_is_left_to_go_is_little(slope, distance, verdict):
+    path = Convergence(
+        rounds=50, slopes=(0.0, slope), distances=(distance, 0.0), noise_shares=(0.5, 0.5)
+    )
+    assert path.verdict == verdict
+
+
+def test_every_posterior_of_clipped_gradients_says_that_clipping_is_in_no_interval():
+    posterior = correlated()
+    assert posterior.convergence.verdict == "arrived"
+    assert "clipping" in posterior.caution and "clipping" in repr(posterior)
+    cautions = [line for line in str(posterior.summary()).splitlines() if "Caution" in line]
+    assert len(cautions) == 1 and "clipping" in cautions[0]
 
 
 def test_too_few_rounds_for_any_answer_leave_the_mean_field_one_which_says_so():
@@ -210,7 +243,7 @@ def test_of_many_numbers_each_is_alone_and_the_posterior_says_so():
     points = mode + 0.4 * generator.standard_normal((300, size))
     gradients = (mode - points) * curvature + 40.0 * generator.standard_normal(points.shape)
     found = inferred(Path(points, gradients, np.full(300, 1600.0), 0.0, 1e4, lambda point: -point))
-    assert found.factor is None and found.convergence.arrived
+    assert found.factor is None and found.convergence.verdict != "not_arrived"
     assert np.mean(np.abs(found.location - truth) < 1.6449 * found.scale) > 0.75
 
 

@@ -97,7 +97,7 @@ def test_without_noise_and_clipping_the_posterior_is_that_of_the_model(task):
     assert posterior.columns == ("x1", "x2", task.target.name)
     assert np.all(np.abs(posterior.mean - mean) < 0.4 * sd)
     # a straight line through gradients along a path that goes up and down: widest for counts
-    assert posterior.inference == "noise_aware" and posterior.caution is None
+    assert posterior.inference == "noise_aware" and posterior.convergence.verdict == "arrived"
     assert posterior.sd == pytest.approx(sd, rel=0.5)
     assert posterior.records == 2000
     low, high = posterior.interval(0.9).T

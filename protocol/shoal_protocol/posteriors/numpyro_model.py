@@ -46,11 +46,11 @@ class NumpyroPosterior(VariationalPosterior):
         return self
 
     @property
-    def caution(self) -> str | None:
+    def caution(self) -> str:
         """As of any; and on what such intervals were measured."""
         if self.convergence is None:
             return super().caution
-        return "; ".join(each for each in (super().caution, _MEASURED) if each is not None)
+        return f"{super().caution}; {_MEASURED}"
 
     @property
     def mean(self) -> FloatVector:

@@ -34,11 +34,8 @@ _BY_COORDINATE: Final = (
     "correlations are left out, as of all posteriors of so many numbers: intervals are too narrow "
     "where numbers are correlated"
 )
-_NOT_ARRIVED: Final = (
-    "THE PATH HAS NOT ARRIVED: neither values nor intervals are to be trusted; take more rounds or "
-    "a higher learning rate, and simulate the job first"
-)
-_CLIPPED: Final = "of privacy noise and batches; not of what clipping does to the values"
+_KNOWN: Final = "of privacy noise and batches"
+_CLIPPED: Final = "what clipping does to the values is in no interval: simulate the job to see it"
 
 
 def _is_none(value: object) -> bool:
@@ -80,22 +77,20 @@ class VariationalPosterior(BasePosterior):
         return "noise_aware_by_coordinate" if self.correlation is None else "noise_aware"
 
     @property
-    def caution(self) -> str | None:
-        """What must be known before the posterior is used, if anything must."""
+    def caution(self) -> str:
+        """What must be known before the posterior is used: of clipping in any case."""
         if self.convergence is None:
             return _MEAN_FIELD
-        said = [
-            *([] if self.convergence.arrived else [_NOT_ARRIVED]),
-            *([] if self.inference == "noise_aware" else [_BY_COORDINATE]),
-        ]
-        return "; ".join(said) or None
+        by_coordinate = None if self.inference == "noise_aware" else _BY_COORDINATE
+        said = (self.convergence.caution, by_coordinate, _CLIPPED)
+        return "; ".join(each for each in said if each is not None)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What a summary says of how the posterior was found."""
         if self.convergence is None:
             return ()
-        return (("Intervals know", _CLIPPED), ("Path", str(self.convergence)))
+        return (("Intervals know", _KNOWN), ("Path", str(self.convergence)))
 
     @cached_property
     def _factor(self) -> FloatMatrix | None:
@@ -114,16 +109,19 @@ class VariationalPosterior(BasePosterior):
 
     def __repr__(self) -> str:
         numbers, kind = len(self.location), type(self).__name__
-        said = self.caution or f"its intervals know {_CLIPPED}"
-        return f"<{kind} of {numbers} numbers from {self.records} records: {said}>"
+        return f"<{kind} of {numbers} numbers from {self.records} records: {self.caution}>"
 
     def __str__(self) -> str:
         return repr(self)
 
     def _facts(self) -> Mapping[str, str | int | float]:
-        caution = {} if self.caution is None else {"caution": self.caution}
         path = {} if self.convergence is None else {"path": str(self.convergence)}
-        return {**super()._facts(), "inference": self.inference, **caution, **path}
+        return {
+            **super()._facts(),
+            "inference": self.inference,
+            "caution": self.caution,
+            **path,
+        }
 
 
 class _RegressionPosterior(ShownPredictions, VariationalPosterior):

@@ -98,8 +98,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
     if isinstance(found, VariationalPosterior):
         for what, fact in found.facts:
             facts.add_row(what, fact)
-        if found.caution is not None:
-            facts.add_row("Caution", found.caution)
+        facts.add_row("Caution", found.caution)
     facts.add_row("Records", f"{found.records:,}")
     is_long = len(report.rounds) > FEW_ROUNDS
     listed = ", ".join(f"{size:,}" for size in report.cohort_sizes)
