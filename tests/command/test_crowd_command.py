@@ -1,21 +1,26 @@
 """`shoal crowd` against a real trainer behind real TLS, and a data holder that contributes."""
 
+import io
 import json
 import socket
 import tomllib
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 from fastapi import FastAPI, Request
+from rich.console import Console
 from typer.testing import CliRunner
 
 from shoal_client.command import app
 from shoal_client.command.crowd_comparing import read_evidence, write_evidence
+from shoal_client.command.crowd_views import listed
 from shoal_client.crowd_files import example, parse_crowd_file, read_crowd_file
+from shoal_client.crowds.listing import CrowdOverview
+from shoal_client.crowds.states import CrowdState
 from shoal_client.holder import DataHolder
 from shoal_client.keys import read_client_keys
 from shoal_client.policy import Policy
@@ -26,6 +31,7 @@ from shoal_hosting.party import read_pin
 from shoal_protocol.draw_and_discard import draws
 from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.draw_and_discard.tasks import Family
+from shoal_protocol.phases import CrowdPhase
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, run, shoal, trainer_of
 from tests.protocol.crowd_examples import CLOSING, OPENING
 from tests.protocol.examples import named
@@ -393,3 +399,21 @@ async def test_an_agents_evidence_is_fetched_by_its_owner(trial: Trial, tmp_path
     assert asked == [("Bearer secret", True)] and read_evidence(out) == held
     for each in held.fingerprints:
         assert each in told.stdout
+
+
+def test_a_list_shows_whole_ids_on_a_narrow_terminal() -> None:
+    job = "0123456789abcdef" * 4
+    state = CrowdState(
+        job=job,
+        phase=CrowdPhase.OPEN,
+        contributions=0,
+        wanted=1000,
+        contributors=0,
+        instances=3,
+        spread=None,
+        closes_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    console = Console(width=80, record=True, quiet=False, file=io.StringIO())
+    console.print(listed([CrowdOverview(job, state, None)]))
+    first = [line.split("│")[1].strip() for line in console.export_text().splitlines()[3:-1]]
+    assert "".join(first) == job

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 
 from shoal_client.command.job_views import until
 from shoal_client.command.terminal import plain
@@ -24,7 +24,14 @@ NOBODY: Final = (
 
 def listed(crowds: Sequence[CrowdOverview]) -> Table:
     """Show jobs, one in a line: what each learns for whom, and where it stands."""
-    table = Table("job", "phase", "family", "analyst", "contributions", "closes (UTC)")
+    table = Table(
+        Column("job", overflow="fold"),
+        "phase",
+        "family",
+        "analyst",
+        "contributions",
+        "closes (UTC)",
+    )
     for each in crowds:
         family, analyst = _asked_by(each)
         state = each.state
