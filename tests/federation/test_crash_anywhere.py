@@ -129,12 +129,19 @@ def test_a_death_at_any_step_changes_nothing(
         assert ended.outcome == calm.outcome, plan
 
 
+SECOND = pytest.mark.parametrize(
+    "when",
+    [pytest.param(When.BEFORE, marks=pytest.mark.exhaustive), When.AFTER],
+    ids=["before", "after"],
+)
+
+
 def test_the_parties_are_all_that_take_steps(calm: Ended) -> None:
     assert {step.party for step in calm.steps} == set(PARTIES)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", When, ids=lambda when: when.value)
+@SECOND
 def test_a_party_may_die_again_at_its_first_step_after_it_was_started_again(
     small: Trust, calm: Ended, tmp_path: Path, when: When
 ) -> None:
@@ -147,7 +154,7 @@ def test_a_party_may_die_again_at_its_first_step_after_it_was_started_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", When, ids=lambda when: when.value)
+@SECOND
 def test_another_party_may_die_at_its_next_step_after_the_first_one_died(
     small: Trust, calm: Ended, tmp_path: Path, when: When
 ) -> None:

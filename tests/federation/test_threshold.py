@@ -79,7 +79,9 @@ async def test_with_all_nodes_at_work_a_result_rests_on_all_their_sums(
 
 
 @pytest.mark.parametrize(
-    "when", [pytest.param(When.BEFORE, marks=pytest.mark.slow), When.AFTER], ids=["before", "after"]
+    "when",
+    [pytest.param(When.BEFORE, marks=pytest.mark.exhaustive), When.AFTER],
+    ids=["before", "after"],
 )
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_round_in_which_one_of_three_nodes_is_lost_for_good_gives_the_exact_sum(

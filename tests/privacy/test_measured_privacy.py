@@ -175,5 +175,5 @@ def test_the_command_prints_a_table_writes_json_and_fails_if_something_is_wrong(
 def test_the_command_plays_every_honest_round_and_every_fault(quick: bool) -> None:
     planned = command.plan(quick=quick)
     assert len({scenario.name for scenario in planned}) == len(planned)
-    assert sum(scenario.is_faulty for scenario in planned) == 7
+    assert sum(scenario.is_faulty for scenario in planned) == 10
     assert quick or min(scenario.runs for scenario in planned) >= 100_000

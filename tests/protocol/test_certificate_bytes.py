@@ -45,7 +45,7 @@ def test_bytes_all_over_a_certificate_count() -> None:
         refuse(flipped(CERTIFICATE, position, FLIPS[position % len(FLIPS)]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("flip", FLIPS)
 def test_every_byte_of_a_certificate_counts_in_several_values(flip: int) -> None:
     for position in range(len(CERTIFICATE)):
