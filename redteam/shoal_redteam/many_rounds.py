@@ -19,8 +19,9 @@ from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
 from shoal_redteam.attacks.sybil import job_request
-from shoal_redteam.findings import CannotAttack
+from shoal_redteam.findings import CannotAttack, Finding, seen
 from shoal_redteam.stage import DROPOUTS, Stage
+from shoal_redteam.trap import victim
 
 FORBIDDEN: Final = "the policy allows no gradients, or no Gaussian noise"
 _COLUMNS: Final = tuple(
@@ -50,6 +51,18 @@ def job_of(
     body = job_request(stage, round_seconds=30, grace_seconds=20).body
     fields = {"task": task, "minimum_population": population, "maximum_population": population}
     return stage.sign(body.model_copy(update=fields | changes), stage.analyst)
+
+
+async def not_joined(stage: Stage, job: Signed[JobRequest]) -> Finding:
+    """Show a data holder a job of hidden rounds that the policy does not allow."""
+    async with victim(stage, job) as prey:
+        await prey.step()
+        return seen(
+            "a job with hidden participation",
+            stopped=not prey.trap.joined and bool(prey.refusal),
+            answered=f"a data holder: {prey.refusal or 'joins'}",
+            check="the policy's queries and mechanisms",
+        )
 
 
 def query_of(task: LogisticRegressionTask) -> GradientSum:

@@ -41,17 +41,15 @@ def forest(
     """
     drawn = _chosen(posterior, names)
     outer, inner = posterior.interval(level)[drawn], posterior.interval(_INNER_LEVEL)[drawn]
-    rows = np.arange(len(drawn))
-    axes = axes or _new_axes(height=1.4 + 0.32 * len(drawn))
+    shown = [posterior.names[index] for index in drawn]
+    rows, axes = np.arange(len(shown)), axes or _new_axes_for(shown)
     low, high = float(outer.min()), float(outer.max())
     if 2.0 * low - high <= 0.0 <= 2.0 * high - low:  # near enough not to squeeze the rest
         axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
     axes.hlines(rows, *outer.T, color=_COLOUR, linewidth=1.2)
     axes.hlines(rows, *inner.T, color=_COLOUR, linewidth=3.5)
     axes.plot(posterior.mean[drawn], rows, "o", color=_COLOUR, markersize=5)
-    labels = [visible(posterior.names[index]) for index in drawn]
-    axes.set_yticks(rows, labels, parse_math=False)
-    axes.set_ylim(len(drawn) - 0.5, -0.5)
+    _name_rows(axes, shown)
     axes.set_xlabel(f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals")
     return _finished(axes, titled(posterior), caption)
 
@@ -143,13 +141,11 @@ def scattered(
     Raises:
         ImportError: matplotlib is not installed.
     """
-    rows = np.arange(len(names))
-    axes = axes or _new_axes(height=1.4 + 0.32 * len(names))
+    rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
     axes.plot(each.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
     axes.plot(averaged, rows, "o", color=_COLOUR, markersize=5)
-    axes.set_yticks(rows, [visible(name) for name in names], parse_math=False)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    _name_rows(axes, names)
     axes.set_xlabel("every instance, and their average")
     return _finished(axes, title, caption)
 
@@ -168,13 +164,11 @@ def with_noise(
     Raises:
         ImportError: matplotlib is not installed.
     """
-    rows = np.arange(len(names))
-    axes = axes or _new_axes(height=1.4 + 0.32 * len(names))
+    rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
     axes.hlines(rows, values - 2.0 * noise, values + 2.0 * noise, color="0.6", linewidth=1.2)
     axes.plot(values, rows, "o", color=_COLOUR, markersize=5)
-    axes.set_yticks(rows, [visible(name) for name in names], parse_math=False)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    _name_rows(axes, names)
     axes.set_xlabel("average of all instances")
     return _finished(axes, title, caption)
 
@@ -219,6 +213,16 @@ def _chosen(posterior: Described, names: Sequence[str] | None) -> list[int]:
 
 def _percent(level: float) -> str:
     return f"{100.0 * level:.4g}%"
+
+
+def _new_axes_for(names: Sequence[str]) -> "Axes":
+    return _new_axes(height=1.4 + 0.32 * len(names))
+
+
+def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
+    """Write a name beside each row, from above."""
+    axes.set_yticks(np.arange(len(names)), [visible(name) for name in names], parse_math=False)
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _new_axes(*, height: float) -> "Axes":

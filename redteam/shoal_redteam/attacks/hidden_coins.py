@@ -21,7 +21,7 @@ from shoal_redteam.findings import (
     not_carried_out,
     seen,
 )
-from shoal_redteam.many_rounds import Hidden, are_allowed, job_of, task_of
+from shoal_redteam.many_rounds import Hidden, are_allowed, job_of, not_joined, task_of
 from shoal_redteam.stage import Stage
 from shoal_redteam.trap import victim
 
@@ -43,14 +43,7 @@ class WhoTookPart(Attack):
         """Have a data holder answer hidden rounds without noise, so that all coins are known."""
         job = job_of(stage, task_of(rounds=_ROUNDS, rate=_RATE), population=len(stage.crew))
         if not are_allowed(stage):
-            async with victim(stage, job) as prey:
-                await prey.step()
-                yield seen(
-                    "a job with hidden participation",
-                    stopped=not prey.trap.joined and bool(prey.refusal),
-                    answered=f"a data holder: {prey.refusal or 'joins'}",
-                    check="the policy's queries and mechanisms",
-                )
+            yield await not_joined(stage, job)
             return
         whole = job.body.privacy.cost
         rounds = Hidden(stage, whole, rate=_RATE, rounds=_ROUNDS, seconds=_SECONDS)

@@ -15,7 +15,7 @@ from shoal_redteam.announcing import announced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import call_off
-from shoal_redteam.many_rounds import Hidden, are_allowed, job_of, round_of, task_of
+from shoal_redteam.many_rounds import Hidden, are_allowed, job_of, not_joined, round_of, task_of
 from shoal_redteam.play import PRICE, Play, begin, cost_of
 from shoal_redteam.stage import Stage
 from shoal_redteam.trap import victim
@@ -175,14 +175,7 @@ class LiesAboutHiding(Attack):
         """Show each lie to a data holder of its own."""
         job = job_of(stage, task_of(rounds=_ROUNDS, rate=_RATE), population=len(stage.crew))
         if not are_allowed(stage):
-            async with victim(stage, job) as prey:
-                await prey.step()
-                yield seen(
-                    "a job with hidden participation",
-                    stopped=not prey.trap.joined and bool(prey.refusal),
-                    answered=f"a data holder: {prey.refusal or 'joins'}",
-                    check="the policy's queries and mechanisms",
-                )
+            yield await not_joined(stage, job)
             return
         whole = job.body.privacy.cost
         rounds = Hidden(stage, whole, rate=_RATE, rounds=_ROUNDS, seconds=_SECONDS)

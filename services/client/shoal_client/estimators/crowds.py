@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shoal_client.crowd_federation import LearningCrowd, WaitingCrowd
 from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, matrix_of, vector_of
-from shoal_client.estimators.parameters import NotFittedError, Parameters
+from shoal_client.estimators.parameters import NotFittedError, Parameters, regressor_tags
 from shoal_client.estimators.scores import explained, poisson_deviance
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.stationarity import SNAPSHOTS_NEEDED, Stationarity
@@ -206,14 +206,7 @@ class CrowdRegression(Parameters):
         return hasattr(self, "model_")
 
     def __sklearn_tags__(self) -> Any:
-        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
-        from sklearn.utils import RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=False),
-            regressor_tags=RegressorTags(),
-        )
+        return regressor_tags()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

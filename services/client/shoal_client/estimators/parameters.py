@@ -69,3 +69,14 @@ class Parameters:
             if field.default is dataclasses.MISSING or value is not field.default:
                 given.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(given)})"
+
+
+def regressor_tags() -> Any:
+    """Return what scikit-learn, which is installed if it asks, is told of a regression."""
+    from sklearn.utils import RegressorTags, Tags, TargetTags
+
+    return Tags(
+        estimator_type="regressor",
+        target_tags=TargetTags(required=False),
+        regressor_tags=RegressorTags(),
+    )

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal_client.estimators.base import Estimator, PosteriorT
 from shoal_client.estimators.columns import Bounds, FloatVector, matrix_of, vector_of
+from shoal_client.estimators.parameters import regressor_tags
 from shoal_client.estimators.scores import explained, poisson_deviance
 from shoal_protocol.posteriors import (
     LinearRegressionDraws,
@@ -158,13 +159,7 @@ class Regression(Estimator[PosteriorT]):
         return observed
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=False),
-            regressor_tags=RegressorTags(),
-        )
+        return regressor_tags()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
