@@ -110,13 +110,13 @@ def inferred(path: Path) -> Inferred | None:
     if size > LARGEST_DIMENSION:
         return _by_coordinate(path.part(half))
     generator = np.random.default_rng([_SEED, path.rounds, size])
-    line = _line(path.part(half), generator)
-    early = path.part(quarter, half)
-    used = path.part(half)
-    if np.all(np.abs(_slopes(early, line.residual)) < Convergence.limit_for(size)):
+    used = later = path.part(half)
+    line = _line(later, generator)
+    slopes = _slopes(path.part(quarter, half), line.residual)
+    if np.all(np.abs(slopes) < Convergence.limit_for(size)):
         used = path.part(quarter)
         line = _line(used, generator)
-    return _posterior(used, path.part(half), line, generator)
+    return _posterior(used, later, line, generator)
 
 
 def _line(path: Path, generator: np.random.Generator) -> _Line:

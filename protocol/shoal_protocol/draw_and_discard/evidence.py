@@ -92,7 +92,7 @@ def differences(
     what only several of them show stands under "together".
     """
     found: dict[str, list[str]] = {}
-    sound: list[CrowdEvidence] = [reference]
+    sound: dict[str, CrowdEvidence] = {}
     for name, other in others.items():
         try:
             other.check(consortium)
@@ -102,13 +102,12 @@ def differences(
         if said := [*_apart(reference, other)]:
             found[name] = said
         else:
-            sound.append(other)
-    together = [*_broken(sound, reference.closing)]
-    alone = {fault for each in sound for fault in _broken([each], reference.closing)}
-    for name, other in others.items():
-        if other in sound and (said := [*_broken([other], reference.closing)]):
-            found[name] = said
-    if said := [fault for fault in together if fault not in alone]:
+            sound[name] = other
+    alone = {name: _broken([each], reference.closing) for name, each in sound.items()}
+    found |= {name: said for name, said in alone.items() if said}
+    known = {*_broken([reference], reference.closing)}.union(*alone.values())
+    together = _broken([reference, *sound.values()], reference.closing)
+    if said := [fault for fault in together if fault not in known]:
         found["together"] = said
     return found
 

@@ -27,8 +27,8 @@ JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 
 Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
-_ASK_WITHIN_SECONDS = 30.0
-_EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
+ASK_WITHIN_SECONDS = 30.0
+EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
 
 
 def open_analyst(party: Path, consortium: Path) -> Analyst:
@@ -89,8 +89,8 @@ def _get(certificate: str, url: str, path: str, token: str | None, query: dict[s
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def answer() -> httpx.Response:
-        client = pinned_client(certificate, base_url=url, read_timeout_seconds=_ASK_WITHIN_SECONDS)
-        async with asyncio.timeout(_EXCHANGE_SECONDS), client:
+        client = pinned_client(certificate, base_url=url, read_timeout_seconds=ASK_WITHIN_SECONDS)
+        async with asyncio.timeout(EXCHANGE_SECONDS), client:
             return await client.get(path, params=query, headers=headers)
 
     try:

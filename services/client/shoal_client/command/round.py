@@ -8,6 +8,8 @@ import typer
 from rich.table import Table
 
 from shoal_client.command.connection import (
+    ASK_WITHIN_SECONDS,
+    EXCHANGE_SECONDS,
     ConsortiumDirectory,
     PartyDirectory,
     checked_round,
@@ -32,8 +34,6 @@ from shoal_protocol.rounds import RoundSpec
 
 app = typer.Typer(no_args_is_help=True, help="Look into one round.")
 
-_ASK_WITHIN_SECONDS = 30.0
-_EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
 _KINDS = (Holdings, Vote, PartialSum, Result, Abandonment)
 
 
@@ -96,10 +96,10 @@ async def _gather(
 async def _ask(party: ServiceParty, path: str) -> list[Any]:
     """Return the documents that a party shows: none if it has none, or does not answer."""
     async with pinned_client(
-        party.certificate, base_url=party.url, read_timeout_seconds=_ASK_WITHIN_SECONDS
+        party.certificate, base_url=party.url, read_timeout_seconds=ASK_WITHIN_SECONDS
     ) as client:
         try:
-            async with asyncio.timeout(_EXCHANGE_SECONDS):
+            async with asyncio.timeout(EXCHANGE_SECONDS):
                 answer = await client.get(path)
             value = answer.json() if answer.status_code == httpx.codes.OK else {}
         except (httpx.HTTPError, TimeoutError, ValueError) as error:

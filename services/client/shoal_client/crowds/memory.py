@@ -155,6 +155,7 @@ def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
 
 def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
     """Record (contribution, outcome, signed receipt if there is one), and erase what was sent."""
+    near: dict[str, bytes] = {}  # an opening may be large: it is read once for a job
     with state.file.transaction():
         for contribution, outcome, receipt in settled:
             done = state.file.database.execute(
@@ -168,19 +169,21 @@ def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> No
                 "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
             )
             if receipt is not None:
-                _keep_receipt(state, contribution, receipt)
+                _keep_receipt(state, contribution, receipt, near)
 
 
-def _keep_receipt(state: State, contribution: str, receipt: bytes) -> None:
+def _keep_receipt(state: State, contribution: str, receipt: bytes, near: dict[str, bytes]) -> None:
     """Keep a receipt packed by the draw that it acknowledges an answer to."""
     query = (
         "SELECT draw, job FROM crowd_evidence JOIN contributions USING (contribution)"
         " WHERE contribution = ?"
     )
     draw, job = state.file.one(query, contribution)
+    if job not in near:
+        near[job] = _common(state, job)
     state.file.database.execute(
         "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
-        (packed(receipt, unpacked(draw, _common(state, job))), contribution),
+        (packed(receipt, unpacked(draw, near[job])), contribution),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 
 from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector
+from shoal_client.estimators.parameters import classifier_tags
 from shoal_client.estimators.regressions import Regression
 from shoal_protocol.posteriors import LogisticRegressionPosterior
 from shoal_protocol.tasks import LogisticRegressionTask
@@ -91,10 +92,4 @@ class LogisticRegression(Regression[LogisticRegressionPosterior]):
         return observed
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=False),
-        )
+        return classifier_tags()

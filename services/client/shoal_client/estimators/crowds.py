@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 
 from shoal_client.crowd_federation import LearningCrowd, WaitingCrowd
 from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, matrix_of, vector_of
-from shoal_client.estimators.parameters import NotFittedError, Parameters, regressor_tags
-from shoal_client.estimators.scores import explained, poisson_deviance
+from shoal_client.estimators.parameters import (
+    NotFittedError,
+    Parameters,
+    classifier_tags,
+    regressor_tags,
+)
+from shoal_client.estimators.scores import d_squared, r_squared
 from shoal_protocol.draw_and_discard.model import CrowdModel
 from shoal_protocol.draw_and_discard.stationarity import SNAPSHOTS_NEEDED, Stationarity
 from shoal_protocol.draw_and_discard.tasks import Clipping, CrowdTask, Family, Variant
@@ -217,9 +222,7 @@ class CrowdLinearRegression(CrowdRegression):
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return R^2, the coefficient of determination; see `CrowdRegression.score`."""
-        observed, expected = self._both(rows, targets)
-        rest = np.sum((observed - expected) ** 2)
-        return explained(float(rest), float(np.sum((observed - observed.mean()) ** 2)))
+        return r_squared(*self._both(rows, targets))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -230,13 +233,7 @@ class CrowdPoissonRegression(CrowdRegression):
 
     def score(self, rows: object, targets: object = None) -> float:
         """Return D^2, the share of the Poisson deviance that is explained."""
-        observed, expected = self._both(rows, targets)
-        if (observed < 0.0).any():
-            raise ValueError("counts must not be negative")
-        return explained(
-            poisson_deviance(observed, expected),
-            poisson_deviance(observed, np.full_like(observed, observed.mean())),
-        )
+        return d_squared(*self._both(rows, targets))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -277,10 +274,4 @@ class CrowdLogisticRegression(CrowdRegression):
         return float(np.mean((upper > 0.5) == (observed == 1.0)))
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=False),
-            classifier_tags=ClassifierTags(multi_class=False),
-        )
+        return classifier_tags()

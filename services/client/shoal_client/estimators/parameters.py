@@ -80,3 +80,14 @@ def regressor_tags() -> Any:
         target_tags=TargetTags(required=False),
         regressor_tags=RegressorTags(),
     )
+
+
+def classifier_tags() -> Any:
+    """Return what scikit-learn is told of a classification by two classes."""
+    from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+    return Tags(
+        estimator_type="classifier",
+        target_tags=TargetTags(required=False),
+        classifier_tags=ClassifierTags(multi_class=False),
+    )

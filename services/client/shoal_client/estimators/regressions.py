@@ -9,7 +9,7 @@ import numpy as np
 from shoal_client.estimators.base import Estimator, PosteriorT
 from shoal_client.estimators.columns import Bounds, FloatVector, matrix_of, vector_of
 from shoal_client.estimators.parameters import regressor_tags
-from shoal_client.estimators.scores import explained, poisson_deviance
+from shoal_client.estimators.scores import d_squared, r_squared
 from shoal_protocol.posteriors import (
     LinearRegressionDraws,
     LinearRegressionPosterior,
@@ -186,8 +186,7 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
     def score(self, rows: object, targets: object = None) -> float:
         """Return R^2, the coefficient of determination; see `Regression.score`."""
         observed = self._observed(rows, targets)
-        rest = np.sum((observed - self._expected_like(rows, observed)) ** 2)
-        return explained(float(rest), float(np.sum((observed - observed.mean()) ** 2)))
+        return r_squared(observed, self._expected_like(rows, observed))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -215,10 +214,4 @@ class PoissonRegression(Regression[PoissonRegressionPosterior]):
     def score(self, rows: object, targets: object = None) -> float:
         """Return D^2, the share of the Poisson deviance that is explained."""
         observed = self._observed(rows, targets)
-        if (observed < 0.0).any():
-            raise ValueError("counts must not be negative")
-        expected = self._expected_like(rows, observed)
-        return explained(
-            poisson_deviance(observed, expected),
-            poisson_deviance(observed, np.full_like(observed, observed.mean())),
-        )
+        return d_squared(observed, self._expected_like(rows, observed))
