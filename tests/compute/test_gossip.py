@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 from sqlalchemy import Connection
+from structlog.testing import capture_logs
 
 from shoal_compute import gossip, store
 from shoal_compute.announcing import MOST_LIVE_ROUNDS
@@ -479,6 +480,25 @@ async def test_a_document_that_fails_its_checks_is_left_out_and_the_others_are_k
     assert await federation.documents(0, spec) == [good]
     metrics = (await federation.request(0, "GET", "/metrics")).text
     assert 'shoal_compute_gossip_total{outcome="document_refused"} 7.0' in metrics
+
+
+async def test_a_message_of_many_refused_documents_is_one_line_of_the_log(
+    federation: Federation,
+) -> None:
+    specs = [federation.spec(number=number) for number in range(2)]
+    for spec in specs:
+        await federation.announce(spec, [0])
+    forged = [
+        sign(
+            holdings(spec.body, "compute-1", range(count)).body, "compute-1", signing_key("nobody")
+        )
+        for spec in (*specs, federation.spec(number=2))  # the last is of no round here
+        for count in range(20)
+    ]
+    with capture_logs() as lines:
+        await federation.gossip(0, forged)
+    [line] = [each for each in lines if each["log_level"] not in ("debug", "info")]
+    assert (line["count"], line["problems"]) == (40, {"bad-signature": 40})
 
 
 async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(

@@ -1,7 +1,7 @@
 """Carries gossip between this node and its peers; what to say is decided in `gossip`."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
@@ -89,19 +89,27 @@ class Gossip:
         for signed in documents:
             by_round[signed.body.round].append(signed)
         known = await self._rounds.find_some(by_round)
+        refused = Counter[str]()
         for round_id, offered in by_round.items():
             if round_id in known:
-                await self._take(known[round_id], offered)
+                await self._take(known[round_id], offered, refused)
             else:
                 self._metrics.gossiped("document_refused", len(offered))
+        self._metrics.gossiped("document_refused", refused.total())
+        if refused:  # one line: whoever connects says how many documents there are
+            log.warning(
+                "gossiped documents are refused", count=refused.total(), problems=dict(refused)
+            )
 
-    async def _take(self, known: Round, offered: list[SignedAttestation]) -> None:
+    async def _take(
+        self, known: Round, offered: list[SignedAttestation], refused: Counter[str]
+    ) -> None:
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
             return
         loop = asyncio.get_running_loop()
-        passed = await loop.run_in_executor(self._executor, _verified, known, fresh)
-        self._metrics.gossiped("document_refused", len(fresh) - len(passed))
+        passed, failed = await loop.run_in_executor(self._executor, _verified, known, fresh)
+        refused += failed
         if not passed:
             return
         for signed, kept in zip(
@@ -189,13 +197,16 @@ class Gossip:
             self._acquaintances[name].forget(known.id)
 
 
-def _verified(known: Round, documents: list[SignedAttestation]) -> list[SignedAttestation]:
-    passed = []
+def _verified(
+    known: Round, documents: list[SignedAttestation]
+) -> tuple[list[SignedAttestation], Counter[str]]:
+    """Return the documents that pass, and how many fail by which problem."""
+    passed, failed = [], Counter[str]()
     for signed in documents:
         try:
             check_attestation(known, signed)
         except ProtocolError as error:
-            log.warning("a gossiped document is refused", problem=error.code)
+            failed[error.code] += 1
         else:
             passed.append(signed)
-    return passed
+    return passed, failed
