@@ -32,10 +32,11 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import VERSION, manifests, metadata
 from shoal_compute.store import Kept
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, load_party
 from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
 from shoal_protocol.attestations import Held
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import encode_clients

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -49,25 +49,40 @@ def _compile_once(connection: Connection) -> None:
 _PROGRAMS = ("initdb", "postgres", "pg_isready")
 # The server ends when its standard input does: with the tests, even if those are killed.
 _UNTIL_INPUT_ENDS = 'postgres "$@" & cat; kill -QUIT $!; wait $!'
+_AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The directory with the socket of a PostgreSQL server that keeps nothing."""
+    with postgresql_server() as directory:
+        yield directory
+
+
+@contextmanager
+def postgresql_server(*, listens: str | None = None, prefix: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the directory with the socket of a PostgreSQL server that keeps nothing.
+
+    With `listens` it can also be reached at that IPv4 address, by everybody. `prefix` is the
+    command that runs the server's command.
+    """
     if any(shutil.which(program) is None for program in _PROGRAMS):
         pytest.skip("PostgreSQL's server programs are not installed here")
     # the server refuses to run as root
-    as_user: dict[str, Any] = {"user": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    as_user = _AS_POSTGRES if os.geteuid() == 0 else ()
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
     with tempfile.TemporaryDirectory(prefix="shoal-pg-") as directory:
         if os.geteuid() == 0:
             os.chown(directory, pwd.getpwnam("postgres").pw_uid, -1)
         data = ["-D", f"{directory}/data"]
         made = ["initdb", *data, "-A", "trust", "-U", "shoal", "--no-sync"]
-        subprocess.run(made, check=True, **quiet, **as_user)
-        options = [*data, "-c", "listen_addresses=", "-k", directory, "-F"]
-        command = ["sh", "-c", _UNTIL_INPUT_ENDS, "sh", *options]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, **quiet, **as_user) as server:
+        subprocess.run([*as_user, *made], check=True, **quiet)
+        if listens is not None:
+            with Path(directory, "data", "pg_hba.conf").open("a") as rules:
+                rules.write("host all all 0.0.0.0/0 trust\n")
+        options = [*data, "-c", f"listen_addresses={listens or ''}", "-k", directory, "-F"]
+        command = [*prefix, *as_user, "sh", "-c", _UNTIL_INPUT_ENDS, "sh", *options]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, **quiet) as server:
             asked = ["pg_isready", "-h", directory, "-t", "1"]
             while subprocess.run(asked, **quiet).returncode != 0:
                 if server.poll() is not None:
@@ -80,7 +95,7 @@ def postgresql() -> Iterator[str]:
 @pytest.fixture
 def postgresql_url(postgresql: str) -> Iterator[str]:
     """The URL of an empty PostgreSQL database."""
-    with _empty_schema(postgresql) as url:
+    with empty_schema(postgresql) as url:
         yield url
 
 
@@ -90,13 +105,16 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield sqlite_url(tmp_path / "test.sqlite")
         return
-    with _empty_schema(request.getfixturevalue("postgresql")) as url:
+    with empty_schema(request.getfixturevalue("postgresql")) as url:
         yield url
 
 
 @contextmanager
-def _empty_schema(socket_directory: str) -> Iterator[str]:
-    # a schema is as good as a database, and takes neither time nor room
+def empty_schema(socket_directory: str) -> Iterator[str]:
+    """Yield the URL of an empty schema at the server with that socket.
+
+    A schema is as good as a database, and takes neither time nor room.
+    """
     server = f"postgresql+psycopg://shoal@/postgres?host={socket_directory}"
     name, admin = f"test{next(_NUMBERS)}", create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import offers, schema, store
 from shoal_aggregator.offers import Outcome
-from shoal_hosting.storage import check_schema, open_engine
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.storage import open_engine
 from shoal_protocol.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import UnknownRound

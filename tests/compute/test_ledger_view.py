@@ -10,7 +10,8 @@ from sqlalchemy import Connection, exc, text
 
 from shoal_compute.ledger_view import View, as_json, as_text, open_to_read, read_ledger
 from shoal_compute.schema import VERSION, ledger, metadata
-from shoal_hosting.storage import check_schema, open_engine
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.storage import open_engine
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import LedgerEntry, verify_chain
 from tests.compute.federation import Federation

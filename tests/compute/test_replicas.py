@@ -19,8 +19,9 @@ from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares
 from shoal_compute.store import LostRace
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_hosting.storage import StorageThread, open_engine
 from shoal_protocol.attestations import Held, Holdings
 from shoal_protocol.curves import gaussian_mu
 from shoal_protocol.documents import Signed, sign

@@ -23,7 +23,8 @@ from shoal_compute.shares import (
     stored_digests,
 )
 from shoal_compute.store import Kept, LostRace
-from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.storage import StorageThread, open_engine
 from shoal_protocol.attestations import (
     Abandonment,
     AbandonmentReason,

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, exc, text
 
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import LedgerFollower, LedgerTables
-from shoal_hosting.storage import check_schema, open_engine
+from shoal_hosting.storage import open_engine
 from shoal_protocol.accounting import Cost
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import GENESIS, LedgerEntry, verify_chain

@@ -6,16 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import structlog
 from sqlalchemy import Column, Connection, Engine, ForeignKey, Integer, MetaData, Table, exc, select
 
+from shoal_hosting.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
 from shoal_hosting.security import StartupRefused
-from shoal_hosting.storage import (
-    StorageThread,
-    check_schema,
-    open_engine,
-    sqlite_url,
-    translating_storage_errors,
-)
+from shoal_hosting.storage import StorageThread, open_engine, sqlite_url, translating_storage_errors
 from shoal_protocol.errors import StorageUnavailable
 
 METADATA = MetaData()
@@ -253,10 +249,34 @@ async def test_a_database_that_one_process_has_to_itself_is_refused_to_a_second(
     check_schema(first, METADATA, 1)
     thread = StorageThread(first)
     await thread.run(add, 1)
-    with pytest.raises(StartupRefused, match="another process uses the database"):
-        check_schema(second, METADATA, 1)
+    pauses: list[float] = []
+    with pytest.raises(StartupRefused, match="has not let go of it for 35 s; stop it, or name"):
+        check_schema(second, METADATA, 1, pause=pauses.append)
+    assert sum(pauses) == WAIT_FOR_DATABASE_SECONDS
     await thread.close()
-    check_schema(second, METADATA, 1)  # the first one has ended
+    check_schema(second, METADATA, 1, pause=pauses.append)  # the first one has ended
+    assert sum(pauses) == WAIT_FOR_DATABASE_SECONDS
+    second.dispose()
+
+
+def test_a_process_that_starts_as_another_ends_waits_for_it_and_says_so(
+    postgresql_url: str,
+) -> None:
+    first, second = (open_engine(postgresql_url, alone=True) for _ in range(2))
+    check_schema(first, METADATA, 1)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            first.dispose()  # only now does the server see that the process has ended
+
+    with structlog.testing.capture_logs() as lines:
+        check_schema(second, METADATA, 1, pause=pause)
+    assert len(pauses) >= 3
+    assert [(each["event"], each["at_most_seconds"]) for each in lines] == [
+        ("another process uses the database: waiting for it to end", WAIT_FOR_DATABASE_SECONDS)
+    ]
     second.dispose()
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.settings import read_settings
-from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_hosting.storage import StorageThread, open_engine
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -26,7 +28,7 @@ from shoal_protocol.draw_and_discard.documents import (
 )
 from shoal_protocol.draw_and_discard.draws import commitment, replaced_instance
 from shoal_protocol.manifest_bundle import bundle
-from shoal_trainer import schema
+from shoal_trainer import assembly, schema
 from shoal_trainer.assembly import Service, assemble_serving
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.assembly import Replica
@@ -353,8 +355,13 @@ def test_a_replica_needs_the_database_that_it_shares(tmp_path: Path, clock: Hand
 
 
 def test_beside_replicas_there_is_one_process_that_conducts_rounds(
-    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
+    trainer: Trainer,
+    tmp_path: Path,
+    postgresql_url: str,
+    clock: HandMovedClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(assembly, "check_schema", partial(check_schema, pause=lambda _: None))
     with pytest.raises(StartupRefused, match="another process uses the database"):
         trainer_of(tmp_path, postgresql_url, clock)
 

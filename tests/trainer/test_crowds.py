@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import MetaData, func, select
 
-from shoal_hosting.storage import check_schema, open_engine, sqlite_url
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.storage import open_engine, sqlite_url
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, Engine, exc
 
-from shoal_hosting.storage import check_schema, open_engine
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.storage import open_engine
 from shoal_protocol.errors import UnknownJob, WrongPhase
 from shoal_protocol.ledger import verify_chain
 from shoal_protocol.phases import JobEvent, JobPhase, Phase

@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
-from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,13 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
 from shoal_protocol.errors import LedgerBroken
 
 

@@ -10,32 +10,20 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
-    Column,
     Connection,
     Engine,
-    Integer,
-    MetaData,
-    Table,
     create_engine,
     event,
     exc,
-    func,
-    inspect,
     make_url,
-    select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shoal_hosting.security import StartupRefused
 from shoal_protocol.errors import StorageUnavailable
 
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _ATTEMPTS: Final = 5  # at a transaction that others were in the way of
 _IN_THE_WAY: Final = ("40001", "40P01")  # SQLSTATE: serialisation failure, deadlock
-_NOT_ALLOWED: Final = "42501"  # SQLSTATE: insufficient privilege
-# Of those who use one database, one at a time makes its tables. Any number of ours does.
-_MAKING_TABLES: Final = 0x53686F616C
-_VERSION_TABLE: Final = "schema_version"
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",  # a commit is on the disk when it returns
@@ -43,17 +31,33 @@ _PRAGMAS: Final = (
     f"PRAGMA busy_timeout={BUSY_TIMEOUT_MILLISECONDS}",
     "PRAGMA secure_delete=ON",  # what is erased is overwritten
 )
-# A process whose machine is gone must not hold its locks for long, and a commit is on the disk
+# Seconds of silence before a machine counts as gone: until the first probe, between probes, and
+# how many may stay unanswered.
+_PROBE_AFTER: Final = 10
+_PROBE_EVERY: Final = 5
+_PROBES: Final = 3
+GONE_AFTER_SECONDS: Final = _PROBE_AFTER + _PROBES * _PROBE_EVERY
+# A process whose machine is gone must not hold its locks for long: the server probes a silent
+# connection, and gives up one that does not acknowledge what was sent. And a commit is on the disk
 # when it returns, whatever the server's default.
 _SESSION: Final = f"""SELECT
     set_config('lock_timeout', '{BUSY_TIMEOUT_MILLISECONDS}ms', false),
     set_config('idle_in_transaction_session_timeout', '30s', false),
-    set_config('tcp_keepalives_idle', '10', false),
-    set_config('tcp_keepalives_interval', '5', false),
-    set_config('tcp_keepalives_count', '3', false),
+    set_config('tcp_keepalives_idle', '{_PROBE_AFTER}', false),
+    set_config('tcp_keepalives_interval', '{_PROBE_EVERY}', false),
+    set_config('tcp_keepalives_count', '{_PROBES}', false),
+    set_config('tcp_user_timeout', '{GONE_AFTER_SECONDS}s', false),
     set_config('synchronous_commit', coalesce(
         nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)
 """
+# The same from our side: a server whose machine is gone must not hold the one thread that asks it.
+_CONNECTING: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": _PROBE_AFTER,
+    "keepalives_interval": _PROBE_EVERY,
+    "keepalives_count": _PROBES,
+    "tcp_user_timeout": 1000 * GONE_AFTER_SECONDS,
+}
 # for the session, which ends with its process or its machine
 _HOLD: Final = "SELECT pg_try_advisory_lock(1399353153, hashtext(current_schema()))"
 
@@ -82,10 +86,14 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
     for every transaction runs on a connection that holds the lock.
     """
     # an error of the database would otherwise quote the values of its statement
-    is_postgresql = make_url(url).get_backend_name() == "postgresql"
-    options: dict[str, Any] = {"isolation_level": "READ COMMITTED"} if is_postgresql else {}
-    if is_postgresql and alone:
-        options |= {"pool_size": 1, "max_overflow": 0}
+    chosen = make_url(url)
+    is_postgresql = chosen.get_backend_name() == "postgresql"
+    options: dict[str, Any] = {}
+    if is_postgresql:
+        ours = {name: each for name, each in _CONNECTING.items() if name not in chosen.query}
+        options = {"isolation_level": "READ COMMITTED", "connect_args": ours}
+        if alone:
+            options |= {"pool_size": 1, "max_overflow": 0}
     engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
     if is_postgresql:
         event.listen(engine, "connect", _prepare_postgresql)
@@ -134,76 +142,19 @@ def translating_storage_errors() -> Iterator[None]:
         raise StorageUnavailable from error
 
 
-def check_schema(
-    engine: Engine, metadata: MetaData, version: int, *, grown_from: int | None = None
-) -> None:
-    """Make the tables of `metadata` in an empty database; refuse one of another version.
-
-    A database of the version `grown_from`, whose tables are all in this one unchanged, is given
-    those that are new; an older program then refuses it.
-
-    Raises:
-        StartupRefused: the database has another version's tables, or somebody else's, or another
-            process has it to itself; or its user may not make tables, or its URL has an option
-            that is none.
-        StorageUnavailable: it cannot be reached.
-    """
-    try:
-        _check_schema(engine, metadata, version, grown_from)
-    except StorageUnavailable as error:
-        if isinstance(error.__cause__, DatabaseHeld):
-            raise StartupRefused(
-                "another process uses the database; stop it, or name another database"
-            ) from None
-        raise
-    except exc.ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
-            raise StartupRefused(
-                "the database's user may not make and read tables in its schema: grant it that"
-            ) from None
-        if error.statement is None:  # it came of connecting
-            raise StartupRefused("the database's URL has an option that is not known") from None
-        raise
-
-
-def _check_schema(engine: Engine, metadata: MetaData, version: int, grown_from: int | None) -> None:
-    own = MetaData()
-    versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
-    with translating_storage_errors(), engine.begin() as connection:
-        if engine.dialect.name == "postgresql":  # another replica may start at the same time
-            connection.execute(select(func.pg_advisory_xact_lock(_MAKING_TABLES)))
-        names = set(inspect(connection).get_table_names())
-        if _VERSION_TABLE not in names:
-            if names & set(metadata.tables):
-                raise StartupRefused("the database holds tables without a schema version")
-            own.create_all(connection)
-            metadata.create_all(connection)
-            connection.execute(versions.insert().values(version=version))
-            return
-        found = connection.execute(select(versions.c.version)).scalars().all()
-        if list(found) == [grown_from]:
-            metadata.create_all(connection)  # those that are not there
-            connection.execute(versions.update().values(version=version))
-            return
-        if list(found) != [version]:
-            raise StartupRefused(
-                f"the database has schema version {', '.join(map(str, found)) or 'none'}, "
-                f"this program needs {version}; run the release that made it"
-            )
-        missing = set(metadata.tables) - names
-        if missing:
-            raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")
-
-
 def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
     """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
     return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
 
 
+def sqlstate(error: BaseException | None) -> str | None:
+    """Return PostgreSQL's code for what was wrong, if it was PostgreSQL that said so."""
+    original = error.orig if isinstance(error, exc.DBAPIError) else None
+    return getattr(original, "sqlstate", None)
+
+
 def _others_were_in_the_way(error: StorageUnavailable) -> bool:
-    cause = error.__cause__
-    original = cause.orig if isinstance(cause, exc.DBAPIError) else None
-    return getattr(original, "sqlstate", None) in _IN_THE_WAY
+    return sqlstate(error.__cause__) in _IN_THE_WAY
 
 
 class StorageThread:

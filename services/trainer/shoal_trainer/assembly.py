@@ -14,12 +14,13 @@ from fastapi import FastAPI
 from prometheus_client import Counter
 
 from shoal_hosting.database_choice import is_postgresql_url
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread, check_schema, open_engine, sqlite_url
+from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
 from shoal_protocol.errors import LedgerBroken, StorageUnavailable, UnknownManifest
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema

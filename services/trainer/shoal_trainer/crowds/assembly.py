@@ -13,12 +13,13 @@ import structlog
 from fastapi import FastAPI
 
 from shoal_hosting.application import create_application
+from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread, check_schema, open_engine
+from shoal_hosting.storage import StorageThread, open_engine
 from shoal_protocol.errors import StorageUnavailable, UnknownManifest
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
