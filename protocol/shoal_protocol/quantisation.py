@@ -20,16 +20,16 @@ def squared_radius_limit(*, radius: float, grid_bits: int) -> int:
 
 
 def refuse_unusable(records: FloatMatrix, names: Sequence[str], largest_count: int) -> None:
-    """Check that `records`, shape (r, len(names)), are finite and that 1 <= r <= largest_count.
+    """Check that `records`, shape (r, len(names)), are finite and that r <= largest_count.
 
     Raises:
         ValueError: they are not; the message names row and column, never the value.
     """
     if records.ndim != 2 or records.shape[1] != len(names):
         raise ValueError(f"records must have shape (records, {len(names)}), one column per name")
-    if not 1 <= records.shape[0] <= largest_count:
+    if records.shape[0] > largest_count:
         raise ValueError(
-            f"a client takes part with 1 to {largest_count} records, got {records.shape[0]}"
+            f"a client contributes at most {largest_count} records, got {records.shape[0]}"
         )
     bad = np.argwhere(~np.isfinite(records))
     if bad.size:

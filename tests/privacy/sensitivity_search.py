@@ -3,7 +3,8 @@
 The search goes through the real `encode`, so rounding and cutting are in it, and knows of a query
 only how many columns and records it takes. It starts from random rows, corners, axes, extreme
 floats and rows that are known to be bad, and climbs by pattern search, which needs no gradient.
-Neighbours differ by replacement of a client's whole contribution, also by the number of records.
+Neighbours differ by replacement of a client's whole contribution, also by the number of records:
+either may have none.
 """
 
 import itertools
@@ -146,13 +147,15 @@ def _starts(query: Any, generator: Generator) -> Iterator[tuple[Records, Records
     def rows(kind: int, records: int) -> Records:
         return kinds[kind]((records, columns))
 
-    # First all pairs of kinds that need no luck, then whatever comes.
+    # First all pairs of kinds that need no luck, either against no record, then whatever comes.
     for one, other in itertools.combinations(range(4), 2):
         yield rows(one, most), rows(other, most)
-    if most > 1:
-        yield rows(0, most), rows(2, 1)
+    yield rows(0, most), rows(0, 0)
+    yield rows(0, 0), rows(1, most)
     while True:
-        records = (most, int(generator.integers(1, most + 1)))
+        records = [most, int(generator.integers(most + 1))]
+        if generator.integers(2):
+            records.reverse()
         yield (
             rows(int(generator.integers(len(kinds))), records[0]),
             rows(int(generator.integers(len(kinds))), records[1]),

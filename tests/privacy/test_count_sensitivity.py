@@ -26,9 +26,9 @@ def make_counts(levels, *, other, records=1, grid_bits=20):
 
 
 def all_clients(query):
-    """Every client there can be, up to the order of its records: from one of them to the most."""
+    """Every client there can be, up to the order of its records: from none of them to the most."""
     values = [*query.levels, -7.5]
-    for size in range(1, query.records_per_client + 1):
+    for size in range(query.records_per_client + 1):
         for records in itertools.combinations_with_replacement(values, size):
             yield np.array(records)[:, None]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shoal_protocol.models import InstalledModel, LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.quantisation import squared_radius_limit
 from shoal_protocol.queries import Column, GradientSum, NoiseDesign
-from tests.privacy.sensitivity_search import EXTREME_FLOATS, search
+from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, search
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 LOGISTIC = LogisticRegressionModel(intercept=1.0)
@@ -80,6 +80,30 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_of_gradients_and_never_exce
     most_lost = math.sqrt(query.dimension) / (query.clip * query.grid)
     at_one_end = 0.5 if isinstance(query.model, PoissonRegressionModel) else 1.0
     assert at_one_end * (1.0 - 2.0 * most_lost) <= reached <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("query", [query for query, _ in CASES[::2]])
+def test_no_record_is_a_neighbour_of_every_record_and_has_no_gradient(query, mechanism):
+    columns = len(query.columns)
+    nobody = np.empty((0, columns))
+    assert not query.encode(nobody).any()
+    for one in (1.0, -1.0, 1e300):
+        records = np.full((query.records_per_client, columns), one)
+        assert not exceeds(query, mechanism, records, nobody)
+
+
+def test_a_model_sees_as_many_rows_of_a_client_without_records_as_of_any_other():
+    shapes = []
+
+    def gradients(point, rows):
+        shapes.append(rows.shape)
+        return rows
+
+    query = gradient_sum(any_model(3), 3, clip=1.0, records=2)
+    for count in range(3):
+        query.encode(np.ones((count, 3)), gradients)
+    assert shapes == [(2, 3)] * 3
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

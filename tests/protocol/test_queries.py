@@ -113,7 +113,7 @@ def test_a_number_that_is_not_finite_is_refused_by_row_and_column_only(bad):
     assert str(bad) not in str(refusal.value)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 3), (1, 2), (3,)])
+@pytest.mark.parametrize("shape", [(0, 2), (3, 3), (1, 2), (3,)])
 def test_records_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match="record"):
         make_query(SecondMoments, 3, radius=None, records=2).encode(np.zeros(shape))

@@ -76,7 +76,7 @@ class Counts(BaseModel):
         """Return the client's contribution, shape (dimension,), from `records`, shape (r, 1).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)

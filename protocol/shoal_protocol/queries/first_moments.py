@@ -40,13 +40,14 @@ class FirstMoments(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere.
 
-        In the box each column's sum moves by up to 2 r B^2, and the intercept's by (r - 1) k B, by
-        r k B if there is a ball to shrink it; in the ball L2 2 r R B^2, L1 2 r R B^2 sqrt(p).
+        In the box each column's sum moves by up to 2 r B^2, which no record left out exceeds; with
+        a ball to shrink it, the intercept's by r k B; in the ball L2 2 r R B^2, L1 2 r R B^2
+        sqrt(p).
         """
         gaussian = mechanism == "discrete_gaussian"
         limit, records = self.squared_norm_limit, self.records_per_client
         column = 2.0 * self.grid * records
-        rest = float(self.constant * (records - (limit is None)))
+        rest = 0.0 if limit is None else float(self.constant * records)
         if gaussian:
             sensitivity = math.hypot(math.sqrt(len(self.columns)) * column, rest)
         else:
@@ -63,7 +64,7 @@ class FirstMoments(Moments):
         """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         total: NDArray[np.int64] = self.grid * np.sum(self.rows(records), axis=0)
         return total

@@ -105,7 +105,7 @@ class GradientSum(BaseModel):
         `gradients` are those of an installed model, which this package does not load.
 
         Raises:
-            ValueError: wrong shape, too many records or none, a number that is not finite, or no
+            ValueError: wrong shape, too many records, a number that is not finite, or no
                 `gradients` for a model that is not built in.
         """
         rows: NDArray[np.int64] = np.sum(self.rows(records, gradients), axis=0)
@@ -150,7 +150,8 @@ class GradientSum(BaseModel):
             raise ValueError("the model of this query is not at hand: its gradients are needed")
         values = boxed if self.model.normalised else _cut(records, centres, scales)
         # always as many rows, so that how long it takes does not tell how many there are
-        padded = np.repeat(values[:1], self.records_per_client, axis=0)
+        middle = np.zeros_like(centres) if self.model.normalised else centres
+        padded = np.tile(middle, (self.records_per_client, 1))
         padded[: len(values)] = values
         return np.asarray(gradients(point, padded), dtype=np.float64)[: len(values)]
 

@@ -87,7 +87,7 @@ class Moments(BaseModel):
         """Return the integer rows w, shape (r, p), of `records`, shape (r, len(columns)).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
@@ -120,13 +120,13 @@ class SecondMoments(Moments):
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere.
 
-        In the box each column's sum moves by up to r B^2, and the intercept's by (r - 1) k^2, by
-        r k^2 if there is a ball to shrink it; in the ball L2 sqrt(2) r R^2 B^2, L1 2 r R^2 B^2.
+        In the box each column's sum moves by up to r B^2, and the intercept's by r k^2, for a
+        client may have no record; in the ball L2 sqrt(2) r R^2 B^2, L1 2 r R^2 B^2.
         """
         gaussian = mechanism == "discrete_gaussian"
         limit, records = self.squared_norm_limit, self.records_per_client
         column = float(self.grid**2 * records)
-        rest = float(self.constant**2 * (records - (limit is None)))
+        rest = float(self.constant**2 * records)
         if gaussian:
             sensitivity = math.hypot(math.sqrt(len(self.columns)) * column, rest)
         else:
@@ -143,7 +143,7 @@ class SecondMoments(Moments):
         """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
         squares: NDArray[np.int64] = np.sum(rows * rows, axis=0)
@@ -167,9 +167,8 @@ class MomentMatrix(Moments):
         """In a box the same noise everywhere; in a ball less off the diagonal.
 
         Per record and with q columns: in the box L2 q B^2 + k^2 and L1 q (q + 1) / 2 B^2 + q k B
-        + k^2, of which one of the records has k^2 q / (2 (q + 1)) only; in the ball L2
-        sqrt(2) R^2 B^2 and L1 sqrt(p (p + 1)) R^2 B^2, or as in a box if that takes less noise.
-        With p = 1 they are B^2 and R^2 B^2.
+        + k^2; in the ball L2 sqrt(2) R^2 B^2 and L1 sqrt(p (p + 1)) R^2 B^2, or as in a box if
+        that takes less noise. With p = 1 they are B^2 and R^2 B^2.
         """
         gaussian = mechanism == "discrete_gaussian"
         if self.width == 1:
@@ -189,11 +188,7 @@ class MomentMatrix(Moments):
         if gaussian:
             return float(records * (columns * self.grid**2 + constant**2))
         varying = columns * (columns + 1) // 2 * self.grid**2 + columns * self.grid * constant
-        # A ball may shrink the constant in all rows; without one it differs by records left out.
-        changes = float(records)
-        if self.squared_norm_limit is None:
-            changes -= (columns + 2) / (2 * (columns + 1))
-        return rounded_up(records * varying + changes * constant**2)
+        return rounded_up(float(records * (varying + constant**2)))
 
     def _design(self, sensitivity: float, *, off_diagonal: float) -> NoiseDesign:
         blocks = (
@@ -209,7 +204,7 @@ class MomentMatrix(Moments):
         """Return the client's contribution, shape (dimension,), from `records`, shape (r, m).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
         products = rows.T @ rows

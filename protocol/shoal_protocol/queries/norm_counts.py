@@ -73,7 +73,7 @@ class NormCounts(Moments):
         """Return the client's contribution, shape (27,), from `records`, shape (r, len(columns)).
 
         Raises:
-            ValueError: wrong shape, too many records or none, or a number that is not finite.
+            ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
         bins = np.searchsorted(self._largest_squares()[:-1], np.sum(rows * rows, axis=1))
