@@ -159,7 +159,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 node=node,
                 cohort_size=COHORT,
                 values=encode_uint64(vector),
-                charge=LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=NOW),
+                charge=LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
                 **cohort,
             ),
         )
@@ -192,7 +192,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         spec=signed("trainer", spec),
         result=signed("aggregator", result),
         partial_sums=tuple(sums),
-        charge=LedgerEntry.charge(spec, ledger="trainer", after=EMPTY, at=NOW),
+        charge=LedgerEntry.charge(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
     )
     asked, signed_report = signed("analyst", request), signed("trainer", report)
     body = ReleaseCertificate.of(

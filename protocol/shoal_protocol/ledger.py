@@ -7,6 +7,7 @@ every release carries an entry of every Compute node whose partial sum it rests 
 """
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
@@ -53,6 +54,8 @@ class LedgerEntry(Model):
     kind: Literal["charge", "return"]
     round: Digest
     job: Digest
+    job_rounds: int | None = Field(ge=1)  # of the job, charged so far with this one; a data
+    # holder, who is charged in batches and by crowds, counts none
     population: Digest  # `population_digest` of those who are charged
     clients: int = Field(ge=1)  # how many they are
     mu: float = Field(ge=0)  # for each of them
@@ -90,9 +93,13 @@ class LedgerEntry(Model):
         ledger: str,
         after: Head,
         at: datetime,
+        job_rounds: int | None,
         clients: BitMap | None = None,
     ) -> Self:
-        """Return the entry that charges a round to its population, or to `clients` of it."""
+        """Return the entry that charges a round to its population, or to `clients` of it.
+
+        It is the job's `job_rounds`-th that the ledger charges; None where it counts none.
+        """
         return cls(
             ledger=ledger,
             number=after.number + 1,
@@ -100,6 +107,7 @@ class LedgerEntry(Model):
             kind="charge",
             round=spec.digest,
             job=spec.job,
+            job_rounds=job_rounds,
             population=population_digest(
                 spec.population if clients is None else encode_clients(clients)
             ),
@@ -124,6 +132,11 @@ class Chain:
         self.ledger: str | None = None  # whose it is, once there is an entry
         self._charged: dict[tuple[str, str], LedgerEntry] = {}  # by round and population
         self._returned: set[tuple[str, str]] = set()
+        self._of_job = Counter[str]()
+
+    def rounds_of(self, job: str) -> int:
+        """Return how often a job was charged, what was given back too."""
+        return self._of_job[job]
 
     def follow(self, entry: LedgerEntry) -> None:
         """Take the next entry.
@@ -142,7 +155,10 @@ class Chain:
         if entry.kind == "charge":
             if of in self._charged:
                 raise MalformedDocument(f"ledger entry {number} charges the same again")
+            if entry.job_rounds not in (None, self._of_job[entry.job] + 1):
+                raise MalformedDocument(f"ledger entry {number} miscounts the rounds of its job")
             self._charged[of] = entry
+            self._of_job[entry.job] += 1
         else:
             charged = self._charged.get(of)
             if charged is None or of in self._returned:
@@ -223,8 +239,10 @@ def check_charge(entry: LedgerEntry, spec: RoundSpec, *, node: str) -> None:
     """Check the entry by which `node` says that it charged a round before it released its sum.
 
     Raises:
-        WrongCharge: it is not this node's charge of this round to its whole population.
+        WrongCharge: it is not this node's charge of this round to its whole population, or counts
+            more rounds of the job than there can have been.
     """
-    links = Head(entry.number - 1, entry.previous)
-    if entry != LedgerEntry.charge(spec, ledger=node, after=links, at=entry.at):
+    links, count = Head(entry.number - 1, entry.previous), entry.job_rounds
+    expected = LedgerEntry.charge(spec, ledger=node, after=links, at=entry.at, job_rounds=count)
+    if entry != expected or count is None or count > spec.number + 1:
         raise WrongCharge

@@ -81,5 +81,7 @@ def claimed_sum(play: Play, node: str, cohort: Collection[int], values: Uint64Ve
         cohort=play.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
-        charge=LedgerEntry.charge(play.spec, ledger=node, after=EMPTY, at=play.spec.opened_at),
+        charge=LedgerEntry.charge(
+            play.spec, ledger=node, after=EMPTY, at=play.spec.opened_at, job_rounds=1
+        ),
     )

@@ -38,7 +38,9 @@ def retold(
 
         def entry(was: LedgerEntry, number: int = number, spec: Any = spec) -> LedgerEntry:
             after = Head(was.number - 1, digests.get(was.previous, was.previous))
-            honest = LedgerEntry.charge(spec, ledger=was.ledger, after=after, at=was.at)
+            honest = LedgerEntry.charge(
+                spec, ledger=was.ledger, after=after, at=was.at, job_rounds=was.job_rounds
+            )
             now = charges(number, honest)
             digests[was.digest] = now.digest
             return now

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shoal_client.command import app, inputs
-from shoal_protocol.ledger import EMPTY, GENESIS, LedgerEntry
+from shoal_protocol.ledger import GENESIS, LedgerEntry
 from tests.protocol import examples
 from tests.protocol.certified import Making
 from tests.protocol.test_ledger import LEDGER, ledger
@@ -166,7 +166,11 @@ def test_a_ledger_that_was_cut_off_is_found_by_a_release(tmp_path: Path) -> None
 def test_a_ledger_that_was_set_back_and_written_on_is_found_by_a_release(tmp_path: Path) -> None:
     certificate, entries = released(tmp_path)
     other = LedgerEntry.charge(
-        examples.spec(number=9), ledger="compute-1", after=entries[0].head, at=entries[0].at
+        examples.spec(number=9),
+        ledger="compute-1",
+        after=entries[0].head,
+        at=entries[0].at,
+        job_rounds=2,
     )
     found = verify(tmp_path, exported([entries[0], other]), "--certificate", certificate)
     assert found.exit_code == 1
@@ -175,7 +179,7 @@ def test_a_ledger_that_was_set_back_and_written_on_is_found_by_a_release(tmp_pat
 
 def test_a_ledger_that_a_release_does_not_anchor_is_not_called_whole(tmp_path: Path) -> None:
     certificate, _ = released(tmp_path)
-    other = LedgerEntry.charge(examples.SPEC, ledger="holder", after=EMPTY, at=examples.OPENED_AT)
+    other = examples.charge(examples.SPEC, "holder")
     found = verify(tmp_path, exported([other]), "--certificate", certificate)
     assert found.exit_code == 1
     assert "shows nothing" in found.output

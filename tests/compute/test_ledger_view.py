@@ -98,7 +98,8 @@ def test_postgresql_is_only_read_too(postgresql_url: str) -> None:
     writing = open_engine(postgresql_url)
     check_schema(writing, metadata, VERSION)
     with writing.begin() as db:
-        ledger.charge(db, SPEC, ledger="compute-0", after=ledger.hold(db), at=OPENED_AT)
+        after = ledger.hold(db)
+        ledger.charge(db, SPEC, ledger="compute-0", after=after, at=OPENED_AT, job_rounds=1)
     reading = open_to_read(Path("unused"), postgresql_url)
     with writing.begin() as db, reading.connect() as other:
         ledger.hold(db)  # an announcement is under way

@@ -62,7 +62,9 @@ def add(db: Connection, spec: Signed) -> None:
 
 
 def charge(db: Connection, spec: Signed) -> None:
-    ledger.charge(db, spec.body, ledger="compute-0", after=ledger.hold(db), at=OPENED_AT)
+    after = ledger.hold(db)  # all charges here are of one job, and none is given back before
+    count = after.number + 1
+    ledger.charge(db, spec.body, ledger="compute-0", after=after, at=OPENED_AT, job_rounds=count)
 
 
 def entries(db: Connection, after: int = 0) -> list[LedgerEntry]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, exc, text
@@ -13,6 +13,7 @@ from shoal_hosting.storage import open_engine
 from shoal_protocol.accounting import Cost
 from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import GENESIS, LedgerEntry, verify_chain
+from shoal_protocol.rounds import RoundSpec
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT
 
@@ -29,11 +30,17 @@ def engine(database_url: str) -> Iterator[Engine]:
     check_schema(engine, METADATA, 1)
     with engine.begin() as db:
         for number, spec in enumerate(SPECS):
-            at = OPENED_AT + timedelta(milliseconds=number)
-            LEDGER.charge(db, spec, ledger=NAME, after=LEDGER.hold(db), at=at)
+            charge(db, spec, at=OPENED_AT + timedelta(milliseconds=number))
         LEDGER.give_back(db, SPECS[1].digest, at=OPENED_AT)
     yield engine
     engine.dispose()
+
+
+def charge(db: Connection, spec: RoundSpec, *, at: datetime = OPENED_AT) -> None:
+    follower = LedgerFollower(LEDGER, NAME)
+    for _ in follower.follow(db):
+        pass
+    follower.charge(db, spec, at=at)
 
 
 def follow(engine: Engine, follower: LedgerFollower | None = None) -> LedgerFollower:
@@ -79,7 +86,10 @@ def test_each_rounds_cost_is_kept_in_both_currencies(engine: Engine) -> None:
         assert LEDGER.charge_of(db, SPECS[0].digest).cost == Cost.gaussian(SPECS[0].mu)
 
 
-CHANGED = "number, ledger, previous, kind, round, job, population, mu / 10, epsilon, at, digest"
+CHANGED = (
+    "number, ledger, previous, kind, round, job, job_rounds, population, mu / 10, epsilon, at, "
+    "digest"
+)
 FORBIDDEN = {
     "sqlite": [
         f"REPLACE INTO ledger SELECT {CHANGED} FROM ledger WHERE number = 5",
@@ -106,6 +116,7 @@ CHANGES = {
     "kind": "UPDATE ledger SET kind = 'other' WHERE number = {}",
     "round": "UPDATE ledger SET round = previous WHERE number = {}",
     "job": "UPDATE ledger SET job = previous WHERE number = {}",
+    "job_rounds": "UPDATE ledger SET job_rounds = job_rounds + 1 WHERE number = {}",
     "mu": "UPDATE ledger SET mu = mu * 1.000000000000001 WHERE number = {}",
     "epsilon": "UPDATE ledger SET epsilon = 0.5 WHERE number = {}",
     "at": "UPDATE ledger SET at = '2026-03-01T12:00:00.999Z' WHERE number = {}",
@@ -182,7 +193,7 @@ def test_rivals_add_their_entries_one_after_another(engine: Engine, database_url
         own = open_engine(database_url)
         for spec in more[mine::4]:
             with own.begin() as db:
-                LEDGER.charge(db, spec, ledger=NAME, after=LEDGER.hold(db), at=OPENED_AT)
+                charge(db, spec)
         own.dispose()
 
     with ThreadPoolExecutor(4) as threads:

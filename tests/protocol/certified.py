@@ -175,7 +175,9 @@ class Making:
 
     def _charge(self, place: str, spec: RoundSpec, ledger: str) -> LedgerEntry:
         after = self._heads.get(ledger, EMPTY)
-        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=spec.opened_at)
+        entry = LedgerEntry.charge(
+            spec, ledger=ledger, after=after, at=spec.opened_at, job_rounds=spec.number + 1
+        )
         entry = self.said(place, entry)
         self._heads[ledger] = entry.head
         return entry

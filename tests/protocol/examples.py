@@ -275,7 +275,7 @@ def envelopes(client: int) -> list[bytes]:
 
 def charge(spec: RoundSpec, node: str) -> LedgerEntry:
     """Return the entry by which a node charges a round as its first."""
-    return LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=spec.opened_at)
+    return LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=1)
 
 
 def partial_sum(node: int) -> PartialSum:

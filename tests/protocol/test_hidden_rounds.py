@@ -14,7 +14,7 @@ from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.errors import RefusedCertificate, RefusedJob, RefusedSpec
 from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.jobs import check_job, check_round_of_job
-from shoal_protocol.ledger import EMPTY, LedgerEntry
+from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.prepayment import check_prepaid
 from shoal_protocol.rounds import RoundSpec, check_spec
 from tests.protocol import examples
@@ -175,7 +175,7 @@ def test_a_smaller_population_makes_each_client_add_more_noise_not_less() -> Non
 
 
 def test_a_ledger_charges_a_prepaid_round_with_nothing_in_either_currency() -> None:
-    entry = LedgerEntry.charge(later(FIRST), ledger="node", after=EMPTY, at=examples.OPENED_AT)
+    entry = examples.charge(later(FIRST), "node")
     assert (entry.mu, entry.epsilon, entry.cost) == (0.0, 0.0, NOTHING)
     for change in ({"mu": 0.1}, {"epsilon": None}):
         with pytest.raises(pydantic.ValidationError, match="costs nothing"):

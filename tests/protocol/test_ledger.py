@@ -33,7 +33,10 @@ def ledger(name: str = "compute-0", rounds: int = 4) -> list[LedgerEntry]:
     entries, chain = [], Chain()
     for number, spec in enumerate(SPECS[:rounds]):
         at = OPENED_AT + timedelta(seconds=number)
-        entries.append(LedgerEntry.charge(spec, ledger=name, after=chain.head, at=at))
+        after = chain.head
+        entries.append(
+            LedgerEntry.charge(spec, ledger=name, after=after, at=at, job_rounds=number + 1)
+        )
         chain.follow(entries[-1])
     if rounds > 1:
         entries.append(entries[1].returned(after=chain.head, at=OPENED_AT))
@@ -87,6 +90,7 @@ CHANGES: dict[str, Any] = {
     "kind": "return",
     "round": "2" * 64,
     "job": "3" * 64,
+    "job_rounds": 8,
     "population": "4" * 64,
     "clients": 11,
     "mu": 0.125,
@@ -172,11 +176,11 @@ def test_a_ledger_rewritten_from_the_middle_does_not_verify_against_a_release() 
 
 def test_releases_of_a_ledger_that_was_set_back_contradict_each_other() -> None:
     assert list(contradictions([*LEDGER, *ledger("compute-1"), *LEDGER])) == []
-    set_back = LedgerEntry.charge(SPECS[3], ledger="compute-0", after=LEDGER[1].head, at=OPENED_AT)
+    set_back = charge_of(number=3, previous=LEDGER[1].digest, job_rounds=3)
     assert list(contradictions([LEDGER[2], set_back])) == [
         "compute-0 shows two different entries with the number 3"
     ]
-    other = LedgerEntry.charge(SPECS[3], ledger="compute-0", after=set_back.head, at=OPENED_AT)
+    other = charge_of(number=4, previous=set_back.digest)
     assert list(contradictions([LEDGER[2], other])) == [
         "compute-0: entry 4 does not name the one before it"
     ]
@@ -184,14 +188,18 @@ def test_releases_of_a_ledger_that_was_set_back_contradict_each_other() -> None:
 
 def test_a_population_is_named_by_its_set_and_not_by_who_encoded_it() -> None:
     clients = BitMap([1, 5, 9])
-    charge = LedgerEntry.charge(SPEC, ledger="holder", after=EMPTY, at=OPENED_AT, clients=clients)
+    charge = LedgerEntry.charge(
+        SPEC, ledger="holder", after=EMPTY, at=OPENED_AT, job_rounds=None, clients=clients
+    )
     assert charge.population == population_digest(encode_clients([9, 5, 1]))
     assert charge.population != population_digest(encode_clients([1, 5]))
     assert charge.clients == 3
 
 
 def charge_of(**changes: Any) -> LedgerEntry:
-    made = LedgerEntry.charge(SPEC, ledger="compute-0", after=LEDGER[2].head, at=OPENED_AT)
+    made = LedgerEntry.charge(
+        SPEC, ledger="compute-0", after=LEDGER[2].head, at=OPENED_AT, job_rounds=1
+    )
     return changed(made, **changes)
 
 
@@ -204,6 +212,21 @@ def test_a_nodes_charge_of_the_whole_population_is_accepted_at_any_place_in_its_
 def test_a_charge_that_is_not_the_rounds_is_refused(field: str) -> None:
     with pytest.raises(WrongCharge):
         check_charge(charge_of(**{field: CHANGES[field]}), SPEC, node="compute-0")
+
+
+@pytest.mark.parametrize(("number", "counted"), [(0, 2), (2, 4), (0, None)])
+def test_a_charge_that_counts_more_rounds_than_there_can_have_been_is_refused(
+    number: int, counted: int | None
+) -> None:
+    charge = changed(examples.charge(SPECS[number], "compute-0"), job_rounds=counted)
+    with pytest.raises(WrongCharge):
+        check_charge(charge, SPECS[number], node="compute-0")
+
+
+@pytest.mark.parametrize("counted", [1, 3])
+def test_an_entry_that_miscounts_the_rounds_of_its_job_is_found(counted: int) -> None:
+    with pytest.raises(MalformedDocument, match="entry 2 miscounts the rounds of its job"):
+        verify_chain([LEDGER[0], changed(LEDGER[1], job_rounds=counted)])
 
 
 def test_another_nodes_charge_is_refused() -> None:

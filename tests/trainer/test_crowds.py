@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, func, select
+from sqlalchemy import func, select
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import open_engine, sqlite_url
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -30,7 +28,6 @@ from shoal_protocol.tasks import ColumnBounds
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds import conducting
-from shoal_trainer.store import add_job
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, book, client_of, party, problem_code
 from tests.trainer.crowd import (
@@ -47,7 +44,7 @@ from tests.trainer.crowd import (
     trainer_of,
     verified,
 )
-from tests.trainer.federation import job, successor
+from tests.trainer.federation import successor
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -148,27 +145,6 @@ async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_no
     assert [each.body.instance for each in drawn] == [
         drawn_instance(seed, nonce(number), TASK.instances) for number in range(25)
     ]
-
-
-async def test_a_database_of_before_crowd_jobs_is_gone_on_with(
-    tmp_path: Path, clock: HandMovedClock
-) -> None:
-    engine = open_engine(sqlite_url(tmp_path / "trainer.sqlite"))
-    check_schema(engine, MetaData(), schema.GROWN_FROM)
-    new = {"manifests", "crowd_jobs", "crowd_instances", "crowd_log", "crowd_contributors"}
-    before = [each for each in schema.metadata.sorted_tables if each.name not in new]
-    schema.metadata.create_all(engine, before)
-    request = signed(job(manifest=CONSORTIUM.digest), "analyst")
-    with engine.begin() as db:
-        add_job(db, request)
-    engine.dispose()
-    service = trainer_of(tmp_path, None, clock)
-    asker = Asker(service.app)
-    assert (await asker.open(REQUEST)).status_code == 201
-    assert (await asker.contribute(JOB, "a")).status_code == 201
-    listed = await asker.ask("GET", "/v1/jobs")
-    assert listed.json() == {"jobs": [{"job": request.digest, "phase": "enrolling"}]}
-    await service.close()
 
 
 async def test_a_trainer_does_not_start_without_the_manifest_of_an_open_job(

@@ -85,7 +85,7 @@ class Ledger:
         population = spec.clients()
         if self._follower.balances.affording(population, spec.cost, cap) != population:
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
-        ledger.charge(db, spec, ledger=self._name, after=self._follower.head, at=at)
+        self._follower.charge(db, spec, at=at)
 
 
 def _first(db: Connection, spec: RoundSpec) -> RoundSpec | None:

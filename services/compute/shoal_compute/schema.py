@@ -22,7 +22,7 @@ from sqlalchemy import (
 from shoal_hosting.ledger import LedgerTables
 from shoal_hosting.shared_manifests import manifest_table
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 metadata = MetaData()
 

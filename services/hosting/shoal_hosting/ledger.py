@@ -6,7 +6,6 @@ asks for it.
 """
 
 import base64
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -60,6 +59,7 @@ class LedgerTables:
             Column("kind", String(8), nullable=False),
             Column("round", String(64), nullable=False),
             Column("job", String(64), nullable=False),
+            Column("job_rounds", Integer, nullable=False),  # charged so far, with this one
             Column("population", LargeBinary, nullable=False),  # canonical Roaring bitmap
             Column("mu", Double, nullable=False),
             Column("epsilon", Double),  # NULL is infinite
@@ -112,10 +112,20 @@ class LedgerTables:
         return self._charge_of(db, round_id)[0]
 
     def charge(
-        self, db: Connection, spec: RoundSpec, *, ledger: str, after: Head, at: datetime
+        self,
+        db: Connection,
+        spec: RoundSpec,
+        *,
+        ledger: str,
+        after: Head,
+        at: datetime,
+        job_rounds: int,
     ) -> None:
-        """Charge a round to its population; the caller holds the ledger, whose head is `after`."""
-        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=at)
+        """Charge a round to its population, the job's `job_rounds`-th that is charged.
+
+        The caller holds the ledger, whose head is `after`.
+        """
+        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=at, job_rounds=job_rounds)
         self._append(db, entry, base64.b64decode(spec.population))
 
     def give_back(self, db: Connection, round_id: str, *, at: datetime) -> None:
@@ -151,17 +161,27 @@ class LedgerFollower:
         self._tables = tables
         self._name = name
         self._chain = Chain()
-        self._rounds = Counter[str]()
         self.balances = Balances()
 
     def rounds_of(self, job: str) -> int:
         """Return how many rounds of a job were charged, those that were given back too."""
-        return self._rounds[job]
+        return self._chain.rounds_of(job)
 
     @property
     def head(self) -> Head:
         """Return the last entry that was read."""
         return self._chain.head
+
+    def charge(self, db: Connection, spec: RoundSpec, *, at: datetime) -> None:
+        """Charge a round to its population, all entries before having been followed in `db`."""
+        self._tables.charge(
+            db,
+            spec,
+            ledger=self._name,
+            after=self.head,
+            at=at,
+            job_rounds=self.rounds_of(spec.job) + 1,
+        )
 
     def follow(self, db: Connection, *, lock: bool = True) -> Iterator[Charged]:
         """Verify and yield the entries that are new here; nobody can add one until `db` is done.
@@ -180,7 +200,6 @@ class LedgerFollower:
             except MalformedDocument as error:
                 raise LedgerBroken(str(error)) from error
             if charged.entry.kind == "charge":
-                self._rounds[charged.entry.job] += 1
                 self.balances.add(charged.population, charged.entry.cost)
             else:
                 self.balances.take_back(charged.population, charged.entry.cost)
@@ -204,6 +223,7 @@ def _read(row: Row[Any]) -> Charged:
             kind=row.kind,
             round=row.round,
             job=row.job,
+            job_rounds=row.job_rounds,
             population=population_digest(base64.b64encode(row.population).decode()),
             clients=len(population),
             mu=row.mu,

@@ -109,7 +109,7 @@ def assemble(
     """
     check_trainer(party, book)
     engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"), alone=True)
-    check_schema(engine, schema.metadata, schema.VERSION, grown_from=schema.GROWN_FROM)
+    check_schema(engine, schema.metadata, schema.VERSION)
     resources = Resources(
         name=party.name,
         signing_key=party.signing_key,

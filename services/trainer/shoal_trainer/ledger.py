@@ -72,7 +72,7 @@ class Ledger:
             LedgerBroken
         """
         self.follow(db)
-        ledger.charge(db, spec, ledger=self._name, after=self._follower.head, at=at)
+        self._follower.charge(db, spec, at=at)
 
 
 def _filed(db: Connection) -> Iterator[FiledRound]:

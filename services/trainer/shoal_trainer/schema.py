@@ -20,8 +20,7 @@ from shoal_hosting.ledger import LedgerTables
 from shoal_hosting.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 4
-GROWN_FROM: Final = 3  # which knew no crowd jobs
+VERSION: Final = 5
 
 metadata = MetaData()
 

@@ -154,7 +154,7 @@ def assemble_replica(
             "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
         )
     engine = open_engine(database_url)
-    check_schema(engine, schema.metadata, schema.VERSION, grown_from=schema.GROWN_FROM)
+    check_schema(engine, schema.metadata, schema.VERSION)
     resources = Resources(
         name=party.name,
         signing_key=party.signing_key,
