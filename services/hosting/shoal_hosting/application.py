@@ -9,12 +9,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
+from shoal_hosting.answers import AnswerLimits
 from shoal_hosting.limits import BodyLimits
 from shoal_hosting.observation import Observation
 from shoal_hosting.problems import install_problem_handlers
 
 DOCUMENT_LIMIT_BYTES: Final = 1 << 20
 BODIES_IN_MEMORY_BYTES: Final = 512 << 20
+UNSENT_BYTES: Final = 64 << 20
 
 # FastAPI would hand request URLs and exception messages to any OpenTelemetry provider in the
 # process, or that an environment variable names. Neither may leave it.
@@ -40,13 +42,15 @@ def create_application(
     body_grace_seconds: float = 30.0,
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
+    unsent_bytes: int = UNSENT_BYTES,
 ) -> FastAPI:
     """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
 
     `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
     as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
-    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together.
+    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together,
+    `unsent_bytes` all large answers that were not taken yet.
     """
     app = FastAPI(
         title=name,
@@ -85,5 +89,6 @@ def create_application(
         slowest_bytes_per_second=slowest_body_bytes_per_second,
         in_memory_bytes=bodies_in_memory_bytes,
     )
+    app.add_middleware(AnswerLimits, unsent_bytes=unsent_bytes)
     app.add_middleware(Observation, registry=registry)
     return app
