@@ -1,5 +1,6 @@
 """Which learner carries out which task: the one place to add another."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -15,6 +16,7 @@ from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.variational import Variational
 from shoal_protocol.models.numpyro_models import CompiledModel
+from shoal_protocol.models.regressions import rate
 from shoal_protocol.posteriors import (
     LogisticRegressionPosterior,
     NumpyroPosterior,
@@ -106,7 +108,19 @@ def _regression(task: LogisticRegressionTask | PoissonRegressionTask) -> Variati
             **_normal(found),
         )
 
-    return Variational(task, size, partial(_normal_prior, prior_sd), posterior)
+    row = math.hypot(task.intercept, math.sqrt(len(task.features)))
+
+    def longest(point: NDArray[np.float64]) -> float:
+        """Return what a record's residual times its row's length is at most, by public bounds."""
+        if isinstance(task, LogisticRegressionTask):
+            return row
+        weights = np.ones(size)
+        if task.intercept > 0.0:
+            weights[0] = task.intercept
+        return row * max(task.target.upper, float(rate(np.array(weights @ np.abs(point)))))
+
+    prior = partial(_normal_prior, prior_sd)
+    return Variational(task, size, prior, posterior, longest=longest)
 
 
 def _normal(found: Inferred) -> dict[str, Any]:

@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.curvature import Bend, bend_of, drawn, fitted, semidefinite, symmetric
-from shoal_protocol.posteriors.convergence import Convergence
+from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 Gradient = Callable[[FloatVector], FloatVector]
 
-LARGEST_DIMENSION: Final = 64
-"""Of a posterior with correlations: d (d - 1) / 2 of them, learned from T d numbers."""
 _FEWEST_ROUNDS: Final = 10  # in the regression, and
 _ROUNDS_FOR_EACH: Final = 2  # for each of its d + 1 numbers in a row
 
@@ -43,6 +41,7 @@ class Path:
     covariance that who was drawn adds to each, 0 where all are asked. `largest` is what no
     eigenvalue of the curvature exceeds, and `prior` the gradient of the log prior density. `bend`
     is the prior standard deviation of how gradients bend (`curvature.Bend`), 0 if they do not.
+    `may_clip` unless it is certain that no record's gradient was clipped.
     """
 
     points: FloatMatrix
@@ -52,6 +51,7 @@ class Path:
     largest: float
     prior: Gradient
     bend: float = 0.0
+    may_clip: bool = True
 
     @property
     def rounds(self) -> int:
@@ -107,7 +107,7 @@ def inferred(path: Path) -> Inferred | None:
     size, half, quarter = path.points.shape[1], path.rounds // 2, path.rounds // 4
     if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):
         return None
-    if size > LARGEST_DIMENSION:
+    if size > MOST_CORRELATED:
         return _by_coordinate(path.part(half))
     generator = np.random.default_rng([_SEED, path.rounds, size])
     used = later = path.part(half)
@@ -196,7 +196,7 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
         centre,
         sd,
         factor / np.linalg.norm(factor, axis=1, keepdims=True),
-        _convergence(used, later, line.residual, (best - centre) / scale, share),
+        _convergence(used, later, line.residual, (best - centre) / scale, share, scale),
     )
 
 
@@ -223,12 +223,15 @@ def _convergence(
     residual: FloatMatrix,
     away: FloatVector,
     share: FloatVector,
+    sd: FloatVector,
 ) -> Convergence:
     return Convergence(
         rounds=used.rounds,
         slopes=tuple(_slopes(later, residual).tolist()),
         distances=tuple(np.abs(away).tolist()),
         noise_shares=tuple(share.tolist()),
+        scatters=tuple((used.points.var(axis=0) / sd).tolist()),
+        may_clip=used.may_clip,
     )
 
 
@@ -279,5 +282,7 @@ def _by_coordinate(path: Path) -> Inferred:
         centre,
         np.sqrt(variance + away**2),
         None,
-        _convergence(path, path, np.diag(residual), away / np.sqrt(variance), share),
+        _convergence(
+            path, path, np.diag(residual), away / np.sqrt(variance), share, np.sqrt(variance)
+        ),
     )

@@ -7,6 +7,7 @@ prior and entropy are added here, never clipped and never noised. That is how th
 all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, section 9.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +36,7 @@ _FARTHEST: Final = 1e5  # of the mean from 0, and
 _LOG_SDS: Final = (-15.0, 3.0)  # where log standard deviations may go: noise carries nothing off
 _TRAVEL: Final = 0.25  # of the rounds, before points are taken from farther away
 _REACH: Final = 3.0  # how far then, in standard deviations that the noise gives the answer, and
+_HARDLY: Final = 1.05  # times the clip: a twentieth off the longest gradients is not seen
 _LARGEST_REACH: Final = 0.5  # at most, where it is not the approximation's own
 
 
@@ -76,13 +78,18 @@ class _Trail:
         return all(one is other for one, other in zip(self.sums, sums, strict=False))
 
 
+def _unbounded(_: FloatVector) -> float:
+    return math.inf
+
+
 @dataclass(frozen=True)
 class Variational:
     """The learner of one variational task.
 
     `dimension` is d, `prior_gradient` the gradient of u's log prior density, and `posterior` makes
     the task's posterior of what was inferred of u and the number of records. `bend` is how strongly
-    gradients may bend (`noise_aware.Path`).
+    gradients may bend (`noise_aware.Path`), `longest` returns the length that
+    no record's gradient exceeds at a point.
     """
 
     task: VariationalTask
@@ -90,6 +97,7 @@ class Variational:
     prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
     posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
     bend: float = 0.0
+    longest: Callable[[FloatVector], float] = field(default=_unbounded, repr=False)
     _trail: _Trail = field(default_factory=_Trail, init=False, repr=False, compare=False)
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
@@ -149,14 +157,17 @@ class Variational:
         noise = np.array([each.noise_sd[0] / grid for each in sums])
         drawn = float(np.mean(counted))
         largest = answering * (self.task.clip * self.task.records_per_client) ** 2
+        points = np.array([self._own(each).point for each in sums])
+        later = points[len(points) // 2 :].mean(axis=0)
         return Path(
-            points=np.array([self._own(each).point for each in sums]),
+            points=points,
             gradients=values * (answering / counted)[:, None],
             noise=(noise * answering / counted) ** 2,
             sampling=max(answering / drawn - 1.0, 0.0),
             largest=largest,
             prior=self.prior_gradient,
             bend=self.bend,
+            may_clip=not self.longest(later) <= _HARDLY * self.task.clip,
         )
 
     def _standard(self, number: int) -> FloatVector:

@@ -26,7 +26,7 @@ COUNT = ColumnBounds(name="count", lower=0.0, upper=40.0)
 LOGISTIC = LogisticRegressionTask(
     features=(X1, X2), target=OUTCOME, rounds=300, batch=None, clip=4.0
 )
-POISSON = PoissonRegressionTask(features=(X1, X2), target=COUNT, rounds=300, batch=None, clip=40.0)
+POISSON = PoissonRegressionTask(features=(X1, X2), target=COUNT, rounds=300, batch=None, clip=100.0)
 
 
 def people(task, count, seed=0):
@@ -294,7 +294,15 @@ def test_a_posterior_of_numbers_whose_squares_are_none_is_refused(changes):
 
 @pytest.mark.parametrize("row", [(-0.0, 1.0), (1.0, -0.0)])
 def test_one_factor_of_correlations_is_one_document(row):
-    path = Convergence(rounds=9, slopes=(0, 0), distances=(0, 0), noise_shares=(0, 0))
+    zeros = (0, 0)
+    path = Convergence(
+        rounds=9,
+        slopes=zeros,
+        distances=zeros,
+        noise_shares=zeros,
+        scatters=zeros,
+        may_clip=False,
+    )
     negative = base64.b64encode(np.array([1.0, *row], "<f8").tobytes()).decode()
     with pytest.raises(ValueError, match="negative zeros"):
         logistic(correlation=negative, convergence=path)

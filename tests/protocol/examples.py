@@ -332,7 +332,12 @@ CORRELATED_POSTERIOR = LogisticRegressionPosterior(
     scale=(0.25, 0.375),
     correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),
     convergence=Convergence(
-        rounds=150, slopes=(-0.5, 1.75), distances=(0.0, 0.125), noise_shares=(0.75, 0.5)
+        rounds=150,
+        slopes=(-0.5, 1.75),
+        distances=(0.0, 0.125),
+        noise_shares=(0.75, 0.5),
+        scatters=(0.25, 0.125),
+        may_clip=True,
     ),
     records=11,
 )

@@ -52,6 +52,9 @@ def test_a_report_whose_correlations_are_none_is_refused(name: str) -> None:
         ("slopes", [0.5, None]),
         ("distances", [0.5, -0.5]),
         ("noise_shares", [0.5, 1.5]),
+        ("scatters", [0.5, -0.5]),
+        ("scatters", [0.5]),
+        ("may_clip", None),
         ("rounds", 0),
         ("arrived", True),
     ],
@@ -63,7 +66,7 @@ def test_a_report_with_a_convergence_that_cannot_be_is_refused(field: str, value
         decode(canonical_json(wire), PosteriorReport)
 
 
-@pytest.mark.parametrize("field", ["slopes", "distances", "noise_shares"])
+@pytest.mark.parametrize("field", ["slopes", "distances", "noise_shares", "scatters"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_convergence_of_no_numbers_is_refused(field: str, value: float) -> None:
     fields = CORRELATED_POSTERIOR.model_dump()
@@ -84,7 +87,8 @@ def test_more_numbers_than_may_be_correlated_are_refused() -> None:
         "scale": (1.0,) * size,
         "convergence": {
             "rounds": 150,
-            **dict.fromkeys(("slopes", "distances", "noise_shares"), (0.0,) * size),
+            "may_clip": False,
+            **dict.fromkeys(("slopes", "distances", "noise_shares", "scatters"), (0.0,) * size),
         },
     }
     LogisticRegressionPosterior.model_validate(fields | {"correlation": None})

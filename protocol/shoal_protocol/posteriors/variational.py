@@ -14,16 +14,13 @@ from pydantic import Field, model_validator
 from shoal_protocol.encoding import Base64
 from shoal_protocol.models.regressions import probability, rate
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.convergence import Convergence
+from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
 from shoal_protocol.posteriors.showing import ShownPredictions
 from shoal_protocol.queries import Column
 
 _LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
 _Location = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 _Scale = Annotated[float, Field(ge=1e-30, le=_LARGEST, allow_inf_nan=False)]
-
-MOST_CORRELATED: Final = 64
-"""Numbers in a posterior with correlations: 2,080 of those, 22 kilobytes."""
 
 _MEAN_FIELD: Final = (
     "a mean-field approximation of too few rounds to know of their noise: intervals are too "

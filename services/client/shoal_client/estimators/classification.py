@@ -17,7 +17,8 @@ class LogisticRegression(Regression[LogisticRegressionPosterior]):
     """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
 
     A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
-    Intervals know of the noise, not of clipping; `posterior_.convergence` says whether it arrived.
+    Intervals know of the noise, not of clipping; `posterior_.convergence` says if it arrived,
+    as far as noise and clip let that be told.
     """
 
     task_type: ClassVar[type[LogisticRegressionTask]] = LogisticRegressionTask

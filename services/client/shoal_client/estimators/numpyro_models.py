@@ -15,7 +15,8 @@ class NumpyroModel(Estimator[NumpyroPosterior]):
     """Variational inference of any NumPyro model's global latents. Parameters: see `NumpyroTask`.
 
     `posterior_.sample` gives draws of the latents, for predictions by the model itself. Intervals
-    know of the noise, not of clipping; `posterior_.convergence` says whether it arrived.
+    know of the noise, not of clipping; `posterior_.convergence` says if it arrived,
+    as far as noise and clip let that be told.
     """
 
     task_type: ClassVar[type[NumpyroTask]] = NumpyroTask

@@ -194,7 +194,8 @@ class PoissonRegression(Regression[PoissonRegressionPosterior]):
     """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
 
     Parameters: see `PoissonRegressionTask`. Intervals know of the noise, not of clipping;
-    `posterior_.convergence` says whether it arrived.
+    `posterior_.convergence` says if it arrived,
+    as far as noise and clip let that be told.
     """
 
     task_type: ClassVar[type[PoissonRegressionTask]] = PoissonRegressionTask
