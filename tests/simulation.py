@@ -322,7 +322,7 @@ class Federation:
         return bool(rounds) and rounds[-1]["phase"] == "collecting"
 
     async def is_over(self, job: str) -> bool:
-        return (await self.state(job))["phase"] in ("finished", "failed")
+        return (await self.state(job))["phase"] in ("finished", "failed", "withdrawn")
 
     async def finish(self, job: str, **limits: float) -> dict[str, Any]:
         """Step until a job is over, and until every party has done with it; return its state."""

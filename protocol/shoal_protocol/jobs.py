@@ -1,7 +1,8 @@
-"""Job requests, joins and posteriors: what analysts, clients and the trainer say of a job."""
+"""Job requests and posteriors: what analysts and the trainer say of a job."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 import pydantic
@@ -11,7 +12,7 @@ from pyroaring import BitMap
 from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of
 from shoal_protocol.attestations import Result
 from shoal_protocol.documents import BoundDocument, Model, Role
-from shoal_protocol.encoding import LARGEST_CLIENT_INDEX, Digest, Name, NonceHex, Timestamp
+from shoal_protocol.encoding import Digest, Name, NonceHex, Timestamp
 from shoal_protocol.errors import RefusedJob, RefusedSpec
 from shoal_protocol.manifest import Manifest
 from shoal_protocol.participation import Participation
@@ -27,6 +28,8 @@ from shoal_protocol.tasks import Task, participation_of
 
 if TYPE_CHECKING:
     from arviz import InferenceData
+
+SPARE_TIME: Final = timedelta(days=1)  # of a job, for services that stop and start again
 
 
 class PrivacyDemand(Model):
@@ -84,7 +87,17 @@ class JobRequest(BoundDocument):
         if self.privacy.dropouts + self.privacy.colluders + 1 >= self.smallest_round:
             what = "minimum_population" if self.task.batch is None else "batch"
             raise ValueError(f"{what} must exceed dropouts + colluders + 1")
+        try:
+            _ = self.ends_by
+        except OverflowError:
+            raise ValueError("the job has no end before the year 10000") from None
         return self
+
+    @property
+    def ends_by(self) -> datetime:
+        """Return when the job is over whatever became of it: no round may outlast this moment."""
+        seconds = self.task.rounds * (self.round_seconds + self.grace_seconds)
+        return self.join_deadline + timedelta(seconds=seconds) + SPARE_TIME
 
     @property
     def smallest_round(self) -> int:
@@ -160,6 +173,8 @@ def check_round_of_job(
     )
     if (spec.dropouts, spec.colluders) != (privacy.dropouts, privacy.colluders):
         raise RefusedSpec("dropouts and colluders are not those of the job")
+    if spec.give_up_at > request.ends_by:
+        raise RefusedSpec("the round would outlast the job")
     if spec.sharing != request.sharing:
         raise RefusedSpec("the sharing scheme is not that of the job")
     least, most = task.batch or request.minimum_population, task.batch or request.maximum_population
@@ -170,16 +185,6 @@ def check_round_of_job(
     if not privacy.cap.allows(compose([spent, spec.cost])):
         raise RefusedSpec("the job's rounds together cost more than the job may")
     check_promised(spec, rate=participation_of(task), rounds=task.rounds, cap=privacy.cap)
-
-
-class Join(BoundDocument):
-    """Client -> trainer: this client takes part in the job."""
-
-    signed_by: ClassVar[Role] = Role.CLIENT
-
-    kind: Literal["join"] = "join"
-    job: Digest
-    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
 
 
 class PrivacySpent(Model):

@@ -30,6 +30,7 @@ from shoal_protocol.errors import (
     WrongSigner,
 )
 from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.reach import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
 from shoal_protocol.roster import Roster
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
@@ -40,7 +41,6 @@ Certificate = Annotated[
     ),
 ]
 Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-
 
 AUTHORITY_NAME: Final = "authority"
 _RESERVED_NAMES: Final = {AUTHORITY_NAME, Role.CLIENT.value}  # they sign without being parties
@@ -75,10 +75,10 @@ class Policy(Model):
 
     Jobs compose as `shoal_protocol.accounting` says; delta = 0 allows pure epsilon only, and so
     the discrete Laplace only. `minimum_colluders` is how many clients of a cohort must be able to
-    collude, at least, without the price rising. `minimum_threshold` is how many Compute nodes must
-    at least be needed to open a sum; None demands all of them: additive sharing only.
-    `maximum_local_epsilon` is what one crowd job may cost one client, in pure epsilon under local
-    privacy; None allows no crowd jobs.
+    collude, at least, without the price rising; `minimum_threshold`, how many Compute nodes a sum
+    must need to be opened (None: all). `maximum_local_epsilon` is what a crowd job may cost a
+    client, in local pure epsilon (None: no crowds). `maximum_join_seconds` and
+    `maximum_job_seconds` bound the time to join and that of a whole job.
     """
 
     minimum_cohort: int = Field(ge=2)
@@ -90,6 +90,8 @@ class Policy(Model):
     maximum_round_seconds: int = Field(ge=1, le=30 * 86_400)
     minimum_threshold: int | None = Field(default=None, ge=2, le=255)
     maximum_local_epsilon: float | None = Field(default=None, gt=0, le=1000)
+    maximum_join_seconds: int = Field(default=JOIN_SECONDS, ge=1, le=LONGEST_SECONDS)
+    maximum_job_seconds: int = Field(default=JOB_SECONDS, ge=1, le=LONGEST_SECONDS)
 
     @pydantic.model_validator(mode="after")
     def _pure_cap_has_pure_noise(self) -> Self:
@@ -179,8 +181,8 @@ class Parties:
 
     def precedes(self, later: Manifest) -> bool:
         """Tell whether `later` is the version that follows this one, as far as it says itself."""
-        expected = (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
-        return (later.consortium, later.sequence, later.previous) == expected
+        found = (later.consortium, later.sequence, later.previous)
+        return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
@@ -194,9 +196,8 @@ class Parties:
         raise UnknownSigner
 
     def _parties(self) -> list[ServiceParty | Analyst]:
-        manifest = self.manifest
-        services = [*manifest.compute_nodes, manifest.aggregator, manifest.trainer]
-        return [*services, *manifest.analysts]
+        own = self.manifest
+        return [*own.compute_nodes, own.aggregator, own.trainer, *own.analysts]
 
     def node_index(self, name: str) -> int:
         """Return the position of the Compute node of that name.

@@ -71,6 +71,7 @@ class JobPhase(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
+    WITHDRAWN = "withdrawn"
 
 
 class JobEvent(StrEnum):
@@ -81,6 +82,8 @@ class JobEvent(StrEnum):
     ROUND_PUBLISHED = "round_published"
     ROUND_ABANDONED = "round_abandoned"
     POSTERIOR_READY = "posterior_ready"
+    TIME_OVER = "time_over"  # whatever became of it
+    WITHDRAWN = "withdrawn"  # by its analyst's signature
 
 
 JOB: Final = {
@@ -89,6 +92,9 @@ JOB: Final = {
     (JobPhase.RUNNING, JobEvent.ROUND_PUBLISHED): JobPhase.RUNNING,
     (JobPhase.RUNNING, JobEvent.ROUND_ABANDONED): JobPhase.FAILED,
     (JobPhase.RUNNING, JobEvent.POSTERIOR_READY): JobPhase.FINISHED,
+    (JobPhase.RUNNING, JobEvent.TIME_OVER): JobPhase.FAILED,
+    (JobPhase.ENROLLING, JobEvent.WITHDRAWN): JobPhase.WITHDRAWN,
+    (JobPhase.RUNNING, JobEvent.WITHDRAWN): JobPhase.WITHDRAWN,
 }
 
 

@@ -27,7 +27,7 @@ from shoal_client.planning.in_rounds import (
 from shoal_client.planning.sizes import of_a_round, of_contribution, of_joining
 from shoal_learning.linear_regression import SHARES
 from shoal_protocol.documents import sign
-from shoal_protocol.jobs import Join
+from shoal_protocol.membership import Join
 from tests.protocol import examples
 from tests.protocol.crowd_examples import CROWD_DOCUMENTS, CROWD_TASK
 

@@ -28,10 +28,11 @@ from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed, from_json, sign
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.held import decode_query, encode_answer
-from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
+from shoal_protocol.jobs import JobRequest, PrivacyDemand
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.mechanisms import NoisePart
+from shoal_protocol.membership import Join
 from shoal_protocol.queries import QueryName
 from shoal_protocol.questions.linear_regression import query_for
 from shoal_protocol.ring import from_ring

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_client.holder import STATE_FILE
 from shoal_client.noise import exact_noise
+from shoal_client.site_files import STATE_FILE
 from shoal_protocol.curves import gaussian_epsilon, gaussian_mu
 from tests.client.world import World
 

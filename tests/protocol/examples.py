@@ -27,7 +27,7 @@ from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
 from shoal_protocol.documents import Document, Role, Signed, sign
 from shoal_protocol.encoding import encode_uint64
 from shoal_protocol.envelope import Header, seal
-from shoal_protocol.jobs import JobRequest, Join, PosteriorReport, PrivacyDemand
+from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
 from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,
@@ -39,6 +39,7 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
+from shoal_protocol.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.variational import packed
@@ -367,6 +368,11 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         CONSORTIUM.signed_manifest,
         named("analyst", JOB),
         named(Role.CLIENT, Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
+        named(Role.CLIENT, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
+        named(
+            "analyst",
+            JobWithdrawal(manifest=CONSORTIUM.digest, job=JOB.digest, analyst="analyst"),
+        ),
         named("trainer", SPEC),
         named(
             "compute-1",

@@ -17,8 +17,8 @@ from shoal_protocol.errors import (
     WrongManifest,
     WrongSigner,
 )
-from shoal_protocol.jobs import Join
 from shoal_protocol.manifest import AUTHORITY_NAME, Analyst, Consortium, Manifest
+from shoal_protocol.membership import Join
 from shoal_protocol.roster import Roster
 from tests.protocol.examples import (
     CONSORTIUM,
@@ -38,6 +38,7 @@ AUTHORITY = signing_key(AUTHORITY_NAME)
 ROSTER = CONSORTIUM.roster.encode()
 PARTIES = ["compute-0", "compute-1", "compute-2", "aggregator", "trainer", "analyst"]
 MAY_SIGN = {
+    "job_withdrawal": {"analyst"},
     "job_request": {"analyst"},
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
@@ -171,8 +172,8 @@ def test_only_the_party_in_charge_may_sign(kind: str, party: str) -> None:
             CONSORTIUM.verify(signed)
 
 
-def test_every_document_but_a_join_and_a_manifest_is_signed_by_a_named_party() -> None:
-    assert MAY_SIGN.keys() == DOCUMENTS.keys() - {"join", "manifest"}
+def test_every_document_but_a_clients_and_a_manifest_is_signed_by_a_named_party() -> None:
+    assert MAY_SIGN.keys() == DOCUMENTS.keys() - {"join", "leave", "manifest"}
 
 
 @pytest.mark.parametrize("kind", ["job_request", "holdings", "vote", "partial_sum", "abandonment"])

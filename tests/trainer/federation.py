@@ -17,7 +17,7 @@ from shoal_protocol.attestations import (
 )
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import (
     AUTHORITY_NAME,
     ComputeParty,
@@ -27,6 +27,7 @@ from shoal_protocol.manifest import (
     ServiceParty,
 )
 from shoal_protocol.manifest_bundle import bundle
+from shoal_protocol.membership import Join
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec

@@ -69,6 +69,7 @@ def test_a_jobs_rounds_are_counted_by_phase_and_its_newest_ones_shown(engine: En
     bodies = [examples.SPEC.model_copy(update={"number": number}) for number in range(5)]
     signed = [examples.named("trainer", body) for body in bodies]
     with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
         for each in signed[:4]:
             store.add_round(db, each, ledger, at=NOW)
             store.lose_round(db, each.digest, None, at=NOW)
@@ -108,6 +109,7 @@ def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
 
 def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine) -> None:
     with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
     with pytest.raises(exc.IntegrityError), engine.begin() as db:
         add_round(db)
@@ -119,6 +121,7 @@ def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine
 
 def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
     with engine.begin() as db:
+        store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
         assert store.find_spec(db, JOB, 0)[1] is None
         store.open_round(db, SPEC.digest)

@@ -17,10 +17,10 @@ from pyroaring import BitMap
 from shoal_protocol.documents import Document, Signed, sign
 from shoal_protocol.encoding import canonical_json, encode_clients
 from shoal_protocol.envelope import Header, frame, seal
-from shoal_protocol.jobs import Join
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.membership import Join
 from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.prime_field import MODULUS
 from shoal_protocol.queries import Counts, FirstMoments, GradientSum, NormCounts, UnitRowMatrix

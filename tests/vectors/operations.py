@@ -18,6 +18,7 @@ from shoal_protocol import (
     jobs,
     ledger,
     manifest,
+    membership,
     rounds,
     threshold,
 )
@@ -46,7 +47,9 @@ KINDS: Mapping[str, type[Document]] = {
     for document in (
         manifest.Manifest,
         jobs.JobRequest,
-        jobs.Join,
+        membership.Join,
+        membership.Leave,
+        membership.JobWithdrawal,
         jobs.PosteriorReport,
         certificates.ReleaseCertificate,
         rounds.RoundSpec,

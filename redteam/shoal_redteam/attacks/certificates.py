@@ -13,9 +13,9 @@ from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.encoding import canonical_json, decode_uint64, encode_uint64
 from shoal_protocol.errors import ProtocolError, RefusedCertificate
-from shoal_protocol.jobs import Join
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import AUTHORITY_NAME
+from shoal_protocol.membership import Join
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.tasks import RegressionMethod
 from shoal_redteam.announcing import priced

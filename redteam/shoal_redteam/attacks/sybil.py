@@ -20,8 +20,9 @@ from shoal_protocol.errors import (
     RefusedSpec,
     UnknownClient,
 )
-from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
+from shoal_protocol.jobs import JobRequest, PrivacyDemand
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.membership import Join
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod

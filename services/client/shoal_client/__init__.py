@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal_client.job_failures import JobFailed as JobFailed
     from shoal_client.job_failures import JobInterrupted as JobInterrupted
     from shoal_client.job_failures import JobRefused as JobRefused
+    from shoal_client.job_failures import JobWithdrawn as JobWithdrawn
     from shoal_client.job_failures import OutOfBudget as OutOfBudget
     from shoal_client.keys import read_client_keys as read_client_keys
     from shoal_client.policy import Policy as Policy
@@ -53,6 +54,7 @@ _WHERE = {
     "Federation": "shoal_client.federation",
     "Job": "shoal_client.analyst",
     "JobFailed": "shoal_client.job_failures",
+    "JobWithdrawn": "shoal_client.job_failures",
     "JobInterrupted": "shoal_client.job_failures",
     "JobRefused": "shoal_client.job_failures",
     "LinearRegressionTask": "shoal_protocol.tasks",

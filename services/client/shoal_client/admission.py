@@ -9,6 +9,7 @@ from datetime import datetime
 
 from shoal_client.departure import MOST_SECONDS, sampling_seconds
 from shoal_client.policy import Policy
+from shoal_protocol import reach
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
@@ -47,6 +48,9 @@ def check_request(
     check_columns((bounds.name for bounds in request.task.columns), columns)
     if request.join_deadline <= now:
         raise RefusedJob("the time to join has passed")
+    for limits in (consortium.manifest.policy, policy):
+        if reason := reach.job_refusal(request, limits, now=now):
+            raise RefusedJob(reason)
 
 
 def check_crowd(
@@ -75,6 +79,9 @@ def check_crowd(
     bound_to.verify(signed)
     for version in (bound_to, current):
         check_crowd_job(request, version.manifest)
+    for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
+        if reason := reach.crowd_refusal(request, limits, now=now):
+            raise RefusedJob(reason)
     for name in (request.analyst, opening.signer):
         if bound_to.party(name).verify_key != current.party(name).verify_key:
             raise RefusedJob("the manifest in force has another key of who signed it")

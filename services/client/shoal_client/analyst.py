@@ -224,7 +224,7 @@ class Job:
         """Wait for the posterior; `progress` is called with each new state.
 
         Raises:
-            JobFailed: the job ended without a posterior.
+            JobFailed: the job ended without a posterior: `JobWithdrawn` if it was withdrawn.
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the report is not the trainer's, or is of another job.
             JobInterrupted: by the user; the job goes on.
@@ -233,6 +233,18 @@ class Job:
             return converse(self._connect, lambda core: core.wait(self.id, progress)).body
         except KeyboardInterrupt:
             raise JobInterrupted(self.id) from None
+
+    def withdraw(self) -> None:
+        """Withdraw the job: it asks nothing more, and what it set aside comes free.
+
+        What answered rounds cost stays charged. Who waits for it gets `JobWithdrawn`.
+
+        Raises:
+            JobRefused: the job has ended, or is another analyst's.
+            JobFailed: the trainer does not know it.
+            Unavailable: the trainer did not answer, several times.
+        """
+        converse(self._connect, lambda core: core.withdraw(self.id))
 
     def result(self) -> PosteriorReport | None:
         """Return the verified report, or None if there is none yet.

@@ -1,7 +1,6 @@
 """Fetches rounds, judges them and prepares the clients' answers; it decides about no job.
 
-An answer is on disk, and its price in the ledger, before the first of its bytes is sent. When it
-leaves does not depend on the noise in it.
+An answer is on disk, and charged, before its first byte is sent; when does not depend on its noise.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from shoal_client.departure import departure, portion, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.judging import Judging
+from shoal_client.leaving import Leaving
 from shoal_client.next_rounds import NextRounds
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
 from shoal_client.repair import Repair
@@ -74,6 +74,7 @@ class Answering:
         repair: Repair,
         next_rounds: NextRounds,
         judging: Judging,
+        leaving: Leaving,
         report: Report,
     ) -> None:
         self._site = site
@@ -83,6 +84,7 @@ class Answering:
         self._repair = repair
         self._next_rounds = next_rounds
         self._judging = judging
+        self._leaving = leaving
         self._report = report
         self._open: dict[str, _OpenRound] = {}
 
@@ -112,8 +114,7 @@ class Answering:
         elif answer.status == GONE or (
             answer.status == NOT_FOUND and answer.code == UnknownJob.code
         ):
-            await self._background.disk(State.end_job, job.job, answer.code)
-            self._report("job ended", job=job.job, reason=answer.code)
+            await self._leaving.end_as_told(job, answer.code)
         elif answer.status != ACCEPTED:
             self._report("no round", job=job.job, reason=answer.code)
 
@@ -239,9 +240,9 @@ class Answering:
                     random_bytes=site.random_bytes,
                 )
                 cost = spec.cost if spec.hidden is None else None
-                await self._background.disk(
-                    State.record_answers, round_id, cost, site.clock(), answers
-                )
+                disk, now = self._background.disk, site.clock()
+                if not await disk(State.record_answers, round_id, cost, now, answers):
+                    return  # the job has ended here
                 for node, peer in enumerate(nodes):
                     chunk = [(client, envelopes[node]) for client, envelopes in answers]
                     await self._delivery.start(sending, round_id, node, peer, chunk)

@@ -13,7 +13,14 @@ from nacl.signing import SigningKey
 from shoal_client.clock import Clock, system_clock
 from shoal_client.crowds.analyst import AsyncCrowds, CrowdAnalyst
 from shoal_client.insisting import PATIENT_TRIES, TRIES, Insisting, Notice, unheard
-from shoal_client.job_failures import JobFailed, JobRefused, OutOfBudget
+from shoal_client.job_failures import (
+    WITHDRAWN,
+    JobFailed,
+    JobRefused,
+    JobWithdrawn,
+    OutOfBudget,
+    failure,
+)
 from shoal_client.peer import ACCEPTED, OK, Peer
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
@@ -21,6 +28,7 @@ from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, describe, sign
 from shoal_protocol.errors import BudgetExceeded, MalformedDocument, UnknownJob, WrongPhase
 from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
+from shoal_protocol.membership import JobWithdrawal
 from shoal_protocol.phases import JobPhase, Phase
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing import RandomBytes
@@ -52,6 +60,8 @@ class JobState(pydantic.BaseModel):
     round_counts: dict[str, int] = {}
     rounds: tuple[RoundState, ...] = ()
     reason: str | None = None
+    left: int = 0  # clients, before or after the population was fixed
+    ends_by: datetime | None = None  # when it is over at the latest
 
     @property
     def published(self) -> int:
@@ -176,6 +186,26 @@ class AsyncAnalyst:
             raise UnknownJob("the request is of another job")
         return signed
 
+    async def withdraw(self, job: str) -> None:
+        """Withdraw a job of one's own: it asks nothing more, and budgets come free.
+
+        What answered rounds cost stays charged. To withdraw it again says the same.
+
+        Raises:
+            JobRefused: the job has ended, or is another analyst's.
+            JobFailed: the trainer does not know it.
+            Unavailable: the trainer did not answer, several times.
+        """
+        request = await self.submitted(job)
+        body = JobWithdrawal(manifest=request.body.manifest, job=job, analyst=self._name)
+        if request.body.analyst != self._name:
+            raise JobRefused(f"the job is {request.body.analyst}'s to withdraw")
+        signed = sign(body, self._name, self._key)
+        path, encoded = f"/v1/jobs/{job}/withdrawal", signed.encode()
+        answer = await self._insist(lambda: self._trainer.post(path, encoded, "application/json"))
+        if answer.is_refusal:
+            raise JobRefused(answer.reason)
+
     async def state(self, job: str, *, tries: int = TRIES) -> JobState:
         """Return what the trainer says of a job; give up after `tries` without an answer.
 
@@ -200,7 +230,7 @@ class AsyncAnalyst:
         The trainer holds its answer back for up to `wait_seconds` while there is none.
 
         Raises:
-            JobFailed: the job ended without one.
+            JobFailed: the job ended without one: `JobWithdrawn` if it was withdrawn.
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the report is not the trainer's, or is of another job.
         """
@@ -209,7 +239,7 @@ class AsyncAnalyst:
         if answer.status == ACCEPTED:
             return None
         if answer.status != OK:
-            raise JobFailed(answer.reason)
+            raise failure(answer)
         signed = decode(answer.body, PosteriorReport)
         self._book.get(signed.body.manifest).verify(signed)
         if signed.body.job != job:
@@ -231,7 +261,7 @@ class AsyncAnalyst:
         if answer.is_refusal and answer.code == WrongPhase.code:
             return None
         if answer.status != OK:
-            raise JobFailed(answer.reason)
+            raise failure(answer)
         body = decode(answer.body, ReleaseCertificate).body
         manifest = self._book.get(body.manifest).signed_manifest.encode()
         verified = await asyncio.to_thread(
@@ -253,6 +283,8 @@ class AsyncAnalyst:
             if state != last:
                 progress(state)
                 last = state
+            if state.phase is JobPhase.WITHDRAWN:
+                raise JobWithdrawn(WITHDRAWN)
             if state.phase is JobPhase.FAILED:
                 raise JobFailed(state.reason or "the trainer gives no reason")
             finished = state.phase is JobPhase.FINISHED

@@ -18,7 +18,8 @@ from shoal_hosting.installed_models import refusal
 from shoal_protocol.accounting import NOTHING, Cap, Cost, compose
 from shoal_protocol.documents import Role, Signed, decode, sign
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
-from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.membership import Join
 
 MOST_JOINS: Final = 500  # in one request
 _JOB: Final = re.compile(r"[0-9a-f]{64}")
@@ -128,15 +129,7 @@ class Enrolment:
 
     async def _send(self, job: str, joins: Sequence[tuple[int, bytes]]) -> None:
         documents = [document for _, document in joins]
-        path, media_type = f"/v1/jobs/{job}/joins", "application/json"
-        if len(documents) == 1:
-            answer = await self._directory.trainer.post(path, documents[0], media_type)
-            found: list[str | None] = [answer.outcome]
-        else:
-            # canonical documents in a canonical list are canonical
-            body = b'{"documents":[' + b",".join(documents) + b"]}"
-            answer = await self._directory.trainer.post(path, body, media_type)
-            found = outcomes(answer, len(documents))
+        found = await hand_in(self._directory.trainer, f"/v1/jobs/{job}/joins", documents)
         settled = [
             (client, outcome)
             for (client, _), outcome in zip(joins, found, strict=True)
@@ -145,6 +138,19 @@ class Enrolment:
         await self._background.disk(State.settle_joins, job, settled)
         taken = sum(outcome == ACKNOWLEDGED for _, outcome in settled)
         self._report("joins settled", job=job, taken=taken, not_taken=len(settled) - taken)
+
+
+async def hand_in(trainer: Peer, path: str, documents: Sequence[bytes]) -> list[str | None]:
+    """Send signed documents, and return what became of each, as `outcomes`.
+
+    Raises:
+        Unavailable, MalformedDocument: it is not known.
+    """
+    if len(documents) == 1:
+        return [(await trainer.post(path, documents[0], "application/json")).outcome]
+    # canonical documents in a canonical list are canonical
+    body = b'{"documents":[' + b",".join(documents) + b"]}"
+    return outcomes(await trainer.post(path, body, "application/json"), len(documents))
 
 
 def store_joins(

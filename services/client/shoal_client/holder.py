@@ -4,6 +4,7 @@ enrolment    finds jobs, decides, joins        answering    judges rounds, prepa
 next_rounds  asks the trainer for rounds       repair       asks what the nodes still hold
 delivery     sends, retries, records            crowds.taking_part  all about crowd jobs
 judging      keeps rounds that take long to judge beside the steps
+leaving      ends jobs that are left, withdrawn or over
 state, outbox, crowds.memory: what must survive a crash
 """
 
@@ -20,16 +21,21 @@ import httpx
 import nacl.utils
 from nacl.signing import SigningKey
 
+from shoal_client import exits
 from shoal_client.answering import Answering
 from shoal_client.background import Background
 from shoal_client.clock import Clock, LoopTimer, Timer, system_clock
 from shoal_client.crowds import accounts, evidence
+from shoal_client.crowds.beside import Beside
 from shoal_client.crowds.taking_part import TakingPart
 from shoal_client.delivery import Delivery
 from shoal_client.directory import Directory
 from shoal_client.enrolment import Enrolment
+from shoal_client.exits import Joined
 from shoal_client.judging import Judging
 from shoal_client.keys import read_client_keys
+from shoal_client.leaving import Leaving
+from shoal_client.ledger import ClientCharge
 from shoal_client.next_rounds import NextRounds
 from shoal_client.noise import NoiseSampler, exact_noise
 from shoal_client.policy import Policy
@@ -37,8 +43,8 @@ from shoal_client.records import Records
 from shoal_client.repair import Repair
 from shoal_client.reporting import Report, silent
 from shoal_client.site import Site
-from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS, lock_keys
-from shoal_client.state import ClientCharge, State
+from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS, STATE_FILE, lock_keys
+from shoal_client.state import State
 from shoal_client.status import HolderStatus
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
@@ -47,7 +53,6 @@ from shoal_protocol.draw_and_discard.evidence import CrowdEvidence
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.sharing import RandomBytes
 
-STATE_FILE: Final = "holder.sqlite"
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
 
@@ -109,6 +114,7 @@ class DataHolder:
             self._background, report, bulk=bulk, concurrency=concurrency, behind=repair.note_behind
         )
         self._enrolment = Enrolment(self._site, self._background, self._directory, report, bulk)
+        self._leaving = Leaving(self._site, self._background, self._directory, report, bulk)
         self._next_rounds = NextRounds(self._directory, wake)
         self._judging = Judging(wake)
         self._answering = Answering(
@@ -119,10 +125,11 @@ class DataHolder:
             repair,
             self._next_rounds,
             self._judging,
+            self._leaving,
             report,
         )
         self._crowds = TakingPart(self._site, self._background, self._directory, report)
-        self._crowd_step: asyncio.Task[None] | None = None
+        self._crowd_step = Beside(self._crowds.step)
         self._looks_for_jobs_at = -math.inf  # by the timer
 
     @classmethod
@@ -178,35 +185,14 @@ class DataHolder:
         Raises:
             sqlite3.Error: the state cannot be read or written.
         """
-        self._begin_crowd_step()
+        self._crowd_step.begin()
         self._delivery.open_slots()
         more = True
         while more:  # between the portions of a round that takes long, others' deadlines are kept
             await self._look_for_jobs()
             await self._answering.fetch_rounds()
             more = await self._answering.answer_rounds()
-        if self._crowd_step is not None:
-            patience = 0.0 if self._wakes else CROWD_PATIENCE_SECONDS
-            await asyncio.wait({self._crowd_step}, timeout=patience)
-            self._settle_crowd_step()
-
-    def _begin_crowd_step(self) -> None:
-        """See that the crowds' work is under way."""
-        self._settle_crowd_step()
-        if self._crowd_step is None:
-            self._crowd_step = asyncio.create_task(self._crowds.step())
-
-    def _settle_crowd_step(self) -> None:
-        """Take note that the crowds' step is done; raise what it raised."""
-        if self._crowd_step is not None and self._crowd_step.done():
-            done, self._crowd_step = self._crowd_step, None
-            done.result()
-
-    async def _end_crowd_step(self) -> None:
-        if self._crowd_step is not None:
-            self._crowd_step.cancel()
-            await asyncio.wait({self._crowd_step})
-            self._crowd_step = None
+        await self._crowd_step.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 
     async def _look_for_jobs(self) -> None:
         """Look for jobs, and see joins through; not each time that a round wakes the holder."""
@@ -215,6 +201,7 @@ class DataHolder:
             if now < self._looks_for_jobs_at:
                 return
             self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
+        await self._leaving.step()
         await self._enrolment.look_for_jobs()
         await self._enrolment.send_joins()
 
@@ -232,6 +219,19 @@ class DataHolder:
             refused_crowds=dict(self._crowds.refused),
             crowds=await self._background.disk(evidence.statuses),
         )
+
+    async def leave(self, job: str) -> Joined:
+        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+
+        Raises:
+            UnknownJob: no client here joined it.
+            WrongPhase: it has ended here otherwise.
+        """
+        return await self._leaving.leave(job)
+
+    async def held(self) -> list[exits.Held]:
+        """Return what open jobs hold of their clients' budgets, and until when."""
+        return await self._background.disk(lambda state: exits.held(state.file))
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -259,7 +259,7 @@ class DataHolder:
 
     async def close(self) -> None:
         """Close connections and state. Nothing is written here: being killed costs nothing more."""
-        await self._end_crowd_step()
+        await self._crowd_step.end()
         await self._judging.close()
         await self._next_rounds.follow(())
         await self._directory.close()
@@ -295,5 +295,5 @@ class DataHolder:
                 await asyncio.sleep(poll_seconds)
                 await self.step()
         finally:
-            await self._end_crowd_step()
+            await self._crowd_step.end()
             await self._directory.close()  # connections belong to this event loop

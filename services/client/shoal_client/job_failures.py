@@ -3,6 +3,10 @@
 import re
 from typing import Final
 
+from shoal_client.peer import Answer
+from shoal_protocol.membership import JobWithdrawn as _WithdrawnProblem
+
+WITHDRAWN: Final = "the job was withdrawn by its analyst, and will have no posterior"
 _TOO_FEW: Final = re.compile(r"\d+ clients joined, \d+ are needed")  # as the trainer words it
 _WHO_DECLINED: Final = "Ask the data holders: their agents' logs say why they declined"
 
@@ -22,6 +26,17 @@ class JobFailed(Exception):
     def hint(self) -> str | None:
         """What to do about it, where the trainer cannot know."""
         return _WHO_DECLINED if _TOO_FEW.search(str(self)) else None
+
+
+class JobWithdrawn(JobFailed):
+    """Its analyst has withdrawn the job: it will have no posterior."""
+
+
+def failure(answer: Answer) -> JobFailed:
+    """Return what to raise for a refusal of a job's report or certificate."""
+    if answer.code == _WithdrawnProblem.code:
+        return JobWithdrawn(WITHDRAWN)
+    return JobFailed(answer.reason)
 
 
 class JobInterrupted(KeyboardInterrupt):

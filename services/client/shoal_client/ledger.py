@@ -6,6 +6,7 @@ there is the chain.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +19,20 @@ from shoal_protocol.accounting import Cost
 from shoal_protocol.encoding import canonical_json, encode_clients, format_time, sha256
 from shoal_protocol.errors import LedgerBroken, MalformedDocument
 from shoal_protocol.ledger import HOLDER, Chain, Head, LedgerEntry, population_digest
+
+
+@dataclass(frozen=True)
+class ClientCharge:
+    """What one round cost one client."""
+
+    entry: int
+    job: str
+    number: int
+    round_id: str
+    client: int
+    mu: float
+    epsilon: float | None  # None is infinite
+    at: str
 
 
 def charge(
@@ -100,6 +115,17 @@ def entries(file: StateFile, *, after: int, count: int) -> list[LedgerEntry]:
     """
     last = after + count
     return [entry for entry, _ in _read(file, after, last)]
+
+
+def charges(file: StateFile, *, after: int, count: int) -> list[ClientCharge]:
+    """Return up to `count` clients' charges that follow the one with the number `after`."""
+    rows = file.rows(
+        "SELECT entry, job, number, round, client, mu, epsilon, at FROM spending"
+        " WHERE entry > ? ORDER BY entry LIMIT ?",
+        after,
+        count,
+    )
+    return [ClientCharge(*row) for row in rows]
 
 
 def verify(file: StateFile) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from shoal_client.toml_files import read_toml
+from shoal_protocol import reach
 from shoal_protocol.accounting import Cap, Cost
 from shoal_protocol.documents import Model
 from shoal_protocol.draw_and_discard.documents import CrowdJobRequest
@@ -26,7 +27,7 @@ NO_CROWDS: Final = (
 
 
 class Policy(Model):
-    """The data holder's rules. Nothing is allowed by default: all but the last five must be set.
+    """The data holder's rules. Nothing is allowed by default: all but the last seven must be set.
 
     `maximum_epsilon` and `delta` cap what all jobs together may cost one client, ever, by
     replacement of that client's whole contribution. `minimum_colluders` is how many clients must
@@ -38,7 +39,9 @@ class Policy(Model):
     their code was read by whoever lists it. `maximum_local_epsilon` caps what all crowd jobs
     together may cost one record, in pure epsilon under local privacy, and `crowd_families` are the
     models that crowds may learn; without either no crowd job is contributed to. What a client
-    contributes to crowds counts towards `maximum_epsilon`, too.
+    contributes to crowds counts towards `maximum_epsilon`, too. `maximum_join_seconds` and
+    `maximum_job_seconds` say how far ahead, from now, the time to join and a job's end may be: what
+    a job may cost is set aside so long. Without them it is 14 and 90 days.
     """
 
     analysts: tuple[Name, ...]
@@ -54,6 +57,8 @@ class Policy(Model):
     models: tuple[Annotated[str, Field(pattern=r"^[^@]+@[0-9a-f]{64}$")], ...] = ()
     maximum_local_epsilon: float | None = Field(default=None, gt=0, le=1000)
     crowd_families: tuple[Family, ...] = ()
+    maximum_join_seconds: int = Field(default=reach.JOIN_SECONDS, ge=1, le=reach.LONGEST_SECONDS)
+    maximum_job_seconds: int = Field(default=reach.JOB_SECONDS, ge=1, le=reach.LONGEST_SECONDS)
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> "Policy":

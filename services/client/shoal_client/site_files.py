@@ -8,6 +8,7 @@ from typing import BinaryIO, Final
 CLIENT_KEYS: Final = "clients.key"
 RECORDS: Final = "records.csv"
 POLICY: Final = "policy.toml"
+STATE_FILE: Final = "holder.sqlite"  # in the data directory
 
 
 def lock_keys(path: Path) -> BinaryIO:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_client import ledger, spending
+from shoal_client import exits, ledger, spending
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.state_file import PENDING, StateFile
 from shoal_client.status import JobStatus, read_jobs
@@ -24,6 +24,7 @@ from shoal_protocol.errors import LedgerBroken
 from shoal_protocol.ledger import LedgerEntry
 
 DELIVERED: Final = "delivered"
+_JOB_OF: Final = "SELECT job FROM rounds WHERE round = ?"
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,6 @@ class StoredRound:
 
     round_id: str
     spec: bytes
-
-
-@dataclass(frozen=True)
-class ClientCharge:
-    """What one round cost one client."""
-
-    entry: int
-    job: str
-    number: int
-    round_id: str
-    client: int
-    mu: float
-    epsilon: float | None  # None is infinite
-    at: str
 
 
 class State:
@@ -134,14 +121,25 @@ class State:
                 ((outcome, job, client, PENDING) for client, outcome in outcomes),
             )
 
-    def end_job(self, job: str, reason: str) -> None:
-        """Never answer a round of this job again, and erase what was not sent."""
+    def end_job(
+        self,
+        job: str,
+        reason: str,
+        *,
+        leaves: Iterable[tuple[int, bytes]] = (),
+        withdrawal: bytes | None = None,
+    ) -> None:
+        """Never answer a round of this job again, and erase what was not sent.
+
+        With that are stored the clients' signed `leaves` to be sent, or the analyst's withdrawal.
+        """
         self._committed = None
         with self.file.transaction():
             self.file.database.execute(
                 "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
             )
             self._end_rounds(job, reason)
+            exits.store(self.file, job, leaves, withdrawal)
         self.file.truncate_log()
 
     # Rounds, the ledger and the outbox
@@ -151,12 +149,15 @@ class State:
     ) -> None:
         """Store the one round that has this number in the job; `ended` if it is not answered.
 
-        The job's earlier rounds are over: the trainer asks for one after the other.
+        The job's earlier rounds are over: the trainer asks for one after the other. Of a job that
+        has ended here meanwhile no round is stored.
 
         Raises:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
         with self.file.transaction():
+            if exits.has_ended(self.file, job):
+                return
             self._end_rounds(job, "over")
             self.file.database.execute(
                 "INSERT INTO rounds (round, job, number, spec, ended) VALUES (?, ?, ?, ?, ?)",
@@ -191,16 +192,19 @@ class State:
         cost: Cost | None,
         now: datetime,
         answers: Iterable[tuple[int, Sequence[bytes]]],
-    ) -> None:
+    ) -> bool:
         """Debit `cost` to each client and store its envelopes, one for each node; all or nothing.
 
-        With `cost` None, participation being hidden, a client pays the whole job with the first of
-        its rounds that it answers, and nothing with the others.
+        False if the round's job has ended here meanwhile: nothing may be sent then. With `cost`
+        None, participation being hidden, a client pays the whole job with the first of its rounds
+        that it answers, and nothing with the others.
 
         Raises:
             sqlite3.IntegrityError: one of the clients has answered this round already.
         """
         with self.file.transaction():
+            if exits.has_ended(self.file, *self.file.one(_JOB_OF, round_id)):
+                return False
             prepared = list(answers)
             charged = BitMap(client for client, _ in prepared)
             if cost is None:
@@ -219,6 +223,7 @@ class State:
                         for node, each in enumerate(envelopes)
                     ),
                 )
+        return True
 
     def end_round(self, round_id: str, reason: str) -> None:
         """Send nothing more in this round, and erase its envelopes.
@@ -284,15 +289,9 @@ class State:
         """Return the most that the rounds of a job answered so far cost one of `clients`."""
         return spending.spent_in_job(self.file, job, clients)
 
-    def charges(self, *, after: int, count: int) -> list[ClientCharge]:
+    def charges(self, *, after: int, count: int) -> list[ledger.ClientCharge]:
         """Return up to `count` clients' charges that follow the one with the number `after`."""
-        rows = self.file.rows(
-            "SELECT entry, job, number, round, client, mu, epsilon, at FROM spending"
-            " WHERE entry > ? ORDER BY entry LIMIT ?",
-            after,
-            count,
-        )
-        return [ClientCharge(*row) for row in rows]
+        return ledger.charges(self.file, after=after, count=count)
 
     def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
         """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""

@@ -5,7 +5,7 @@ The parts are separate where a file of an older version is given one of them.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 _JOBS: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
@@ -33,6 +33,20 @@ CREATE TABLE rounds (
     repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
+"""
+
+_LEAVING: Final = """
+CREATE TABLE leaves (                -- of jobs that were left
+    job TEXT NOT NULL REFERENCES jobs,
+    client INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL,           -- as of a join
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+CREATE TABLE withdrawals (           -- as analysts signed them
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
 """
 
 _CROWD_JOBS: Final = """
@@ -167,6 +181,7 @@ CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pen
 
 SCHEMA: Final = (
     _JOBS
+    + _LEAVING
     + _CROWD_JOBS
     + _CONTRIBUTIONS
     + _CROWD_NONCES
@@ -219,6 +234,7 @@ UPGRADES: Final = {
             _CROWD_NONCES,
         )
     ),
+    5: _LEAVING,
 }
 """By version: statements that make a file of it one of the next.
 

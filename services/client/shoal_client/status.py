@@ -24,13 +24,17 @@ class RoundStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job. `joins` counts them by outcome; `declined` clients of ours did not join."""
+    """One job. `joins` counts them by outcome; `declined` clients of ours did not join.
+
+    `ended` says why we have no more part in it; `leaves` are counted as `joins` are.
+    """
 
     job: str
     ended: str | None
     declined: int
     joins: dict[str, int]
     rounds: tuple[RoundStatus, ...]
+    leaves: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class HolderStatus:
 def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     """Count what the state file holds, job by job."""
     joins = _counts(file, "SELECT job, outcome, COUNT(*) FROM joins GROUP BY job, outcome")
+    leaves = _counts(file, "SELECT job, outcome, COUNT(*) FROM leaves GROUP BY job, outcome")
     sent = _counts(file, "SELECT round, outcome, COUNT(*) FROM outbox GROUP BY round, outcome")
     complete = dict(
         file.rows(
@@ -90,7 +95,14 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             )
         )
     return tuple(
-        JobStatus(job, ended, declined, joins.get(job, {}), tuple(rounds.get(job, ())))
+        JobStatus(
+            job,
+            ended,
+            declined,
+            joins.get(job, {}),
+            tuple(rounds.get(job, ())),
+            leaves.get(job, {}),
+        )
         for job, ended, declined in file.rows(
             "SELECT job, ended, declined FROM jobs ORDER BY rowid"
         )

@@ -15,7 +15,7 @@ from shoal_protocol.errors import ProtocolError
 from shoal_protocol.phases import JobPhase
 from shoal_trainer.crowds.assembly import share_manifests
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
-from shoal_trainer.enrolment import Enrolment, JoinOutcome
+from shoal_trainer.enrolment import Enrolment, Outcome
 from shoal_trainer.paths import JOINS_LIMIT_BYTES, JSON, IfNoneMatch, JobId, tag_of
 from shoal_trainer.records import Records
 from shoal_trainer.resources import JOB_LIST, Resources
@@ -36,6 +36,7 @@ def create_app(
         registry=resources.registry,
         body_limit_bytes_by_ending={
             "/joins": JOINS_LIMIT_BYTES,
+            "/leaves": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
             "/v1/manifest": MANIFEST_LIMIT_BYTES,
         },
@@ -85,13 +86,24 @@ def create_app(
     @app.post("/v1/jobs/{job}/joins")
     async def join(job: JobId, request: Request, response: Response) -> dict[str, Any]:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        outcomes = await enrolment.join(job, await request.body())
-        if isinstance(outcomes, list):
-            return {"outcomes": [_told(outcome) for outcome in outcomes]}
-        if isinstance(outcomes, ProtocolError):
-            raise outcomes
-        response.status_code = outcomes
+        return settled(job, await enrolment.join(job, await request.body()), response)
+
+    @app.post("/v1/jobs/{job}/leaves")
+    async def leave(job: JobId, request: Request, response: Response) -> dict[str, Any]:
+        """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
+        return settled(job, await enrolment.leave(job, await request.body()), response)
+
+    @app.post("/v1/jobs/{job}/withdrawal")
+    async def withdraw(job: JobId, request: Request, response: Response) -> dict[str, Any]:
+        """End a job as its analyst signed: 201, or 200 if it is withdrawn; 409 if it has ended."""
+        is_new = await enrolment.withdraw(job, await request.body())
+        response.status_code = 201 if is_new else 200
         return {"job": job}
+
+    @app.get("/v1/jobs/{job}/withdrawal")
+    async def show_withdrawal(job: JobId) -> Response:
+        """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
+        return Response(await records.withdrawal(job), media_type=JSON)
 
     @app.get("/v1/jobs/{job}/rounds/{number}")
     async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
@@ -123,6 +135,14 @@ def create_app(
         """List the rounds ever announced and what they cost, from entry `after` on."""
         return await records.ledger(after=after, count=count)
 
+    def settled(job: str, outcomes: Outcome | list[Outcome], response: Response) -> dict[str, Any]:
+        if isinstance(outcomes, list):
+            return {"outcomes": [_told(outcome) for outcome in outcomes]}
+        if isinstance(outcomes, ProtocolError):
+            raise outcomes
+        response.status_code = outcomes
+        return {"job": job}
+
     def tagged(found: tuple[str, bytes], if_none_match: str | None) -> Response:
         digest, document = found
         tag = f'"{digest}"'
@@ -136,7 +156,7 @@ def create_app(
     return app
 
 
-def _told(outcome: JoinOutcome) -> dict[str, Any]:
+def _told(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, ProtocolError):
         return {"status": outcome.status, "problem": problem_document(outcome)}
     return {"status": outcome}

@@ -4,9 +4,12 @@ import asyncio
 
 import structlog
 from prometheus_client import Counter
+from pyroaring import BitMap
 
 from shoal_protocol.attestations import Abandonment
-from shoal_protocol.documents import Signed
+from shoal_protocol.documents import Signed, decode
+from shoal_protocol.encoding import decode_clients
+from shoal_protocol.jobs import JobRequest
 from shoal_protocol.phases import JobEvent
 from shoal_protocol.posteriors import Posterior
 from shoal_trainer import store
@@ -14,6 +17,7 @@ from shoal_trainer.commitments import kept_charges
 from shoal_trainer.progress import RunningJob
 from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
 from shoal_trainer.resources import JOB_LIST, Resources
+from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
 
@@ -73,12 +77,27 @@ class Endings:
         log.info("job failed", job=job.id, reason=code)  # its text may be in a peer's words
         await self._settle(job)
 
-    async def _settle(self, job: RunningJob) -> None:
-        """Let the clients have back what was set aside for the job and not spent."""
+    async def expire(self, record: JobRecord) -> None:
+        """End a job whose time is over, whatever it waits for; nothing else need be known of it."""
         own = self._resources
-        spent = await own.storage.run(kept_charges, job.id)
-        own.committed.take_back(job.population, job.request.privacy.cost)
+        reason = "the job was not done by the end of its time"
+        await own.storage.run(
+            store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
+        )
+        self._ends.labels("failed").inc()
+        log.info("job failed", job=record.job, reason="time_over")
+        request = decode(record.request, JobRequest).body
+        await self._let_go(record.job, decode_clients(record.population or ""), request)
+
+    async def _settle(self, job: RunningJob) -> None:
+        await self._let_go(job.id, job.population, job.request)
+
+    async def _let_go(self, job: str, population: BitMap, request: JobRequest) -> None:
+        """Let the clients have back what was set aside for a job and not spent."""
+        own = self._resources
+        spent = await own.storage.run(kept_charges, job)
+        own.committed.take_back(population, request.privacy.cost)
         for clients, cost in spent:
             own.committed.add(clients, cost)
-        own.changes.tell(job.id)
+        own.changes.tell(job)
         own.changes.tell(JOB_LIST)

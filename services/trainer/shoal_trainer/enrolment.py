@@ -1,8 +1,8 @@
-"""Takes jobs and joins, and fixes a job's population; it runs no rounds."""
+"""Takes jobs, joins and leaves, and fixes a job's population; it runs no rounds."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import structlog
 from prometheus_client import Counter
@@ -12,19 +12,28 @@ from sqlalchemy import Connection
 from shoal_protocol.documents import Signed, decode, from_json
 from shoal_protocol.encoding import decode_clients, encode_clients, parse_canonical_json
 from shoal_protocol.errors import BudgetExceeded, MalformedDocument, ProtocolError, WrongPhase
-from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
+from shoal_protocol.membership import (
+    ClientLeft,
+    JobWithdrawal,
+    Join,
+    Leave,
+    check_withdrawal,
+)
 from shoal_protocol.phases import JobEvent, JobPhase
-from shoal_trainer import store
-from shoal_trainer.commitments import commitments
+from shoal_trainer import leaving, store
+from shoal_trainer.commitments import commitments, kept_charges
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
 
-JoinOutcome = int | ProtocolError
-"""201 for a join that is new, 200 for one on file, or why it is refused."""
+Outcome = int | ProtocolError
+"""201 for a join or leave that is new, 200 for one on file, or why it is refused."""
+
+DocumentT = TypeVar("DocumentT", Join, Leave)
 
 
 class Enrolment:
@@ -72,7 +81,7 @@ class Enrolment:
         own.wake.set()
         return signed.digest, is_new
 
-    async def join(self, job: str, encoded: bytes) -> JoinOutcome | list[JoinOutcome]:
+    async def join(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
         """Take one signed join, or `{"documents": [...]}`: each stands or falls by itself.
 
         Raises:
@@ -80,6 +89,27 @@ class Enrolment:
             MalformedDocument: the body as a whole cannot be read; nothing was stored.
             StorageUnavailable: nothing was stored.
         """
+        return await self._take(job, encoded, Join, self._admit)
+
+    async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
+        """Take one signed leave, or `{"documents": [...]}`: each stands or falls by itself.
+
+        Who left before the population is fixed is not of it, and does not come back.
+
+        Raises:
+            UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
+        """
+        return await self._take(job, encoded, Leave, self._let_go)
+
+    async def _take(
+        self,
+        job: str,
+        encoded: bytes,
+        kind: type[DocumentT],
+        decide: Callable[
+            [JobRequest, Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]
+        ],
+    ) -> Outcome | list[Outcome]:
         own = self._resources
         record = await own.storage.run(store.find_job, job)
         request = (await asyncio.to_thread(decode, record.request, JobRequest)).body
@@ -88,23 +118,17 @@ class Enrolment:
         documents = value["documents"] if is_bulk else [value]
         if not isinstance(documents, list):
             raise MalformedDocument("documents must be a list")
-        read = await asyncio.to_thread(self._read_all, documents, request)
-        async with self._admission:
-            outcomes = await self._admit(request, read)
-        return outcomes if is_bulk else outcomes[0]
-
-    def _read_all(
-        self, documents: list[Any], request: JobRequest
-    ) -> list[Signed[Join] | ProtocolError]:
-        consortium, current = (
-            self._resources.book.get(request.manifest),
-            self._resources.book.current,
+        bound_to, current = own.book.get(request.manifest), own.book.current
+        read = await asyncio.to_thread(
+            lambda: [_read(each, kind, job, bound_to, current) for each in documents]
         )
-        return [_read(document, request.digest, consortium, current) for document in documents]
+        async with self._admission:
+            outcomes = await decide(request, read)
+        return outcomes if is_bulk else outcomes[0]
 
     async def _admit(
         self, request: JobRequest, read: Sequence[Signed[Join] | ProtocolError]
-    ) -> list[JoinOutcome]:
+    ) -> list[Outcome]:
         """Decide on each join, store those that are new, and only then count them."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
@@ -113,10 +137,13 @@ class Enrolment:
         asking = BitMap(each.body.client for each in read if isinstance(each, Signed))
         cap = own.book.current.manifest.policy.cap
         able = own.committed.affording(asking, request.privacy.cost, cap)
+        left = await own.storage.run(leaving.left_clients, job)
         joining: dict[int, Signed[Join]] = {}
 
-        def admit(join: Signed[Join]) -> JoinOutcome:
+        def admit(join: Signed[Join]) -> Outcome:
             client = join.body.client
+            if client in left:
+                return ClientLeft()
             if client in members or client in joining:
                 return 200
             if not is_open or len(members) + len(joining) >= request.maximum_population:
@@ -134,6 +161,68 @@ class Enrolment:
             if len(members) >= request.maximum_population:
                 own.wake.set()
         return outcomes
+
+    async def _let_go(
+        self, request: JobRequest, read: Sequence[Signed[Leave] | ProtocolError]
+    ) -> list[Outcome]:
+        """Store each leave that is new, and only then count its client no more."""
+        own, job = self._resources, request.digest
+        record = await own.storage.run(store.find_job, job)
+        is_open = record.phase in (JobPhase.ENROLLING, JobPhase.RUNNING)
+        left = await own.storage.run(leaving.left_clients, job)
+        new: dict[int, Signed[Leave]] = {}
+
+        def let_go(leave: Signed[Leave]) -> Outcome:
+            client = leave.body.client
+            if client in left or client in new:
+                return 200
+            if not is_open:
+                return WrongPhase("the job has ended")
+            new[client] = leave
+            return 201
+
+        outcomes = [each if isinstance(each, ProtocolError) else let_go(each) for each in read]
+        if new:
+            joined = BitMap(new) & self._members.get(job, BitMap())
+            await own.storage.run(
+                leaving.add_leaves, job, list(new.values()), fewer_joined=len(joined)
+            )
+            if joined:
+                self._members[job] -= joined
+                own.committed.take_back(joined, request.privacy.cost)
+            log.info("clients left", job=job, leaving=len(new))
+            own.changes.tell(job)
+        return outcomes
+
+    async def withdraw(self, job: str, encoded: bytes) -> bool:
+        """End a job because its analyst signed so; tell whether it was done here.
+
+        Whatever its rounds have cost whom stays charged; the rest comes free.
+
+        Raises:
+            UnknownJob
+            MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest
+            WrongPhase: it has ended otherwise.
+        """
+        own = self._resources
+        record = await own.storage.run(store.find_job, job)
+        request = (await asyncio.to_thread(decode, record.request, JobRequest)).body
+        signed = await asyncio.to_thread(decode, encoded, JobWithdrawal)
+        check_withdrawal(signed, request, own.book.get(request.manifest))
+        async with self._admission:
+            record = await own.storage.run(store.find_job, job)
+            members = self._members_of(record)
+            if not await own.storage.run(leaving.withdraw_job, signed, at=own.clock()):
+                return False
+            own.committed.take_back(members, request.privacy.cost)
+            for clients, cost in await own.storage.run(kept_charges, job):
+                own.committed.add(clients, cost)
+            self._members.pop(job, None)
+        self._ends.labels("withdrawn").inc()
+        log.info("job withdrawn", job=job)
+        own.changes.tell(job)
+        own.changes.tell(JOB_LIST)
+        return True
 
     def _members_of(self, record: JobRecord) -> BitMap:
         if record.phase is JobPhase.ENROLLING:
@@ -172,10 +261,10 @@ class Enrolment:
 
 
 def _read(
-    document: Any, job: str, consortium: Consortium, current: Consortium
-) -> Signed[Join] | ProtocolError:
+    document: Any, kind: type[DocumentT], job: str, consortium: Consortium, current: Consortium
+) -> Signed[DocumentT] | ProtocolError:
     try:
-        signed = from_json(document, Join)
+        signed = from_json(document, kind)
         if signed.body.job != job:
             return WrongJob()
         consortium.verify(signed)

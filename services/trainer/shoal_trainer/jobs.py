@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
+from shoal_protocol import reach
 from shoal_protocol.balances import Balances
 from shoal_protocol.errors import (
     BudgetExceeded,
@@ -59,6 +60,8 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     if request.join_deadline <= now:
         raise RefusedJob("join_deadline has passed")
     check_job(request, consortium.manifest)
+    if reason := reach.job_refusal(request, consortium.manifest.policy, now=now):
+        raise RefusedJob(reason)
     enrolled = consortium.roster.enrolled_set
     if len(enrolled) < request.minimum_population:
         raise RefusedJob("fewer clients are enrolled than minimum_population")

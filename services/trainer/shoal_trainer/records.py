@@ -9,13 +9,15 @@ from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import decode_clients, format_time
 from shoal_protocol.errors import WrongPhase
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.membership import JobWithdrawn
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.rounds import RoundSpec
-from shoal_trainer import releases, store
+from shoal_trainer import leaving, releases, store
 from shoal_trainer.jobs import JobFailed, JobFinished
 from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
-from shoal_trainer.store import RoundRecord
+from shoal_trainer.store import JobRecord, RoundRecord
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
 _KEPT_DEADLINES: Final = 1 << 14
@@ -30,6 +32,7 @@ class Records:
         self._resources = resources
         self._storage = resources.storage
         self._deadlines: dict[str, str] = {}  # by round
+        self._ends: dict[str, str] = {}  # by job
 
     async def is_ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
@@ -54,6 +57,8 @@ class Records:
             "phase": record.phase.value,
             "population_size": None if population is None else len(population),
             "joined": record.joined,
+            "left": await self._storage.run(leaving.count_left, job),
+            "ends_by": self._ends_by(record),
             "round_counts": {phase.value: size for phase, size in counts.items()},
             "rounds": [
                 {
@@ -66,6 +71,14 @@ class Records:
             ],
             "reason": record.reason,
         }
+
+    def _ends_by(self, record: JobRecord) -> str:
+        """Return when a job is over at the latest; as in `_deadline`, decoded once."""
+        if record.job not in self._ends:
+            if len(self._ends) >= _KEPT_DEADLINES:
+                self._ends.clear()
+            self._ends[record.job] = format_time(decode(record.request, JobRequest).body.ends_by)
+        return self._ends[record.job]
 
     def _deadline(self, round_: RoundRecord) -> str:
         """Return a round's deadline; its spec is decoded once, however often it is asked for."""
@@ -88,12 +101,11 @@ class Records:
         """Return the signed spec of a round that every service accepted, None if it may come.
 
         Raises:
-            UnknownJob, JobFailed
+            UnknownJob, JobFailed, JobWithdrawn
             JobFinished: the job had fewer rounds.
         """
         record, spec = await self._storage.run(store.find_spec, job, number)
-        if record.phase is JobPhase.FAILED:
-            raise JobFailed(record.reason)
+        _refuse_ended(record)
         if spec is None and record.phase is JobPhase.FINISHED:
             raise JobFinished
         return spec
@@ -102,28 +114,39 @@ class Records:
         """Return the digest and the bytes of the signed report, None while there is none.
 
         Raises:
-            UnknownJob, JobFailed
+            UnknownJob, JobFailed, JobWithdrawn
         """
         found = await self._storage.run(releases.find_report, job)
         if found is None:
             record = await self._storage.run(store.find_job, job)
-            if record.phase is JobPhase.FAILED:
-                raise JobFailed(record.reason)
+            _refuse_ended(record)
         return found
 
     async def certificate(self, job: str) -> tuple[str, bytes]:
         """Return the digest and the bytes of the signed release certificate.
 
         Raises:
-            UnknownJob, JobFailed
+            UnknownJob, JobFailed, JobWithdrawn
             WrongPhase: the job is not finished yet.
         """
         found = await self._storage.run(releases.find_certificate, job)
         if found is None:
             record = await self._storage.run(store.find_job, job)
-            if record.phase is JobPhase.FAILED:
-                raise JobFailed(record.reason)
+            _refuse_ended(record)
             raise WrongPhase("the job is not finished, and has no certificate yet")
+        return found
+
+    async def withdrawal(self, job: str) -> bytes:
+        """Return the wire form of the withdrawal that the job's analyst signed.
+
+        Raises:
+            UnknownJob
+            WrongPhase: the job is not withdrawn.
+        """
+        await self._storage.run(store.find_job, job)
+        found = await self._storage.run(leaving.find_withdrawal, job)
+        if found is None:
+            raise WrongPhase("the job is not withdrawn")
         return found
 
     async def ledger(self, *, after: int, count: int) -> dict[str, Any]:
@@ -142,6 +165,13 @@ class Records:
         delta = own.book.current.manifest.policy.delta
         shown = await asyncio.to_thread(lambda: [_shown(line, delta) for line in lines])
         return {"entries": shown, "next": after + count if len(lines) == count else None}
+
+
+def _refuse_ended(record: JobRecord) -> None:
+    if record.phase is JobPhase.FAILED:
+        raise JobFailed(record.reason)
+    if record.phase is JobPhase.WITHDRAWN:
+        raise JobWithdrawn
 
 
 @lru_cache(_KEPT_EPSILONS)

@@ -5,6 +5,8 @@ a round is on file, and charged, before anybody hears of it.
 """
 
 import asyncio
+from contextlib import suppress
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final
 
@@ -17,8 +19,9 @@ from shoal_hosting.logs import describe_exception
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.attestations import Abandonment
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.errors import StorageUnavailable, WrongPhase
+from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
 from shoal_protocol.phases import FINISHED, JobPhase
 from shoal_protocol.posteriors import Posterior
@@ -60,6 +63,7 @@ class Runner:
         self._conductor = Conductor(resources, peers, long_polls=long_polls)
         self._endings = Endings(resources, ends)
         self._jobs: dict[str, RunningJob] = {}
+        self._latest: dict[str, datetime] = {}  # when jobs are over at the latest
         self._under_way: dict[str, asyncio.Task[None]] = {}  # by job
 
     async def step(self) -> None:
@@ -74,6 +78,20 @@ class Runner:
         running = [job for job in jobs if job.phase is JobPhase.RUNNING]
         if begun := [self._begin(job) for job in running if job.job not in self._under_way]:
             await asyncio.wait(begun, timeout=PATIENCE_SECONDS)
+        for job in running:
+            await self._expire_if_due(job)
+
+    async def _expire_if_due(self, record: JobRecord) -> None:
+        """End a job long after its time, whatever it waits for: its clients' budgets come free."""
+        own = self._resources
+        if record.job not in self._latest:
+            self._latest[record.job] = decode(record.request, JobRequest).body.ends_by
+        patience = timedelta(seconds=own.book.current.manifest.policy.maximum_round_seconds)
+        if own.clock() > self._latest[record.job] + patience:
+            with suppress(WrongPhase):  # it has just ended
+                await self._endings.expire(record)
+            self._jobs.pop(record.job, None)
+            del self._latest[record.job]
 
     async def close(self) -> None:
         """Take back what is under way, the open questions too."""
@@ -103,6 +121,8 @@ class Runner:
                 self._jobs[record.job] = job
         except StorageUnavailable:
             log.warning("storage unavailable: the job waits", job=record.job)
+        except WrongPhase:
+            log.info("the job has ended meanwhile", job=record.job)
         except ModelNotUsable as error:  # it was when the job was taken, and may be again
             log.error("the job waits for its model", job=record.job, reason=str(error))
         except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step

@@ -20,7 +20,7 @@ from shoal_hosting.ledger import LedgerTables
 from shoal_hosting.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 metadata = MetaData()
 
@@ -45,6 +45,22 @@ joins = Table(
     metadata,
     _job(primary_key=True),
     Column("client", BigInteger, primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
+# of clients, whether they had joined or not
+leaves = Table(
+    "leaves",
+    metadata,
+    _job(primary_key=True),
+    Column("client", BigInteger, primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
+withdrawals = Table(
+    "withdrawals",
+    metadata,
+    _job(primary_key=True),
     Column("document", LargeBinary, nullable=False),
 )
 

@@ -29,7 +29,7 @@ def next_spec(
     not more. With hidden participation the `first` round, None for that itself, pays for all.
 
     Raises:
-        ValueError: the round cannot be made, or would exceed the job's price.
+        ValueError: the round cannot be made, or would exceed the job's price or its time.
     """
     if wanted.batch != request.task.batch:
         raise ValueError("the method asks for another batch than its task has")
@@ -56,6 +56,8 @@ def next_spec(
         sharing=request.sharing,
         hidden=hidden,
     )
+    if spec.give_up_at > request.ends_by:
+        raise ValueError("the job's time does not suffice for another round")
     if not request.privacy.cap.allows(compose([spent, spec.cost])):
         raise ValueError("the rounds would cost more than the job's epsilon and delta")
     return spec

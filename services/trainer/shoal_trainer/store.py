@@ -13,8 +13,9 @@ from sqlalchemy import Connection, Table, func, select
 from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.documents import Signed, decode
-from shoal_protocol.errors import UnknownJob
-from shoal_protocol.jobs import JobRequest, Join
+from shoal_protocol.errors import UnknownJob, WrongPhase
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.membership import Join
 from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import schema
@@ -117,9 +118,11 @@ def add_joins(db: Connection, job: str, joins: Sequence[Signed[Join]]) -> None:
 
 
 def joined_clients(db: Connection, job: str) -> Sequence[int]:
-    """Return the clients that joined a job."""
-    columns = schema.joins.c
-    return db.execute(select(columns.client).where(columns.job == job)).scalars().all()
+    """Return the clients that joined a job and have not left it."""
+    columns, leaves = schema.joins.c, schema.leaves.c
+    left = select(leaves.client).where(leaves.job == job)
+    query = select(columns.client).where(columns.job == job, columns.client.not_in(left))
+    return db.execute(query).scalars().all()
 
 
 def fix_population(db: Connection, job: str, population: str) -> None:
@@ -159,7 +162,8 @@ def lose_round(
         LedgerBroken
     """
     outcome = None if abandonment is None else abandonment.encode()
-    before = _move_round(db, round_id, Phase.ABANDONED, outcome)
+    unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
+    before = _move_round(db, round_id, unfinished, Phase.ABANDONED, outcome)
     if before is Phase.ANNOUNCED and not _hides_participation(db, round_id):
         schema.ledger.give_back(db, round_id, at=at)
 
@@ -168,8 +172,11 @@ def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: 
     """Store a round that is about to be announced, and charge for it, at once.
 
     Raises:
+        WrongPhase: the job has ended.
         LedgerBroken
     """
+    if find_job(db, signed.body.job).phase is not JobPhase.RUNNING:
+        raise WrongPhase("a round of a job that does not run")
     db.execute(
         schema.rounds.insert().values(
             id=signed.digest,
@@ -184,7 +191,7 @@ def add_round(db: Connection, signed: Signed[RoundSpec], ledger: Ledger, *, at: 
 
 def open_round(db: Connection, round_id: str) -> None:
     """Note that every service accepted the round: clients may take part."""
-    _move_round(db, round_id, Phase.COLLECTING)
+    _move_round(db, round_id, {Phase.ANNOUNCED}, Phase.COLLECTING)
 
 
 def publish_round(
@@ -192,7 +199,7 @@ def publish_round(
 ) -> None:
     """Store a round's verified result, with the partial sums that show that it is right."""
     round_id = result.body.round
-    _move_round(db, round_id, Phase.PUBLISHED, result.encode())
+    _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, result.encode())
     rows = [
         {"round": round_id, "node": each.body.node, "document": each.encode()}
         for each in partial_sums
@@ -251,17 +258,28 @@ def job_record(row: Any) -> JobRecord:
 
 
 def move_job(db: Connection, job: str, event: JobEvent, **values: object) -> None:
+    """Take a job to the phase that follows on `event`; raise `WrongPhase` if it has ended."""
     before = find_job(db, job).phase
     following = after(JOB, before, event)
     _swap(db, schema.jobs, job, before, phase=following.value, **values)
 
 
 def _move_round(
-    db: Connection, round_id: str, following: Phase, outcome: bytes | None = None
+    db: Connection,
+    round_id: str,
+    expected: set[Phase],
+    following: Phase,
+    outcome: bytes | None = None,
 ) -> Phase:
-    """Move a round on and return the phase that it left."""
+    """Move a round on and return the phase that it left.
+
+    Raises:
+        WrongPhase: it is in none that was expected: its job was withdrawn meanwhile.
+    """
     columns = schema.rounds.c
     before = Phase(db.execute(select(columns.phase).where(columns.id == round_id)).scalar_one())
+    if before not in expected:
+        raise WrongPhase(f"a round that is {before} cannot be {following}")
     _swap(db, schema.rounds, round_id, before, phase=following.value, outcome=outcome)
     return before
 

@@ -1,6 +1,7 @@
 """The agent's HTTP routes, for its owner: what it did, what it spent, what it allows.
 
-They change nothing. Only the ledger names clients, so it asks for the owner's token.
+All but one change nothing. Only the ledger names clients, so it asks for the owner's token; so
+does leaving a job, which is for good.
 """
 
 import hmac
@@ -66,6 +67,7 @@ def create_agent_application(
             "spent": _spending(await holder.spent(), holder.policy)
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
+            "held": [asdict(each) for each in await holder.held()],
             "entries": [
                 {
                     "entry": each.entry,
@@ -97,6 +99,15 @@ def create_agent_application(
             "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
             "next": entries[-1].number if len(entries) == count else None,
         }
+        return Response(canonical_json(body), media_type="application/json")
+
+    @app.post("/v1/jobs/{job}/leave")
+    async def leave(request: Request, job: str) -> Response:
+        """Leave a job for good, with all clients here: no round of it is answered any more."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        found = await holder.leave(job)
+        body = {"job": job, "clients": len(found.clients), "answered_rounds": found.answered}
         return Response(canonical_json(body), media_type="application/json")
 
     @app.get("/v1/crowds/{job}/evidence")

@@ -11,10 +11,12 @@ from nacl.signing import SigningKey
 
 from shoal_client.certificates import self_signed
 from shoal_client.command import agent_views
-from shoal_client.command.connection import ConsortiumDirectory, JobId, ask, checked_id
+from shoal_client.command.agent_views import Left
+from shoal_client.command.connection import ConsortiumDirectory, JobId, ask, checked_id, tell
 from shoal_client.command.crowd_comparing import tell_fingerprints, write_evidence
 from shoal_client.command.party import VALID_DAYS
 from shoal_client.command.terminal import AsJson, ExitStatus, fail, now, say, say_json
+from shoal_client.leaving_alone import leave_alone
 from shoal_client.party_files import write_agent
 from shoal_client.private_files import read_private
 from shoal_client.site_files import CLIENT_KEYS, POLICY, RECORDS
@@ -87,6 +89,50 @@ def status(
         agent_views.tell(found)
     if found.cheats:
         fail(f"the trainer cheated in {len(found.cheats)} crowd jobs", ExitStatus.REFUSED)
+
+
+@app.command()
+def leave(
+    job: JobId,
+    directory: Annotated[
+        Path, typer.Option("--agent", help="The agent's directory, with its keys and tls.crt.")
+    ],
+    data: Annotated[Path, typer.Option(help="The agent's data directory.")],
+    url: Annotated[
+        str | None, typer.Option(help="https://host:port of the agent, if it is running.")
+    ] = None,
+    consortium: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Leave a job for good, with all your clients: none answers a round of it from now on.
+
+    What the job could still cost comes free. What answered rounds cost stays charged, and what was
+    sent may still be summed. An agent that is not running tells the trainer when it next runs.
+    """
+    job = checked_id(job, listed_by="shoal agent status --json")
+    if url is not None:
+        certificate = (directory / "tls.crt").read_text(encoding="ascii")
+        token = read_private(data / "owner.token").decode("ascii").strip()
+        left = tell(Left, certificate, url, f"/v1/jobs/{job}/leave", token=token)
+    elif consortium is not None:
+        found = leave_alone(directory, consortium, data, job)
+        left = Left(job=job, clients=len(found.clients), answered_rounds=found.answered)
+    else:
+        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
+    if as_json:
+        say_json(left.model_dump(mode="json"))
+        return
+    say(f"{left.clients:,} clients have left the job; none of them answers a round of it any more.")
+    if left.answered_rounds:
+        say(
+            f"They had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
+            "and what was sent may still be summed."
+        )
 
 
 @app.command()

@@ -21,6 +21,7 @@ class _Job(pydantic.BaseModel):
     ended: str | None
     joins: dict[str, int]
     rounds: list[_Round]
+    leaves: dict[str, int] = {}
 
 
 class Crowd(pydantic.BaseModel):
@@ -32,6 +33,14 @@ class Crowd(pydantic.BaseModel):
     verdict: str | None
     opening: str | None = None
     closing: str | None = None
+
+
+class Left(pydantic.BaseModel):
+    """A job that was left: by how many clients, and how many of its rounds they had answered."""
+
+    job: str
+    clients: int
+    answered_rounds: int
 
 
 class Status(pydantic.BaseModel):
@@ -65,6 +74,10 @@ def tell(status: Status) -> None:
                 plain(job.ended or "no"),
             )
         show(table)
+        for job in status.jobs:
+            if job.leaves:
+                counts = (f"{count:,} {outcome}" for outcome, count in job.leaves.items())
+                say(f"Left {job.job}; leaves at the trainer: {plain(', '.join(counts))}")
     if status.crowds:
         table = Table("crowd job", "contributions", "ended", "what the trainer signed")
         for crowd in status.crowds:

@@ -78,20 +78,39 @@ def ask(
         Refused: the service answered with a problem, or with something else.
         Unavailable: it did not answer.
     """
-    value = _get(certificate, url, path, token, query)
+    return _shaped(shape, _exchange("GET", certificate, url, path, token, query))
+
+
+def tell(shape: type[Shape], certificate: str, url: str, path: str, *, token: str) -> Shape:
+    """Return what a service answers to a POST without a body, which must have a model's shape.
+
+    Raises:
+        Refused, Unavailable: as `ask`.
+    """
+    return _shaped(shape, _exchange("POST", certificate, url, path, token, {}))
+
+
+def _shaped(shape: type[Shape], value: Any) -> Shape:
     try:
         return shape.model_validate(value)
     except pydantic.ValidationError as error:
         raise Refused(f"the answer is none that is expected here: {describe(error)}") from None
 
 
-def _get(certificate: str, url: str, path: str, token: str | None, query: dict[str, Any]) -> Any:
+def _exchange(
+    method: str,
+    certificate: str,
+    url: str,
+    path: str,
+    token: str | None,
+    query: dict[str, Any],
+) -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def answer() -> httpx.Response:
         client = pinned_client(certificate, base_url=url, read_timeout_seconds=ASK_WITHIN_SECONDS)
         async with asyncio.timeout(EXCHANGE_SECONDS), client:
-            return await client.get(path, params=query, headers=headers)
+            return await client.request(method, path, params=query, headers=headers)
 
     try:
         return json_of(asyncio.run(answer()))

@@ -13,6 +13,8 @@ from shoal_client import consortium_files, deployment
 from shoal_client.command.policy import (
     Delta,
     MaximumEpsilon,
+    MaximumJobSeconds,
+    MaximumJoinSeconds,
     MaximumLocalEpsilon,
     MaximumRoundSeconds,
     Mechanisms,
@@ -49,6 +51,7 @@ from shoal_client.party_files import (
     read_signing_key,
 )
 from shoal_protocol.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.reach import JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.roster import Roster
 
 app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
@@ -73,6 +76,8 @@ def create(
     maximum_round_seconds: MaximumRoundSeconds = 86_400,
     minimum_threshold: MinimumThreshold = None,
     maximum_local_epsilon: MaximumLocalEpsilon = None,
+    maximum_join_seconds: MaximumJoinSeconds = JOIN_SECONDS,
+    maximum_job_seconds: MaximumJobSeconds = JOB_SECONDS,
     clients: Annotated[
         list[Path] | None, typer.Option(help="Enrolment file of clients; repeatable.")
     ] = None,
@@ -96,6 +101,8 @@ def create(
         maximum_round_seconds=maximum_round_seconds,
         minimum_threshold=minimum_threshold,
         maximum_local_epsilon=maximum_local_epsilon,
+        maximum_join_seconds=maximum_join_seconds,
+        maximum_job_seconds=maximum_job_seconds,
     )
     manifest = first_manifest(name, cards, roster=roster, policy=allowed, authority=key)
     consortium_files.refuse_existing(directory)
@@ -134,7 +141,8 @@ def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
         f"Policy: cohorts of at least {rules.minimum_cohort:,} clients, of whom at least "
         f"{rules.minimum_colluders:,} may collude; at most epsilon "
         f"{rules.maximum_epsilon:g} at delta {rules.delta:g} for each client over all jobs; "
-        f"rounds of at most {rules.maximum_round_seconds:,} s."
+        f"rounds of at most {rules.maximum_round_seconds:,} s; {rules.maximum_join_seconds:,} s to "
+        f"join at most, and {rules.maximum_job_seconds:,} s for a whole job."
     )
     nodes = len(manifest.compute_nodes)
     say(f"Sums open with {rules.minimum_threshold or nodes} of {nodes} Compute nodes, or more.")

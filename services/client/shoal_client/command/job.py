@@ -153,6 +153,23 @@ def list_jobs(
     show(table)
 
 
+@app.command()
+def withdraw(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
+
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn.
+    """
+    handle = open_analyst(party, consortium).job(checked_id(job))
+    with asking("the trainer"):
+        handle.withdraw()
+    if as_json:
+        say_json({"job": handle.id, "phase": JobPhase.WITHDRAWN.value})
+    else:
+        say("The job is withdrawn. What answered rounds cost stays charged; the rest comes free.")
+
+
 @contextmanager
 def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
     """Say, when the wait is interrupted, that the job is not."""

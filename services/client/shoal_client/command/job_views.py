@@ -19,7 +19,13 @@ from shoal_protocol.posteriors import (
 
 INTERVAL_LEVEL = 0.95
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
-_COLOURS = {"finished": "green", "published": "green", "failed": "red", "abandoned": "red"}
+_COLOURS = {
+    "finished": "green",
+    "published": "green",
+    "failed": "red",
+    "withdrawn": "red",
+    "abandoned": "red",
+}
 
 
 def progress(
@@ -33,10 +39,14 @@ def progress(
     head.add_row("Job", plain(state.job))
     head.add_row("Phase", _phase(state.phase))
     head.add_row("Joined", f"{state.joined:,} clients")
+    if state.left:
+        head.add_row("Left", f"{state.left:,} clients")
     if state.population_size is not None:
         head.add_row("Population", f"{state.population_size:,} clients")
     if state.phase is JobPhase.ENROLLING:
         head.add_row("Joining open until", _joining(join_deadline, now))
+    if state.ends_by is not None and state.phase in (JobPhase.ENROLLING, JobPhase.RUNNING):
+        head.add_row("Over by", f"{state.ends_by:%Y-%m-%d %H:%M} UTC")
     if rounds > FEW_ROUNDS and state.rounds:
         head.add_row("Rounds", _how_far(state, rounds))
     newest = state.rounds[-FEW_ROUNDS:]

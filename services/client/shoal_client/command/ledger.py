@@ -22,6 +22,7 @@ from shoal_client.command.ledger_pages import (
     ChainPage,
     CrowdSpending,
     Exported,
+    HeldBudget,
     Line,
     RecordsLeft,
     Spent,
@@ -124,11 +125,13 @@ def agent(
                 **_exported(lines, chain),
                 "spent": spent.model_dump(mode="json"),
                 "crowds": [each.model_dump(mode="json") for each in page.crowds],
+                "held": [each.model_dump(mode="json") for each in page.held],
                 "clients": [each.model_dump(mode="json") for each in clients],
             }
         )
         return
     _show_entries(lines, [] if every else page.crowds)
+    _show_held(page.held)
     say(
         f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
         f"{sum(each.clients for each in lines):,} times to a client."
@@ -157,6 +160,17 @@ def _show_entries(lines: Sequence[Line], crowds: Sequence[CrowdSpending]) -> Non
             counts = (f"{crowd.contributions:,}", f"{crowd.clients:,}")
             sums.add_row(plain(crowd.job[:_DIGITS]), *counts, _number(crowd.epsilon))
         show(sums)
+
+
+def _show_held(held: Sequence[HeldBudget]) -> None:
+    """Show what open jobs hold, in all; `shoal agent leave` lets it go."""
+    if held:
+        table = Table("open job", "clients", "mu in all", "pure epsilon in all", "held until")
+        for each in held:
+            epsilon = "none" if each.epsilon is None else _number(each.epsilon)
+            until = f"{each.until:%Y-%m-%d %H:%M} UTC"
+            table.add_row(plain(each.job), f"{each.clients:,}", f"{each.mu:.4g}", epsilon, until)
+        show(table)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """Ledgers as services show them and as files keep them: the shapes, and whether a chain holds."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import pydantic
 
@@ -135,11 +136,22 @@ class Spent(pydantic.BaseModel):
     left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
 
 
+class HeldBudget(pydantic.BaseModel):
+    """What an open job may cost each of so many clients in all, and until when it is held."""
+
+    job: str
+    clients: int
+    mu: float
+    epsilon: float | None  # None is infinite
+    until: datetime
+
+
 class AgentPage(pydantic.BaseModel):
     """A part of what was spent, client by client."""
 
     spent: Spent
     crowds: list[CrowdSpending] = []
+    held: list[HeldBudget] = []
     entries: list[AgentEntry]
     next: int | None
 

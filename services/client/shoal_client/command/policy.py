@@ -8,6 +8,7 @@ import typer
 from shoal_protocol.documents import describe
 from shoal_protocol.manifest import Policy
 from shoal_protocol.queries import QueryName
+from shoal_protocol.reach import LONGEST_SECONDS
 
 MinimumCohort = Annotated[int, typer.Option(min=2, help="Smallest cohort that may be summed.")]
 MinimumColluders = Annotated[
@@ -52,6 +53,21 @@ MaximumLocalEpsilon = Annotated[
         "client, under local privacy: above 0, up to 1000. Without it there are none."
     ),
 ]
+MaximumJoinSeconds = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=LONGEST_SECONDS,
+        help="Longest that clients may have to join a job, from when they hear of it: what it may "
+        "cost is set aside so long.",
+    ),
+]
+MaximumJobSeconds = Annotated[
+    int,
+    typer.Option(
+        min=1, max=LONGEST_SECONDS, help="Longest that a job, or a crowd job, may take in all."
+    ),
+]
 
 
 def policy(
@@ -64,6 +80,8 @@ def policy(
     maximum_round_seconds: int,
     minimum_threshold: int | None,
     maximum_local_epsilon: float | None,
+    maximum_join_seconds: int,
+    maximum_job_seconds: int,
 ) -> Policy:
     """Return the policy, with every query of this version allowed.
 
@@ -83,6 +101,8 @@ def policy(
                 "maximum_round_seconds": maximum_round_seconds,
                 "minimum_threshold": minimum_threshold,
                 "maximum_local_epsilon": maximum_local_epsilon,
+                "maximum_join_seconds": maximum_join_seconds,
+                "maximum_job_seconds": maximum_job_seconds,
             }
         )
     except pydantic.ValidationError as error:

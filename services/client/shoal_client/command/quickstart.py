@@ -21,6 +21,7 @@ from shoal_client.command.policy import (
 )
 from shoal_client.command.terminal import AsJson, now, say, say_json, warn
 from shoal_client.quickstart import Plan, Process, agents, exists, make, services
+from shoal_protocol.reach import JOB_SECONDS, JOIN_SECONDS
 
 _WARNING = (
     "for trying out only: this machine holds every key. In production every organisation makes "
@@ -86,6 +87,8 @@ def quickstart(
                 maximum_round_seconds=maximum_round_seconds,
                 minimum_threshold=threshold,
                 maximum_local_epsilon=maximum_local_epsilon,
+                maximum_join_seconds=JOIN_SECONDS,
+                maximum_job_seconds=JOB_SECONDS,
             ),
             valid_days=VALID_DAYS,
         )

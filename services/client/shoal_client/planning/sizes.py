@@ -22,7 +22,8 @@ from shoal_protocol.draw_and_discard.documents import (
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
 from shoal_protocol.encoding import encode_clients
 from shoal_protocol.envelope import envelope_size
-from shoal_protocol.jobs import JobRequest, Join, PrivacyDemand
+from shoal_protocol.jobs import JobRequest, PrivacyDemand
+from shoal_protocol.membership import Join
 from shoal_protocol.queries import Query
 from shoal_protocol.round_spec import RoundSpec
 from shoal_protocol.rounds import LARGEST_POPULATION

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
+from shoal_protocol import reach
 from shoal_protocol.documents import Signed, decode, sign
 from shoal_protocol.draw_and_discard import updates
 from shoal_protocol.draw_and_discard.admission import check_crowd_job
@@ -66,6 +67,8 @@ class Conductor:
         now = own.clock()
         if request.closes_at <= now:
             raise RefusedJob("closes_at has passed")
+        if reason := reach.crowd_refusal(request, consortium.manifest.policy, now=now):
+            raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)
         opening = await asyncio.to_thread(self._opening, request, seed, now)
         is_new = await own.storage.run(store.add_crowd, signed, opening, seed)

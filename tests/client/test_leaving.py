@@ -1,0 +1,316 @@
+"""What a data holder sets aside for a job has an end: its time, a withdrawal, or leaving it."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal_client.agent.application import create_agent_application
+from shoal_client.consortium_files import create
+from shoal_client.leaving_alone import leave_alone
+from shoal_client.party_files import write_client_keys
+from shoal_client.site_files import STATE_FILE, lock_keys
+from shoal_client.state import State
+from shoal_protocol.accounting import Cost
+from shoal_protocol.documents import Signed, from_json, sign
+from shoal_protocol.errors import UnknownJob, WrongPhase
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.membership import JobWithdrawal, Leave
+from shoal_protocol.reach import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
+from tests.client.test_holder import FIRST
+from tests.client.world import POLICY, TASK, World, problem
+
+CLIENTS = 12
+TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, CLIENTS)
+
+
+def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Request]:
+    """Have the trainer answer so whatever path ends in `ending`; return what was asked."""
+    asked: list[httpx.Request] = []
+    before = world.scripts.get("trainer", lambda request: None)
+
+    def told(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith(ending):
+            return before(request)
+        asked.append(request)
+        return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
+
+    world.scripts["trainer"] = told
+    return asked
+
+
+def taken(count: int = CLIENTS) -> httpx.Response:
+    return httpx.Response(200, json={"outcomes": [{"status": 201}] * count})
+
+
+def withdrawal(world: World, request: Signed[JobRequest], **changes: Any) -> bytes:
+    fields = {"manifest": request.body.manifest, "job": request.digest, "analyst": "analyst"}
+    key = world.parties["analyst"].signing_key
+    return sign(JobWithdrawal(**(fields | changes)), "analyst", key).encode()
+
+
+@pytest.mark.parametrize("whose", ["the owner's", "the consortium's"])
+@pytest.mark.parametrize(
+    ("ahead", "joins"),
+    [
+        (timedelta(seconds=JOIN_SECONDS) + CLOCKS_APART, True),
+        (timedelta(seconds=JOIN_SECONDS + 1) + CLOCKS_APART, False),
+        (datetime(9998, 12, 31, tzinfo=UTC) - datetime(2026, 3, 1, 12, tzinfo=UTC), False),
+    ],
+)
+async def test_a_job_that_could_be_joined_for_too_long_is_not_joined(
+    world: World, ahead: timedelta, joins: bool, whose: str
+) -> None:
+    lax = {"maximum_join_seconds": 10 * JOIN_SECONDS, "maximum_job_seconds": 10 * JOB_SECONDS}
+    rules = POLICY if whose == "the owner's" else POLICY.model_copy(update=lax)
+    holder = world.holder(policy=rules)
+    request = world.submit(join_deadline=world.clock() + ahead)
+    await holder.step()
+    status = await holder.status()
+    assert bool(status.jobs) is joins
+    assert (await holder.committed() != {}) is joins
+    assert joins or "maximum_join_seconds" in status.refused[request.digest]
+    await holder.close()
+
+
+async def test_an_owner_may_allow_less_time_than_the_consortium(world: World) -> None:
+    holder = world.holder(policy=POLICY.model_copy(update={"maximum_join_seconds": 3600}))
+    far = world.submit(join_deadline=world.clock() + timedelta(hours=2))
+    await holder.step()
+    assert "maximum_join_seconds, 3600" in (await holder.status()).refused[far.digest]
+    long = world.holder("other", policy=POLICY.model_copy(update={"maximum_job_seconds": 3600}))
+    await long.step()
+    assert "maximum_job_seconds, 3600" in (await long.status()).refused[far.digest]
+    await holder.close()
+    await long.close()
+
+
+async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_time(
+    world: World,
+) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    assert len(await holder.committed()) == CLIENTS
+    (held,) = await holder.held()
+    assert (held.job, held.clients) == (request.digest, CLIENTS)
+    assert datetime.fromisoformat(held.until) == request.body.ends_by
+    world.clock.now = request.body.ends_by - timedelta(seconds=1)
+    await holder.step()
+    assert len(await holder.committed()) == CLIENTS
+    await holder.close()
+    world.clock.now = request.body.ends_by
+    again = world.holder()  # also if it was not there at that moment
+    await again.step()
+    assert await again.committed() == {}
+    assert await again.held() == []
+    assert (await again.status()).jobs[0].ended == "its time is over"
+    await again.close()
+
+
+async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.clock.now = request.body.ends_by - timedelta(seconds=119)
+    world.announce(request)  # it would be given up after 120 seconds
+    await holder.step()
+    (job,) = (await holder.status()).jobs
+    assert job.ended == "refused: the round would outlast the job"
+    assert not any(node.held for node in world.nodes)
+    await holder.close()
+
+
+async def test_a_withdrawal_that_its_analyst_signed_ends_a_job_and_is_kept(world: World) -> None:
+    holder = world.holder()
+    request = world.submit(task=TWO_ROUNDS)
+    await holder.step()
+    script(world, "/rounds/0", problem(410, "job-withdrawn"))
+    script(world, "/withdrawal", httpx.Response(200, content=withdrawal(world, request)))
+    await holder.step()
+    assert (await holder.status()).jobs[0].ended == "withdrawn"
+    assert await holder.committed() == {}
+    await holder.close()
+    state = State(
+        world.directory / "holder" / STATE_FILE, authority=world.consortium.manifest.authority
+    )
+    assert state.file.rows("SELECT document FROM withdrawals") == [(withdrawal(world, request),)]
+    state.close()
+
+
+@pytest.mark.parametrize("lie", ["another job's", "another analyst's", "nothing"])
+async def test_a_withdrawal_that_is_none_is_not_said_to_be_the_analysts(
+    world: World, lie: str
+) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    told = {
+        "another job's": withdrawal(world, request, job="ab" * 32),
+        "another analyst's": withdrawal(world, request, analyst="trainer"),
+        "nothing": b"{}",
+    }[lie]
+    script(world, "/rounds/0", problem(410, "job-withdrawn"))
+    script(world, "/withdrawal", httpx.Response(200, content=told))
+    await holder.step()
+    assert (await holder.status()).jobs[0].ended == "withdrawn, by the trainer's word alone"
+    await holder.close()
+
+
+async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    left = await holder.leave(request.digest)
+    assert (len(left.clients), left.answered) == (CLIENTS, 0)
+    assert await holder.committed() == {}  # before anybody was told
+    await holder.close()  # whatever comes now
+    asked = script(world, "/leaves", httpx.Response(503))
+    world.announce(request)
+    again = world.holder()
+    await again.step()
+    await again.step()
+    assert asked
+    assert (await again.status()).jobs[0].leaves == {"pending": CLIENTS}
+    asked = script(world, "/leaves", taken())
+    world.clock.pass_seconds(60)
+    await again.step()
+    documents = json.loads(asked[-1].content)["documents"]
+    signed = [from_json(each, Leave) for each in documents]
+    for each in signed:
+        world.consortium.verify(each)
+    assert {(each.body.job, each.body.client) for each in signed} == {
+        (request.digest, client) for client in range(CLIENTS)
+    }
+    assert (await again.status()).jobs[0].leaves == {"acknowledged": CLIENTS}
+    assert (await again.status()).jobs[0].ended == "left"
+    await again.step()
+    assert not any(node.held for node in world.nodes)
+    assert await again.spent() == {}
+    await again.leave(request.digest)  # says the same, and sends nothing new
+    await again.step()
+    assert len(asked) == 1
+    await again.close()
+
+
+async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
+    """Neither noise nor envelope that was in work when the owner left is charged or sent."""
+    request = world.submit()
+    holder = world.holder()
+    await holder.step()
+    world.announce(request)
+    record, left = State.record_answers, asyncio.Event()
+
+    class Slow:
+        def now(self) -> float:
+            return 0.0
+
+        async def sleep(self, seconds: float) -> None:
+            if not left.is_set():
+                await holder.leave(request.digest)
+                left.set()
+
+    holder._site.timer = Slow()
+    await holder.step()
+    assert left.is_set()
+    assert State.record_answers is record
+    assert await holder.spent() == {}
+    assert not any(node.held for node in world.nodes)
+    await holder.close()
+
+
+async def test_the_rest_of_a_job_may_be_left_and_what_was_answered_stays_charged(
+    world: World,
+) -> None:
+    request = world.submit(task=TWO_ROUNDS)
+    holder = world.holder()
+    await holder.step()
+    half = request.body.privacy.cost.mu / 2
+    world.announce(request, query=FIRST, mu=half)
+    await holder.step()
+    before = (await holder.committed())[3]
+    left = await holder.leave(request.digest)
+    assert left.answered == 1
+    after = (await holder.committed())[3]
+    assert after.mu == pytest.approx(Cost.gaussian(half).mu)
+    assert after.mu < before.mu
+    assert len(await holder.spent()) == CLIENTS
+    await holder.close()
+
+
+async def test_only_a_job_that_is_open_here_can_be_left(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    with pytest.raises(UnknownJob, match="joined"):
+        await holder.leave(request.digest)
+    await holder.step()
+    script(world, "/rounds/0", problem(410, "job-failed"))
+    await holder.step()
+    with pytest.raises(WrongPhase, match=r"ended here already \(job-failed\)"):
+        await holder.leave(request.digest)
+    await holder.close()
+
+
+async def test_two_who_leave_at_once_leave_once(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    await asyncio.gather(*(holder.leave(request.digest) for _ in range(3)))
+    (job,) = (await holder.status()).jobs
+    assert (job.ended, job.leaves) == ("left", {"pending": CLIENTS})
+    await holder.close()
+
+
+async def test_only_the_owner_may_have_the_agent_leave(world: World) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    app = create_agent_application(holder, token="t" * 32, registry=CollectorRegistry())
+    path = f"/v1/jobs/{request.digest}/leave"
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://agent") as http:
+        assert (await http.post(path)).status_code == 401
+        assert (await holder.status()).jobs[0].ended is None
+        owner = {"Authorization": f"Bearer {'t' * 32}"}
+        (shown,) = (await http.get("/v1/ledger", headers=owner)).json()["held"]
+        assert (shown["job"], shown["clients"]) == (request.digest, CLIENTS)
+        told = await http.post(path, headers=owner)
+        expected = {"job": request.digest, "clients": CLIENTS, "answered_rounds": 0}
+        assert (told.status_code, told.json()) == (200, expected)
+        assert (await http.get("/v1/ledger", headers=owner)).json()["held"] == []
+        assert (await http.post(f"/v1/jobs/{'0' * 64}/leave", headers=owner)).status_code == 404
+    await holder.close()
+
+
+async def test_a_job_can_be_left_while_the_agent_does_not_run(world: World, tmp_path: Path) -> None:
+    site, consortium = tmp_path / "site", tmp_path / "consortium"
+    create(consortium, world.consortium.signed_manifest, world.consortium.roster)
+    site.mkdir()
+    (site / "pin").write_text(world.consortium.digest + "\n")
+    write_client_keys(site / "clients.key", world.keys)
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    await holder.close()
+    data = tmp_path / "holder"
+    with lock_keys(site / "clients.key"), pytest.raises(ValueError, match="in use"):
+        leave_alone(site, consortium, data, request.digest)
+    with pytest.raises(ValueError, match="no agent has run"):
+        leave_alone(site, consortium, tmp_path / "elsewhere", request.digest)
+    assert len(leave_alone(site, consortium, data, request.digest).clients) == CLIENTS
+    asked = script(world, "/leaves", taken())
+    again = world.holder()
+    assert await again.committed() == {}
+    await again.step()
+    assert len(json.loads(asked[0].content)["documents"]) == CLIENTS
+    await again.close()

@@ -1,0 +1,267 @@
+"""Every commitment at the trainer has an end: in time, by its analyst's withdrawal, by leaving."""
+
+import asyncio
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.errors import RefusedJob
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.membership import JobWithdrawal, Leave, check_withdrawal
+from shoal_protocol.reach import CLOCKS_APART
+from shoal_trainer.assembly import Service
+from shoal_trainer.jobs import check_request
+from tests.protocol import examples
+from tests.service_parties import HandMovedClock
+from tests.trainer.conftest import Assemble
+from tests.trainer.federation import CONSORTIUM, PARTIES, Federation, job, join, signed_job
+from tests.trainer.test_enrolment import bulk
+from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+
+POLICY = CONSORTIUM.manifest.policy
+WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
+EVERYONE = range(20)
+
+
+def withdrawal(request: JobRequest = JOB, signer: str = "analyst", **changes: Any) -> bytes:
+    fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
+    return sign(JobWithdrawal(**(fields | changes)), signer, examples.signing_key(signer)).encode()
+
+
+def leave(client: int, request: JobRequest = JOB, *, signed_by: int | None = None) -> bytes:
+    body = Leave(manifest=request.manifest, job=request.digest, client=client)
+    key = examples.client_key(client if signed_by is None else signed_by)
+    return sign(body, "client", key).encode()
+
+
+def committed(service: Service) -> dict[int, float]:
+    """Return mu of what each client has spent or set aside, where it is more than rounding."""
+    balances = service.resources.committed
+    mus = {client: balances.largest(BitMap([client])).mu for client in EVERYONE}
+    return {client: mu for client, mu in mus.items() if mu > 1e-6}
+
+
+async def fail_reason(service: Service) -> tuple[str, str]:
+    shown = await state(service)
+    return shown["phase"], shown["reason"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "answer"),
+    [
+        (timedelta(seconds=POLICY.maximum_join_seconds), 201),
+        (timedelta(seconds=POLICY.maximum_join_seconds) + CLOCKS_APART, 201),
+        (timedelta(seconds=POLICY.maximum_join_seconds + 1) + CLOCKS_APART, "refused-job"),
+        (timedelta(days=365 * 7900), "refused-job"),
+    ],
+)
+async def test_the_time_to_join_is_bounded(
+    trainer: Service, clock: HandMovedClock, ahead: timedelta, answer: Any
+) -> None:
+    request = job(join_deadline=clock.now + ahead)
+    assert await post(trainer, "/v1/jobs", signed_job(request)) == answer
+
+
+async def test_the_time_of_a_whole_job_is_bounded(
+    clock: HandMovedClock,
+) -> None:
+    needed = int((JOB.ends_by - clock.now).total_seconds())
+    for seconds, answer in ((needed - 301, "refused-job"), (needed - 300, 201)):
+        policy = POLICY.model_copy(update={"maximum_job_seconds": seconds})
+        consortium = examples.consortium(**PARTIES, policy=policy)
+        request = job(manifest=consortium.digest)
+        with pytest.raises(RefusedJob) if answer != 201 else nullcontext():
+            check_request(request, consortium, now=clock.now)
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    {
+        "by another party": (withdrawal(signer="trainer"), "wrong-signer"),
+        "for another party": (withdrawal(analyst="trainer", signer="trainer"), "wrong-signer"),
+        "of another job": (withdrawal(job="ab" * 32), "malformed-document"),
+        "bound to another manifest": (withdrawal(manifest="ab" * 32), "malformed-document"),
+        "a leave": (leave(3), "malformed-document"),
+    }.values(),
+)
+async def test_a_withdrawal_that_is_not_the_jobs_analysts_is_refused(
+    trainer: Service, document: bytes, code: str
+) -> None:
+    await joined(trainer)
+    assert await post(trainer, WITHDRAWAL, document) == code
+    assert (await state(trainer))["phase"] == "enrolling"
+    assert len(committed(trainer)) == 14
+
+
+async def test_a_withdrawal_frees_all_budgets_before_the_first_round(
+    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
+) -> None:
+    await joined(trainer)
+    assert (await get(trainer, WITHDRAWAL))[0] == "wrong-phase"
+    answers = await asyncio.gather(*(post(trainer, WITHDRAWAL, withdrawal()) for _ in range(3)))
+    assert sorted(answers) == [200, 200, 201]
+    assert committed(trainer) == {}
+    for service in (trainer, assembled()):  # what was acknowledged survives the process
+        assert (await state(service))["phase"] == "withdrawn"
+        assert committed(service) == {}
+        status, document = await get(service, WITHDRAWAL)
+        assert status == 200
+        check_withdrawal(decode(document, JobWithdrawal), JOB, CONSORTIUM)
+        for path in ("rounds/0", "result", "certificate"):
+            assert (await get(service, f"/v1/jobs/{JOB.digest}/{path}"))[0] == "job-withdrawn"
+        assert await post(service, f"/v1/jobs/{JOB.digest}/joins", join(JOB.digest, 15)) == (
+            "wrong-phase"
+        )
+        clock.now = JOB.join_deadline + timedelta(days=1)
+        await service.step()
+        assert (await state(service))["phase"] == "withdrawn"
+    assert federation.rounds["aggregator"] == {}
+
+
+async def test_a_withdrawal_while_a_round_runs_leaves_its_price_and_no_other(
+    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    (spec,) = federation.rounds["aggregator"].values()
+    assert committed(trainer)[3] > spec.mu  # the second round is set aside, too
+    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
+    federation.decided = True
+    await trainer.step()
+    again = assembled()
+    await again.step()
+    for service in (trainer, again):
+        assert committed(service) == pytest.approx(dict.fromkeys(range(14), spec.mu))
+    assert [entry["kind"] for entry in (await ledger(again))["entries"]] == ["charge"]
+    assert len(federation.rounds["aggregator"]) == 1
+    assert (await state(again))["phase"] == "withdrawn"
+
+
+async def test_a_round_that_no_client_was_told_of_is_given_back_with_a_withdrawal(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.down = {"aggregator"}
+    await running(trainer, clock)
+    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
+    federation.down.clear()
+    await trainer.step()
+    assert committed(trainer) == {}
+    assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
+
+
+async def test_a_withdrawal_during_an_announcement_ends_it(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    answering = asyncio.Event()
+    federation.frozen["compute-1"] = answering
+    await joined(trainer)
+    clock.now = JOB.join_deadline
+    stepping = asyncio.create_task(trainer.step())
+    while not federation.rounds["compute-0"]:  # noqa: ASYNC110 -- the fake tells nobody
+        await asyncio.sleep(0.01)
+    assert await post(trainer, WITHDRAWAL, withdrawal()) == 201
+    answering.set()
+    await stepping
+    await trainer.step()
+    assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-withdrawn"
+    assert committed(trainer) == {}
+    assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
+
+
+async def test_a_finished_job_is_withdrawn_no_more(trainer: Service, clock: HandMovedClock) -> None:
+    await running(trainer, clock)
+    assert await post(trainer, WITHDRAWAL, withdrawal()) == "wrong-phase"
+    assert (await state(trainer))["phase"] == "finished"
+
+
+async def test_who_left_before_the_population_is_fixed_is_not_of_it(
+    trainer: Service, assembled: Assemble, clock: HandMovedClock, federation: Federation
+) -> None:
+    await joined(trainer, clients=16)
+    assert await post(trainer, LEAVES, bulk(leave(3), leave(4))) == 200
+    shown = await state(trainer)
+    assert (shown["left"], shown["joined"]) == (2, 14)
+    assert committed(trainer).keys() == set(range(16)) - {3, 4}
+    again = assembled()
+    assert committed(again).keys() == set(range(16)) - {3, 4}
+    federation.decided = False
+    clock.now = JOB.join_deadline
+    await again.step()
+    (spec,) = federation.rounds["aggregator"].values()
+    assert set(spec.clients()) == set(range(16)) - {3, 4}
+
+
+async def test_neither_a_race_nor_a_replay_brings_a_client_back(
+    trainer: Service, assembled: Assemble
+) -> None:
+    await joined(trainer, clients=3)
+    joins = f"/v1/jobs/{JOB.digest}/joins"
+    assert await post(trainer, LEAVES, leave(9)) == 201  # it comes before the join
+    assert await post(trainer, LEAVES, leave(2)) == 201
+    for service in (trainer, assembled()):
+        for client in (2, 9):
+            assert await post(service, LEAVES, leave(client)) == 200
+            assert await post(service, joins, join(JOB.digest, client)) == "client-left"
+        assert (await state(service))["joined"] == 2
+        assert committed(service).keys() == {0, 1}
+
+
+async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -> None:
+    await joined(trainer)
+    other = job(nonce="cd" * 16)
+    assert await post(trainer, LEAVES, leave(3, signed_by=4)) == "bad-signature"
+    assert await post(trainer, LEAVES, leave(3, other)) == "wrong-job"
+    assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
+    assert len(committed(trainer)) == 14
+
+
+async def test_who_leaves_a_job_that_runs_stays_counted_and_is_charged_by_the_round(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    federation.decided = False
+    await running(trainer, clock)
+    assert await post(trainer, LEAVES, leave(3)) == 201
+    shown = await state(trainer)
+    assert (shown["left"], shown["population_size"]) == (1, 14)
+    federation.decided = True
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "finished"
+    assert await post(trainer, LEAVES, leave(5)) == "wrong-phase"
+    assert await post(trainer, LEAVES, leave(3)) == 200
+    assert committed(trainer).keys() == set(range(14))
+
+
+async def test_a_job_whose_services_never_answer_fails_after_its_time(
+    trainer: Service, clock: HandMovedClock, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await joined(trainer)
+    clock.now = JOB.join_deadline
+
+    async def wait(*_: object) -> None:
+        raise RuntimeError("whatever keeps a job from going on")
+
+    monkeypatch.setattr(trainer.runner, "_advance", wait)
+    await trainer.step()
+    clock.now = JOB.ends_by + timedelta(seconds=POLICY.maximum_round_seconds)
+    await trainer.step()
+    assert (await state(trainer))["phase"] == "running"
+    clock.now += timedelta(seconds=1)
+    await trainer.step()
+    assert await fail_reason(trainer) == ("failed", "the job was not done by the end of its time")
+    assert committed(trainer) == {}
+
+
+async def test_no_round_begins_that_would_outlast_its_job(
+    trainer: Service, clock: HandMovedClock, federation: Federation
+) -> None:
+    await joined(trainer)
+    clock.now = JOB.ends_by - timedelta(seconds=JOB.round_seconds)
+    await trainer.step()
+    phase, reason = await fail_reason(trainer)
+    assert (phase, "time does not suffice" in reason) == ("failed", True)
+    assert committed(trainer) == {}
+    assert federation.rounds["aggregator"] == {}
