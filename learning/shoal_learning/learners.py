@@ -131,6 +131,7 @@ def _normal(found: Inferred) -> dict[str, Any]:
         "scale": tuple(found.scale.tolist()),
         "correlation": factor,
         "convergence": found.convergence,
+        "prior_sd": None if found.prior_sd is None else tuple(found.prior_sd.tolist()),
     }
 
 

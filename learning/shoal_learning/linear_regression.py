@@ -20,9 +20,11 @@ from shoal_learning.conditional_design import (
 )
 from shoal_learning.contract import RequestedRound
 from shoal_learning.design_moments import DesignMoments
+from shoal_learning.grounds import grounds_of
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
+from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.linear_regression import Thresholds, query_for
@@ -94,18 +96,18 @@ class LinearRegression:
         )
 
     def _posterior(self, sums: Sequence[ReleasedSum]) -> Posterior:
-        units = np.array(self.task.scales(self.task.rounds - 1))
-        if self.task.projects:
-            units = measured_spreads(sums[-2])
-        return _posterior(sums[-1], self.task, units)
+        spreads = measured_spreads(sums[-2]) if self.task.projects else None
+        return _posterior(sums[-1], self.task, spreads)
 
 
 def _posterior(
     released: ReleasedSum,
     task: LinearRegressionTask,
-    units: NDArray[np.float64],
+    spreads: NDArray[np.float64] | None,
 ) -> Posterior:
-    """Return the posterior; `units`, one per column, are what `prior_sd` is measured in."""
+    """Return the posterior; `prior_sd` is in units of `spreads`, one per column, where there are
+    any, and else of the columns' bounds."""
+    units = np.array(task.scales(task.rounds - 1)) if spreads is None else spreads
     query = released.query
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         raise ValueError("a posterior is made of a matrix of second moments")
@@ -118,8 +120,9 @@ def _posterior(
     if constant > 0.0:
         prior = np.append(2.0 * task.prior_sd / (constant * scales[-1]), prior)
     if task.inference == "conditional_design":
-        draws = conditional_posterior(DesignMoments.of(released, prior))
-        return _draws_in_data_units(query, draws, records)
+        design = DesignMoments.of(released, prior)
+        grounds = grounds_of(task, query, design.moments, prior, _to_data_units(query), spreads)
+        return _draws_in_data_units(query, conditional_posterior(design), records, grounds)
     moments = NoisyMoments(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
@@ -128,7 +131,9 @@ def _posterior(
     )
     result = noise_aware_posterior(moments, prior)
     shrinkage = _mean_squared_shrinkage(query, float(matrix[0, 0]), diagonal_sd, records)
-    return _in_data_units(query, result, result.residual_sd / math.sqrt(shrinkage), records)
+    grounds = grounds_of(task, query, moments, prior, _to_data_units(query), spreads)
+    residual_sd = result.residual_sd / math.sqrt(shrinkage)
+    return _in_data_units(query, result, residual_sd, records, grounds)
 
 
 def _in_data_units(
@@ -136,6 +141,7 @@ def _in_data_units(
     result: Coefficients,
     residual_sd: float,
     records: int,
+    grounds: Grounds,
 ) -> LinearRegressionPosterior:
     """Return a normal posterior in the units of the data."""
     offset, transform = _to_data_units(query)
@@ -149,12 +155,16 @@ def _in_data_units(
         covariance=tuple(tuple(row) for row in covariance.tolist()),
         residual_sd=residual_sd * target.scale,
         records=records,
+        grounds=grounds,
         unit_rows=tuple(features) if isinstance(query, UnitRowMatrix) else None,
     )
 
 
 def _draws_in_data_units(
-    query: SecondMomentMatrix | UnitRowMatrix, draws: CoefficientDraws, records: int
+    query: SecondMomentMatrix | UnitRowMatrix,
+    draws: CoefficientDraws,
+    records: int,
+    grounds: Grounds,
 ) -> LinearRegressionDraws:
     """Return draws in the units of the data."""
     offset, transform = _to_data_units(query)
@@ -166,6 +176,7 @@ def _draws_in_data_units(
         draws.residual_sd * target.scale,
         divergences=draws.divergences,
         records=records,
+        grounds=grounds,
     )
 
 

@@ -74,13 +74,14 @@ class Inferred:
     """A normal distribution in unconstrained space: `location` and `scale`, shapes (d,).
 
     `factor`, shape (d, d), is the lower Cholesky factor of the correlations, None if there are
-    none; `convergence` is None if the noise is not in it.
+    none; `convergence` is None if the noise is not in it. `prior_sd`, shape (d,), is the prior's.
     """
 
     location: FloatVector
     scale: FloatVector
     factor: FloatMatrix | None = None
     convergence: Convergence | None = None
+    prior_sd: FloatVector | None = None
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,13 @@ def _convergence(
         scatters=tuple((used.points.var(axis=0) / sd).tolist()),
         may_clip=used.may_clip,
     )
+
+
+def prior_deviations(gradient: Gradient, point: FloatVector) -> FloatVector:
+    """Return standard deviations of a prior that is taken as normal near a point, shape (d,)."""
+    precisions = np.maximum(np.diagonal(_curvature_of(gradient, point)), _LEAST)
+    deviations: FloatVector = precisions**-0.5
+    return deviations
 
 
 def _curvature_of(gradient: Gradient, point: FloatVector) -> FloatMatrix:

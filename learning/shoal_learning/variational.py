@@ -9,14 +9,14 @@ all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, sec
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.noise_aware import Inferred, Path, inferred
+from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
 from shoal_protocol.errors import RefusedSpec
 from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.posteriors import Posterior
@@ -134,9 +134,10 @@ class Variational:
         records = population * self.task.records_per_client
         self._replayed(population, sums)
         known = inferred(self._path(population, sums)) if sums else None
-        if known is not None and np.all(np.isfinite([known.location, known.scale])):
-            return self.posterior(known, records)
-        return self.posterior(self.mean_field(), records)
+        if known is None or not np.all(np.isfinite([known.location, known.scale])):
+            known = self.mean_field()
+        prior_sd = prior_deviations(self.prior_gradient, known.location)
+        return self.posterior(replace(known, prior_sd=prior_sd), records)
 
     def mean_field(self) -> Inferred:
         """Return the mean of the second half of the path that the last call led along."""

@@ -225,6 +225,29 @@ def test_a_posterior_that_knows_of_no_noise_says_that_it_is_too_narrow():
     assert "TOO NARROW" in VariationalPosterior.__doc__
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"), [(LogisticRegressionPosterior, 1.0), (PoissonRegressionPosterior, np.inf)]
+)
+def test_intervals_of_predictions_stay_within_what_is_predicted(kind, most):
+    """As pictures of them do. A normal band about the mean would leave it."""
+    posterior = kind(**logistic().model_dump(exclude={"name"}))
+    rows = np.array([[-2.0], [0.0], [2.0]])
+    mean, sd = posterior.predict(rows)
+    assert np.any((mean - 1.96 * sd < 0.0) | (mean + 1.96 * sd > most))
+    intervals = posterior.predict_interval(rows, 0.95)
+    assert np.all((intervals[:, 0] > 0.0) & (intervals[:, 1] < most))
+    draws = posterior.sample(100_000, np.random.default_rng(2))
+    predictor = draws[:, :1] + draws[:, 1:] * rows.T
+    values = 1.0 / (1.0 + np.exp(-predictor)) if most == 1.0 else np.exp(predictor)
+    expected = np.quantile(values, [0.025, 0.975], axis=0).T
+    assert intervals == pytest.approx(expected, rel=0.1, abs=0.01)
+    [band, *_] = posterior.plot_predictions(rows).collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.min() >= 0.0 and heights.max() <= most
+    with pytest.raises(ValueError, match="level"):
+        posterior.predict_interval(rows, 1.0)
+
+
 def test_predictions_are_means_over_the_posteriors_draws():
     rows = np.array([[-2.0], [0.0], [1.0]])
     draws = logistic().sample(200_000, np.random.default_rng(1))

@@ -18,10 +18,10 @@ from shoal_protocol.posteriors.tabulated import (
     NormalMeanPosterior,
     PoissonPosterior,
 )
-from shoal_protocol.posteriors.variational import (
+from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.posteriors.variational_regressions import (
     LogisticRegressionPosterior,
     PoissonRegressionPosterior,
-    VariationalPosterior,
 )
 
 Posterior = Annotated[

@@ -14,8 +14,9 @@ from pydantic import Field, model_validator
 from shoal_protocol.encoding import Base64
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
+from shoal_protocol.posteriors.grounds import Grounded, Grounds
+from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.posteriors.linear_regression import predicted
-from shoal_protocol.posteriors.showing import ShownPredictions
 
 MOST_VALUES: Final = 1 << 16
 """Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
@@ -104,7 +105,7 @@ class DrawsPosterior(BasePosterior):
         return {**super()._facts(), "divergences": self.divergences}
 
 
-class LinearRegressionDraws(ShownPredictions, DrawsPosterior):
+class LinearRegressionDraws(DrawsPosterior, Grounded):
     """Draws of a linear regression's coefficients and residual standard deviation, in data units.
 
     `names` are "intercept", then the features; the residual standard deviation's own draws are in
@@ -135,6 +136,7 @@ class LinearRegressionDraws(ShownPredictions, DrawsPosterior):
         *,
         divergences: int,
         records: int,
+        grounds: Grounds | None = None,
     ) -> Self:
         """Return the posterior of `draws`, shape (chains, draws, k), and as many `residual_sd`.
 
@@ -148,6 +150,7 @@ class LinearRegressionDraws(ShownPredictions, DrawsPosterior):
             chains=len(kept),
             values=encoded(kept[:, :, :-1]),
             residual_values=encoded(kept[:, :, -1]),
+            grounds=grounds,
             divergences=divergences,
         )
 
@@ -180,6 +183,14 @@ class LinearRegressionDraws(ShownPredictions, DrawsPosterior):
             ValueError: `rows` does not have one column per feature.
         """
         return predicted(self, rows)
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return intervals that hold about `level` of a new record's target, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        return normal_intervals(*self.predict(rows), level)
 
     def _other_variables(self) -> Mapping[str, FloatMatrix]:
         return {"residual_sd": self.residual_sd_draws}

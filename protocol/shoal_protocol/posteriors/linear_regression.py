@@ -1,19 +1,19 @@
 """The posterior of a linear regression, in the units of the data; knows neither sums nor noise."""
 
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatMatrix, FloatVector
-from shoal_protocol.posteriors.showing import ShownPredictions
+from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector
+from shoal_protocol.posteriors.grounds import Grounded
+from shoal_protocol.posteriors.intervals import normal_intervals
 from shoal_protocol.quantisation import to_box, to_unit_length
 from shoal_protocol.queries import Column
 
 
-class LinearRegressionPosterior(ShownPredictions, BasePosterior):
+class LinearRegressionPosterior(Grounded):
     """Gaussian posterior of a linear regression's coefficients, in the data's own units.
 
     `names` are "intercept", then the features. The covariance accounts for the records' scatter
@@ -73,10 +73,7 @@ class LinearRegressionPosterior(ShownPredictions, BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError("the level of an interval must lie strictly between 0 and 1")
-        reach = NormalDist().inv_cdf(0.5 + level / 2.0) * self.sd
-        return np.column_stack([self.mean - reach, self.mean + reach])
+        return normal_intervals(self.mean, self.sd, level)
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
@@ -93,6 +90,14 @@ class LinearRegressionPosterior(ShownPredictions, BasePosterior):
             scales = np.array([column.scale for column in self.unit_rows])
             rows = to_unit_length(to_box(rows, centres, scales))
         return predicted(self, rows)
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return central intervals that hold `level` of a new record's target, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        return normal_intervals(*self.predict(rows), level)
 
     def _facts(self) -> Mapping[str, str | int | float]:
         return {**super()._facts(), "target": self.target, "residual_sd": self.residual_sd}

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from shoal_protocol.encoding import Digest
 from shoal_protocol.models.latents import Latent
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
-from shoal_protocol.posteriors.variational import VariationalPosterior, quantile_of
+from shoal_protocol.posteriors.intervals import quantile_of
+from shoal_protocol.posteriors.variational import VariationalPosterior
 
 _POINTS: Final = 4096
 _MEASURED: Final = (
@@ -102,7 +103,7 @@ class NumpyroPosterior(VariationalPosterior):
         return self._constrained(np.array(quantiles)[ranks])
 
     def _constrained(self, standard: FloatMatrix) -> FloatMatrix:
-        values = self._unconstrained(standard)
+        values = self.unconstrained_from(standard)
         parts, start = [], 0
         for latent in self.latents:
             end = start + latent.unconstrained

@@ -87,7 +87,7 @@ def density(
 
 def predictions(
     mean: NDArray[np.float64],
-    sd: NDArray[np.float64],
+    intervals: NDArray[np.float64],
     targets: NDArray[np.float64] | None,
     axes: "Axes | None",
     *,
@@ -97,22 +97,17 @@ def predictions(
 ) -> "Axes":
     """Draw predictions, shape (n,), in their order of size, with `targets` if they are known.
 
-    The band holds `level` of a normal distribution with mean `mean` and standard deviation `sd`.
+    The band is `intervals`, shape (n, 2), which hold `level`.
 
     Raises:
-        ValueError: `level` is not strictly between 0 and 1.
         ImportError: matplotlib is not installed.
     """
-    if not 0.0 < level < 1.0:
-        raise ValueError("the level of an interval must lie strictly between 0 and 1")
     order = np.argsort(mean, kind="stable")
-    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * sd[order]
     ranks = np.arange(1, len(order) + 1)
     axes = axes or _new_axes(height=4.0)
     axes.fill_between(
         ranks,
-        mean[order] - reach,
-        mean[order] + reach,
+        *intervals[order].T,
         color=_COLOUR,
         alpha=0.2,
         linewidth=0.0,

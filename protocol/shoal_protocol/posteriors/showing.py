@@ -28,6 +28,10 @@ class Predicting(Protocol):
         """Return means and standard deviations."""
         ...
 
+    def predict_interval(self, rows: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+        """Return intervals, shape (n, 2), within what the target can be."""
+        ...
+
 
 class Shown:
     """What a posterior inherits to show itself."""
@@ -57,7 +61,7 @@ class Shown:
             ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
             ImportError: matplotlib is not installed.
         """
-        below = _below(self, caption)
+        below = below_picture(self, caption)
         if len(self.names) == 1:
             return plots.density(self, axes, level=level, caption=below)
         return plots.forest(self, axes, level=level, names=names, caption=below)
@@ -66,7 +70,7 @@ class Shown:
         return summarised(self, LEVEL)._repr_html_()
 
 
-def _below(posterior: object, caption: str | None) -> str | None:
+def below_picture(posterior: object, caption: str | None) -> str | None:
     """Return what stands below a picture, which travels without the posterior's summary."""
     caution = "mind the caution in the summary" if getattr(posterior, "caution", None) else None
     return "; ".join(each for each in (caption, caution) if each is not None) or None
@@ -92,13 +96,14 @@ class ShownPredictions:
             ValueError: shapes that do not fit, or a level that is not between 0 and 1.
             ImportError: matplotlib is not installed.
         """
-        mean, sd = self.predict(rows)
+        mean, _ = self.predict(rows)
+        intervals = self.predict_interval(rows, level)
         if targets is not None and np.shape(targets) != mean.shape:
             raise ValueError("targets must have one number for each row")
         observed = None if targets is None else np.asarray(targets, dtype=np.float64)
-        below = _below(self, caption)
+        below = below_picture(self, caption)
         return plots.predictions(
-            mean, sd, observed, axes, level=level, target=self.target, caption=below
+            mean, intervals, observed, axes, level=level, target=self.target, caption=below
         )
 
 

@@ -7,10 +7,12 @@ characters.
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+PRIOR_HEADINGS: Final = ("prior", "its share")
 
 
 class Described(Protocol):
@@ -94,10 +96,11 @@ def summarised(posterior: Described, level: float) -> Summary:
         ValueError: `level` is not strictly between 0 and 1.
     """
     intervals = posterior.interval(level)
+    priors = prior_cells(posterior)
     rows = tuple(
-        (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}")
-        for name, mean, sd, (low, high) in zip(
-            posterior.names, posterior.mean, posterior.sd, intervals, strict=True
+        (name, f"{mean:.5g}", f"{sd:.3g}", f"{low:.5g}", f"{high:.5g}", *prior)
+        for name, mean, sd, (low, high), prior in zip(
+            posterior.names, posterior.mean, posterior.sd, intervals, priors, strict=True
         )
     )
     facts = [("Records", f"{posterior.records:,}")]
@@ -111,10 +114,22 @@ def summarised(posterior: Described, level: float) -> Summary:
     ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
     return Summary(
         titled(posterior),
-        ("", "mean", "sd", *(f"quantile {end}" for end in ends)),
+        ("", "mean", "sd", *(f"quantile {end}" for end in ends), *PRIOR_HEADINGS[: len(priors[0])]),
         rows,
         tuple(facts),
     )
+
+
+def prior_cells(posterior: Described) -> list[tuple[str, ...]]:
+    """Return of each number its prior and that one's share in its variance; empty if unknown.
+
+    A cell for each of `PRIOR_HEADINGS`.
+    """
+    prior = getattr(posterior, "prior", None)
+    if prior is None:
+        return [()] * len(posterior.names)
+    rows = zip(prior.mean, prior.sd, prior.shares(posterior.sd), strict=True)
+    return [(f"{mean:.3g} ± {sd:.3g}", f"{share:.0%}") for mean, sd, share in rows]
 
 
 def titled(posterior: Described) -> str:

@@ -3,24 +3,22 @@ data's units. They know neither gradients nor noise, only whether whoever made t
 """
 
 import base64
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from statistics import NormalDist
 from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.encoding import Base64
-from shoal_protocol.models.regressions import probability, rate
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
-from shoal_protocol.posteriors.showing import ShownPredictions
-from shoal_protocol.queries import Column
+from shoal_protocol.posteriors.grounds import PRIOR_DECIDES, Prior, prior_caution
 
-_LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
-_Location = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-_Scale = Annotated[float, Field(ge=1e-30, le=_LARGEST, allow_inf_nan=False)]
+LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
+_Location = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Scale = Annotated[float, Field(ge=1e-30, le=LARGEST, allow_inf_nan=False)]
 
 _MEAN_FIELD: Final = (
     "a mean-field approximation of too few rounds to know of their noise: intervals are too "
@@ -45,15 +43,17 @@ class VariationalPosterior(BasePosterior):
     With `convergence` it knows of the privacy noise and of batches; what clipping does to the
     values no sum shows. `correlation` packs the lower Cholesky factor of the correlation matrix,
     row by row, as little-endian doubles; without it coordinates are independent. Without
-    `convergence` it is a mean-field approximation, and TOO NARROW: `caution` says so. `records` is
-    how many went into it at most: one for each client that joined, or as many as a client may have.
+    `convergence` it is a mean-field approximation, and TOO NARROW: `caution` says so. `prior_sd`,
+    shape (d,), are standard deviations of the prior, taken as normal near the posterior. `records`
+    is how many went into it at most: one for each client that joined, or as many as one may have.
     """
 
     location: Annotated[tuple[_Location, ...], Field(min_length=1, max_length=10_000)]
-    scale: tuple[_Scale, ...]
+    scale: tuple[Scale, ...]
     # Left out where there is none: so a report signed before there were any is read as ever.
     correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
     convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
+    prior_sd: tuple[Scale, ...] | None = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
     def _one_scale_for_each(self) -> Self:
@@ -61,6 +61,8 @@ class VariationalPosterior(BasePosterior):
             raise ValueError("location and scale must have the same length")
         if self.convergence is not None and len(self.convergence.slopes) != len(self.location):
             raise ValueError("convergence must have one number for each of the location")
+        if self.prior_sd is not None and len(self.prior_sd) != len(self.location):
+            raise ValueError("prior_sd must have one number for each of the location")
         if self.correlation is not None and self.convergence is None:
             raise ValueError("a posterior with correlations has a convergence")
         _unpacked(self.correlation, len(self.location))
@@ -77,28 +79,67 @@ class VariationalPosterior(BasePosterior):
     def caution(self) -> str:
         """What must be known before the posterior is used: of clipping in any case."""
         if self.convergence is None:
-            return _MEAN_FIELD
+            decided = self._prior_caution
+            return _MEAN_FIELD if decided is None else f"{_MEAN_FIELD}; {decided}"
         by_coordinate = None if self.inference == "noise_aware" else _BY_COORDINATE
-        said = (self.convergence.caution, by_coordinate, _CLIPPED)
+        said = (self.convergence.caution, self._prior_caution, by_coordinate, _CLIPPED)
         return "; ".join(each for each in said if each is not None)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
         """What a summary says of how the posterior was found."""
-        if self.convergence is None:
-            return ()
-        return (("Intervals know", _KNOWN), ("Path", str(self.convergence)))
+        shares = self._prior_shares
+        said = []
+        if self.convergence is not None:
+            said += [("Intervals know", _KNOWN), ("Path", str(self.convergence))]
+        if shares is not None and self.prior is None:
+            share = f"{shares.min():.0%} to {shares.max():.0%} of variances, near the posterior"
+            said.append(("Prior's share", share))
+        return tuple(said)
+
+    @property
+    def prior(self) -> Prior | None:
+        """The prior of each of `names`; None where it is not known, or not normal."""
+        return None
+
+    @property
+    def _prior_shares(self) -> FloatVector | None:
+        """Shares of the prior in the unconstrained numbers, shape (d,)."""
+        if self.prior_sd is None:
+            return None
+        known = Prior(np.zeros(len(self.prior_sd)), np.array(self.prior_sd))
+        return known.shares(np.array(self.scale))
+
+    @property
+    def _prior_caution(self) -> str | None:
+        if self.prior is not None:
+            return self.prior.caution(self.names, self.mean, self.sd)
+        shares = self._prior_shares
+        if shares is None:
+            return None
+        decided = np.flatnonzero(shares >= PRIOR_DECIDES) + 1
+        return prior_caution([f"unconstrained number {place}" for place in decided])
+
+    @property
+    @abstractmethod
+    def mean(self) -> FloatVector:
+        """Posterior mean of each of `names`, shape (k,)."""
+
+    @property
+    @abstractmethod
+    def sd(self) -> FloatVector:
+        """Posterior standard deviation of each of `names`, shape (k,)."""
 
     @cached_property
     def _factor(self) -> FloatMatrix | None:
         return _unpacked(self.correlation, len(self.location))
 
-    def _root_of(self, rows: FloatMatrix) -> FloatMatrix:
+    def root_of(self, rows: FloatMatrix) -> FloatMatrix:
         """Return rows A, shape (n, d), times a root of the covariance C: A C A' is its square."""
         scaled: FloatMatrix = rows * np.array(self.scale)
         return scaled if self._factor is None else scaled @ self._factor
 
-    def _unconstrained(self, standard: FloatMatrix) -> FloatMatrix:
+    def unconstrained_from(self, standard: FloatMatrix) -> FloatMatrix:
         """Return the unconstrained numbers, shape (n, d), of standard normal ones."""
         turned = standard if self._factor is None else standard @ self._factor.T
         values: FloatMatrix = np.array(self.location) + np.array(self.scale) * turned
@@ -119,155 +160,6 @@ class VariationalPosterior(BasePosterior):
             "caution": self.caution,
             **path,
         }
-
-
-class _RegressionPosterior(ShownPredictions, VariationalPosterior):
-    """Coefficients of a linear predictor, in the data's own units.
-
-    `names` are "intercept", then the features.
-
-    In normalised units u_j = (x_j - centre_j) / scale_j the predictor is `intercept` b_0 +
-    sum b_j u_j, with b normal: that is what `location` and `scale` are of. Without a constant
-    term `intercept` is 0 and there is no b_0.
-    """
-
-    variable = "coefficients"
-    dimension = "coefficient"
-
-    target: str
-    feature_columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-
-    @model_validator(mode="after")
-    def _one_for_each_coefficient(self) -> Self:
-        if len(self.location) != len(self.feature_columns) + (self.intercept > 0.0):
-            raise ValueError("location must have one number for each coefficient")
-        if self.names != ("intercept", *self.features):
-            raise ValueError("names must be the intercept and the features, in order")
-        for column in self.feature_columns:
-            if not (abs(column.centre) <= _LARGEST and 0.5 / _LARGEST <= column.scale <= _LARGEST):
-                raise ValueError("feature columns must have centres and scales of columns' bounds")
-        return self
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that `predict` expects, in order."""
-        return tuple(column.name for column in self.feature_columns)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, then the target."""
-        return (*self.features, self.target)
-
-    @property
-    def mean(self) -> FloatVector:
-        """Posterior mean of the coefficients, shape (k,), in the order of `names`."""
-        mean: FloatVector = self._to_data_units @ np.array(self.location)
-        return mean
-
-    @property
-    def covariance_matrix(self) -> FloatMatrix:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        root = self._root_of(self._to_data_units)
-        covariance: FloatMatrix = root @ root.T
-        return covariance
-
-    @property
-    def sd(self) -> FloatVector:
-        """Posterior standard deviation of each coefficient, shape (k,)."""
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    def interval(self, level: float) -> FloatMatrix:
-        """Return central intervals that hold `level` of each margin, shape (k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        reach = quantile_of(level) * self.sd
-        return np.column_stack([self.mean - reach, self.mean + reach])
-
-    def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, (count, k): no privacy depends on them."""
-        standard: FloatMatrix = generator.standard_normal((count, len(self.location)))
-        draws: FloatMatrix = self._unconstrained(standard) @ self._to_data_units.T
-        return draws
-
-    @property
-    def _to_data_units(self) -> FloatMatrix:
-        """The linear map, shape (k, d), from normalised coefficients to those of the data."""
-        centres = np.array([column.centre for column in self.feature_columns])
-        slopes = 1.0 / np.array([column.scale for column in self.feature_columns])
-        matrix: FloatMatrix = np.vstack([-centres * slopes, np.diag(slopes)])
-        if self.intercept == 0.0:
-            return matrix
-        first = np.zeros(len(matrix))
-        first[0] = self.intercept
-        return np.column_stack([first, matrix])
-
-    def _predictor(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return mean and standard deviation of the linear predictor, shapes (n,), for `rows`.
-
-        Values are cut to the features' bounds, as they were when it was learned.
-        """
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
-        centres = np.array([column.centre for column in self.feature_columns])
-        scales = np.array([column.scale for column in self.feature_columns])
-        design = np.clip((rows - centres) / scales, -1.0, 1.0)
-        if self.intercept > 0.0:
-            design = np.column_stack([np.full(len(design), self.intercept), design])
-        return design @ np.array(self.location), np.linalg.norm(self._root_of(design), axis=1)
-
-
-class LogisticRegressionPosterior(_RegressionPosterior):
-    """Posterior of a logistic regression's coefficients: see VariationalPosterior."""
-
-    name: Literal["logistic_regression"] = "logistic_regression"
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return the probability that the target is at its upper bound, and its posterior sd.
-
-        Shapes (n,), for `rows`, shape (n, m); means over the posterior by Gauss and Hermite's rule.
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        mean, sd = self._predictor(rows)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-        values = probability(mean[:, None] + sd[:, None] * nodes)
-        weights = weights / weights.sum()
-        expected = values @ weights
-        spread = np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0)
-        return expected, np.sqrt(spread)
-
-
-class PoissonRegressionPosterior(_RegressionPosterior):
-    """Posterior of a Poisson regression's coefficients: see VariationalPosterior."""
-
-    name: Literal["poisson_regression"] = "poisson_regression"
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return the expected count and the rate's posterior sd, shapes (n,), for `rows`, (n, m).
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        mean, sd = self._predictor(rows)
-        expected = rate(mean + 0.5 * sd**2)
-        share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
-        return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
-
-
-def quantile_of(level: float) -> float:
-    """Return z such that a standard normal lies within +-z with probability `level`.
-
-    Raises:
-        ValueError: `level` is not strictly between 0 and 1.
-    """
-    if not 0.0 < level < 1.0:
-        raise ValueError("the level of an interval must lie strictly between 0 and 1")
-    return NormalDist().inv_cdf(0.5 + level / 2.0)
 
 
 def packed(factor: FloatMatrix) -> str:

@@ -16,6 +16,7 @@ from shoal_protocol.posteriors import (
     NumpyroPosterior,
     VariationalPosterior,
 )
+from shoal_protocol.posteriors.summaries import PRIOR_HEADINGS, prior_cells
 
 INTERVAL_LEVEL = 0.95
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
@@ -87,20 +88,23 @@ def _how_far(state: JobState, rounds: int) -> str:
 def posterior(report: PosteriorReport) -> RenderableType:
     """Show a posterior: each coefficient with its interval, then the cohort and the price."""
     found = report.posterior
+    priors = prior_cells(found)
     table = Table(
         "coefficient",
         "mean",
         "sd",
         f"{INTERVAL_LEVEL:.0%} interval",
+        *PRIOR_HEADINGS[: len(priors[0])],
         title=plain(f"Posterior for {_learned(report)}"),
     )
     for column in table.columns[1:]:
         column.justify = "right"
     intervals = found.interval(INTERVAL_LEVEL)
-    for name, mean, sd, (low, high) in zip(
-        found.names, found.mean, found.sd, intervals, strict=True
+    for name, mean, sd, (low, high), prior in zip(
+        found.names, found.mean, found.sd, intervals, priors, strict=True
     ):
-        table.add_row(plain(name), f"{mean:.5g}", f"{sd:.3g}", Text(f"[{low:.5g}, {high:.5g}]"))
+        interval = Text(f"[{low:.5g}, {high:.5g}]")
+        table.add_row(plain(name), f"{mean:.5g}", f"{sd:.3g}", interval, *prior)
     spent = report.privacy
     facts = Table.grid(padding=(0, 2))
     if isinstance(found, LinearRegressionPosterior):
@@ -108,7 +112,9 @@ def posterior(report: PosteriorReport) -> RenderableType:
     if isinstance(found, VariationalPosterior):
         for what, fact in found.facts:
             facts.add_row(what, fact)
-        facts.add_row("Caution", found.caution)
+    caution = getattr(found, "caution", None)
+    if isinstance(caution, str):
+        facts.add_row("Caution", plain(caution))
     facts.add_row("Records", f"{found.records:,}")
     is_long = len(report.rounds) > FEW_ROUNDS
     listed = ", ".join(f"{size:,}" for size in report.cohort_sizes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 import numpy as np
 
 from shoal_client.estimators.base import Estimator, PosteriorT
-from shoal_client.estimators.columns import Bounds, FloatVector, matrix_of, vector_of
+from shoal_client.estimators.columns import Bounds, FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal_client.estimators.parameters import regressor_tags
 from shoal_client.estimators.scores import d_squared, r_squared
 from shoal_protocol.posteriors import (
@@ -16,7 +16,7 @@ from shoal_protocol.posteriors import (
     PoissonRegressionPosterior,
     plots,
 )
-from shoal_protocol.posteriors.showing import LEVEL
+from shoal_protocol.posteriors.showing import LEVEL, below_picture
 from shoal_protocol.tasks import (
     Centring,
     ColumnBounds,
@@ -133,7 +133,7 @@ class Regression(Estimator[PosteriorT]):
             NotFittedError, ValueError: as `predict`.
             ImportError: matplotlib is not installed.
         """
-        mean, sd = self._expected(rows)
+        mean, _ = self._expected(rows)
         observed = None
         if targets is not None:
             observed = self._observed(rows, targets)
@@ -141,13 +141,28 @@ class Regression(Estimator[PosteriorT]):
             observed = self._as_predicted(observed)
         return plots.predictions(
             mean,
-            sd,
+            self.predict_interval(rows, level),
             observed,
             axes,
             level=level,
             target=self._predicted,
-            caption=self._caption,
+            caption=below_picture(self.posterior_, self._caption),
         )
+
+    def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
+        """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
+
+        Of a linear regression they are a new record's target's, of a Poisson one its rate's, of a
+        logistic one the probability's of the upper class.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
+        """
+        self._require_fit()
+        posterior: Any = self.posterior_
+        table = matrix_of(rows, self.feature_names_in_.tolist())
+        intervals: FloatMatrix = posterior.predict_interval(table, level)
+        return intervals
 
     @property
     def _predicted(self) -> str:

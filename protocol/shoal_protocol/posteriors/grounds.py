@@ -1,0 +1,165 @@
+"""What a regression's posterior rests on beside its records: the prior, the bounds, the noise.
+
+It knows neither sums nor methods: whoever made the posterior measured them. Thresholds were set by
+simulation: docs/mathematics.md, section 4.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatVector
+from shoal_protocol.posteriors.showing import ShownPredictions
+
+PRIOR_DECIDES: Final = 0.25
+"""Of a posterior variance, relative to the prior's: from here on it decides, or"""
+PRIOR_PULLS: Final = 0.5
+"""posterior standard deviations by which the prior pulls a mean."""
+TOO_WIDE: Final = 0.25
+"""Standard deviation of a column, relative to half its bounds' range: bounds look too wide."""
+OFF_CENTRE: Final = 0.4
+"""Distance of a column's mean from the middle of its bounds, relative to half their range."""
+DROWNED: Final = 5.0
+"""What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
+
+_Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class Grounds(BaseModel):
+    """What a linear regression's sums show of its prior, its bounds and its noise.
+
+    Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
+    column, the target last, `spreads` (standard deviation) and `middles` (mean less the middle of
+    the bounds), over half the bounds' range, as the noisy sums have them, None where they do not
+    tell. Of each feature `signals`: its scatter that the other features do not explain, in standard
+    deviations of the noise in it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[_Size, ...]
+    spreads: tuple[_Size | None, ...]
+    middles: tuple[Finite | None, ...]
+    signals: tuple[_Size, ...]
+
+    @model_validator(mode="after")
+    def _of_one_regression(self) -> Self:
+        numbers, columns = len(self.prior_mean), len(self.spreads)
+        found = (len(self.prior_sd), len(self.middles), len(self.signals), columns)
+        if found != (numbers, columns, columns - 1, numbers):
+            raise ValueError("grounds must have one number for each coefficient and column")
+        return self
+
+    def cautions(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return what speaks against the bounds and the noise; `columns` in order."""
+        wide = [
+            name
+            for name, spread in zip(columns, self.spreads, strict=True)
+            if spread is not None and spread <= TOO_WIDE
+        ]
+        off = [
+            name
+            for name, middle in zip(columns, self.middles, strict=True)
+            if middle is not None and abs(middle) >= OFF_CENTRE
+        ]
+        drowned = [
+            name for name, signal in zip(columns, self.signals, strict=False) if signal < DROWNED
+        ]
+        said = {
+            "NOISE IS NEARLY AS LARGE as what tells of {}: values are pulled and intervals need "
+            "not hold; ask more clients, or at a larger epsilon": drowned,
+            "BOUNDS LOOK TOO WIDE for {}: noise and prior are in their units, and intervals may "
+            "fail; ask again with narrower ones, from general knowledge": wide,
+            "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
+            'intervals may fail; ask again with other bounds or centring "private"': off,
+        }
+        return tuple(text.format(", ".join(names)) for text, names in said.items() if names)
+
+
+class Prior(NamedTuple):
+    """Means and standard deviations of independent normal priors of a posterior's numbers, (k,)."""
+
+    mean: FloatVector
+    sd: FloatVector
+
+    def shares(self, sd: FloatVector) -> FloatVector:
+        """Return each posterior variance, of `sd`, over the prior's, at most 1, shape (k,).
+
+        A number that the prior fixes is all prior.
+        """
+        ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
+        shares: FloatVector = np.minimum(ratios, 1.0) ** 2
+        return shares
+
+    def caution(self, names: Sequence[str], mean: FloatVector, sd: FloatVector) -> str | None:
+        """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
+        away = np.zeros_like(self.sd)
+        np.divide(np.abs(mean - self.mean), self.sd, out=away, where=self.sd > 0.0)
+        shares = self.shares(sd)
+        decides = (shares >= PRIOR_DECIDES) | (away * np.sqrt(shares) >= PRIOR_PULLS)
+        return prior_caution(
+            [
+                name
+                for name, it_does, free in zip(names, decides, self.sd > 0.0, strict=True)
+                if it_does and free
+            ]
+        )
+
+
+def prior_caution(names: Sequence[str]) -> str | None:
+    """Return the caution that the prior decides `names`, None of no names."""
+    if not names:
+        return None
+    return (
+        f"THE PRIOR DECIDES {', '.join(names)}, or pulls values by half a posterior sd or more: "
+        "what was believed before, and not the data, above all of strong effects; take a larger "
+        "prior_sd where effects may be stronger, or more clients, or a larger epsilon"
+    )
+
+
+class Grounded(ShownPredictions, BasePosterior):
+    """A linear regression's posterior, with `grounds` where whoever made it measured them."""
+
+    # Left out where there are none, never null.
+    grounds: Grounds | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _grounds_are_of_its_numbers(self) -> Self:
+        if self.grounds is not None and len(self.grounds.prior_mean) != len(self.names):
+            raise ValueError("grounds must be of the posterior's numbers")
+        return self
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then the target."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> FloatVector:
+        """Posterior mean of each number, shape (k,)."""
+
+    @property
+    @abstractmethod
+    def sd(self) -> FloatVector:
+        """Posterior standard deviation of each number, shape (k,)."""
+
+    @property
+    def prior(self) -> Prior | None:
+        """The prior of each number, in the units of the data; None where it is not known."""
+        if self.grounds is None:
+            return None
+        return Prior(np.array(self.grounds.prior_mean), np.array(self.grounds.prior_sd))
+
+    @property
+    def caution(self) -> str | None:
+        """What must be known before the posterior is used; None if its sums show nothing."""
+        if self.grounds is None or self.prior is None:
+            return None
+        decided = self.prior.caution(self.names, self.mean, self.sd)
+        said = (*self.grounds.cautions(self.columns), decided)
+        return "; ".join(each for each in said if each is not None) or None

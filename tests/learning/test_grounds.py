@@ -1,0 +1,123 @@
+"""What a posterior says of its prior, its bounds and its noise, where they decide and where not."""
+
+import numpy as np
+import pytest
+
+from bench.linear_cautions import CASES, METHODS, job
+from shoal_learning.learners import learner_for
+from shoal_learning.simulation import Federation, run
+from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
+from shoal_protocol.posteriors.grounds import Grounds
+from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, LogisticRegressionTask
+
+SIZE = (5000, 3, 1.0)
+UNIT = ColumnBounds(name="x", lower=-1.0, upper=1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("2 x", "BOUNDS LOOK TOO WIDE for x0, x1, x2, y"),
+        ("4 x", "BOUNDS LOOK TOO WIDE for x0, x1, x2, y"),
+        ("off .5", "x0 FAR OFF THE MIDDLE"),
+        ("off .7", "x0 FAR OFF THE MIDDLE"),
+    ],
+)
+def test_bounds_that_make_intervals_fail_are_cautioned_of(method, case, said):
+    for seed in range(3):
+        _, caution = job(method, CASES[case], SIZE, np.random.default_rng(seed))
+        assert said in caution
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bounds_that_fit_are_not_cautioned_of(method):
+    """Of 90 such jobs none or one was: two of three would be far more."""
+    cautions = [
+        job(method, CASES["fit"], SIZE, np.random.default_rng(seed))[1] for seed in range(3)
+    ]
+    assert sum(map(bool, cautions)) <= 1
+
+
+def test_what_noise_drowns_is_cautioned_of():
+    _, caution = job("norm_ball", CASES["off .7"], (1000, 3, 1.0), np.random.default_rng(1))
+    assert "NOISE IS NEARLY AS LARGE as what tells of x0" in caution
+    assert "THE PRIOR DECIDES" in caution
+
+
+def line(**changes):
+    """Return the posterior of a line through 400 records, at epsilon 2."""
+    generator = np.random.default_rng(3)
+    x = np.clip(0.4 * generator.standard_normal(400), -1.0, 1.0)
+    y = 0.5 * x + 0.3 * generator.standard_normal(400)
+    task = LinearRegressionTask(
+        features=(UNIT,), target=ColumnBounds(name="y", lower=-1.0, upper=1.0), **changes
+    )
+    federation = Federation(
+        population=400, missing=0, dropouts=0, colluders=0, epsilon=2.0, delta=1e-5
+    )
+    records = np.column_stack([x, y])
+    return run(learner_for(task), records, federation, np.random.default_rng(4)).posterior
+
+
+@pytest.mark.parametrize("method", ["plain", "norm_ball", "box_projection", "unit_rows"])
+def test_the_priors_share_falls_with_a_weaker_prior_and_is_printed(method):
+    strong, weak = line(method=method, prior_sd=0.02), line(method=method, prior_sd=5.0)
+    assert strong.prior.shares(strong.sd)[1] > 0.5 > 0.05 > weak.prior.shares(weak.sd)[1]
+    assert "THE PRIOR DECIDES" in strong.caution and "x" in strong.caution
+    assert "THE PRIOR DECIDES" not in (weak.caution or "")
+    share = f"{strong.prior.shares(strong.sd)[1]:.0%}"
+    for shown in (str(strong.summary()), strong._repr_html_()):
+        assert "its share" in shown and share in shown and "THE PRIOR DECIDES" in shown
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.3])
+def test_a_prior_is_said_in_the_units_of_the_data(constant):
+    posterior = line(method="plain", intercept=constant)
+    assert posterior.prior.mean == pytest.approx([0.0, 0.0])
+    assert posterior.prior.sd[1] == pytest.approx(0.5)
+    assert posterior.prior.sd[0] == pytest.approx(1.0 if constant else 0.0, rel=0.01)
+    assert LinearRegressionPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
+
+
+def test_draws_say_what_a_normal_posterior_says():
+    draws, normal = line(method="plain", inference="conditional_design"), line(method="plain")
+    assert draws.grounds == normal.grounds
+    assert "its share" in str(draws.summary())
+
+
+def test_a_variational_posterior_says_its_priors_share():
+    generator = np.random.default_rng(5)
+    x = generator.uniform(-1.0, 1.0, 500)
+    y = (generator.random(500) < 1.0 / (1.0 + np.exp(-2.0 * x))) * 1.0
+    task = LogisticRegressionTask(features=(UNIT,), target=TARGET, rounds=60, batch=None)
+    federation = Federation(
+        population=500, missing=0, dropouts=0, colluders=0, epsilon=0.5, delta=1e-5
+    )
+    records = np.column_stack([x, y])
+    posterior = run(learner_for(task), records, federation, generator).posterior
+    assert posterior.prior.sd == pytest.approx([6.0, 3.0])
+    shares = posterior.prior.shares(posterior.sd)
+    assert shares == pytest.approx(np.minimum(posterior.sd / [6.0, 3.0], 1.0) ** 2)
+    assert shares[1] > 0.25 and "THE PRIOR DECIDES" in posterior.caution
+    assert "its share" in str(posterior.summary())
+    assert (
+        LogisticRegressionPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
+    )
+
+
+TARGET = ColumnBounds(name="y", lower=0.0, upper=1.0)
+
+
+def test_grounds_of_another_shape_are_refused():
+    fields = {
+        "prior_mean": (0.0, 0.0),
+        "prior_sd": (1.0, 1.0),
+        "spreads": (0.3, None),
+        "middles": (None, None),
+        "signals": (9.0,),
+    }
+    assert Grounds(**fields).cautions(("x", "y")) == ()
+    for name in fields:
+        with pytest.raises(ValueError, match="grounds"):
+            Grounds(**(fields | {name: (*fields[name], 1.0)}))
