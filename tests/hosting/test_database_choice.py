@@ -79,7 +79,7 @@ def test_a_server_that_cannot_be_reached_is_told_from_a_database_that_fails() ->
     engine.dispose()
     assert "server at SHOAL_DATABASE_URL cannot be reached" in why_unavailable(URL, away.value)
     assert "s3cret" not in why_unavailable(URL, away.value)
-    assert "full, locked or away" in why_unavailable(None, StorageUnavailable())
+    assert "locked, read-only, a directory or away" in why_unavailable(None, StorageUnavailable())
 
 
 def test_an_option_that_is_none_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Every durable step of every party, in order, and deaths just before and just after any of them.
 
-A durable step is a commit that wrote something, or a file that was put in place. Which party takes
+A durable step is a commit that wrote something, the mark beside the database that follows it, or a
+file that was put in place. Which party takes
 it is told by whose task runs, so nothing in a service knows of this. In a process of its own there
 is one party, and it dies by SIGKILL.
 """
@@ -23,8 +24,12 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from shoal_client.state_file import StateFile
 from shoal_hosting import manifest_book
+from shoal_hosting.marks import Mark, MarkFile
 from shoal_hosting.storage import StorageThread
 from tests.simulated.lives import owner
+
+MARK = "mark"
+"""The name of the steps between a commit and whoever hears of it."""
 
 
 class When(Enum):
@@ -95,7 +100,7 @@ class DurableSteps:
     def watched(self) -> Iterator[None]:
         """Watch the parties that are started inside."""
         with ExitStack() as patches:
-            for each in (self._services(), self._data_holders(), self._files()):
+            for each in (self._services(), self._data_holders(), self._files(), self._marks()):
                 patches.enter_context(each)
             yield
 
@@ -128,12 +133,12 @@ class DurableSteps:
 
     @contextmanager
     def _services(self) -> Iterator[None]:
-        run_here, commit = StorageThread.run_here, DefaultDialect.do_commit
+        transact, commit = StorageThread._transact, DefaultDialect.do_commit
 
         def named(thread: StorageThread, transaction: Any, *rest: Any, **more: Any) -> Any:
             outer, self._transaction = self._transaction, _name_of(transaction)
             try:
-                return run_here(thread, transaction, *rest, **more)
+                return transact(thread, transaction, *rest, **more)
             finally:
                 self._transaction = outer
 
@@ -147,7 +152,7 @@ class DurableSteps:
                 self._end(self._transaction, dies)
 
         with (
-            patch.object(StorageThread, "run_here", named),
+            patch.object(StorageThread, "_transact", named),
             patch.object(DefaultDialect, "do_commit", watched),
         ):
             yield
@@ -182,6 +187,18 @@ class DurableSteps:
             self._end(name, dies)
 
         with patch.object(manifest_book, "write_durably", watched):
+            yield
+
+    @contextmanager
+    def _marks(self) -> Iterator[None]:
+        write = MarkFile.write
+
+        def watched(file: MarkFile, mark: Mark) -> None:
+            dies = self._begin(MARK)
+            write(file, mark)
+            self._end(MARK, dies)
+
+        with patch.object(MarkFile, "write", watched):
             yield
 
 

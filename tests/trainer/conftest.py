@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from shoal_trainer.assembly import Service, assemble
 from tests.service_parties import HandMovedClock, book, party
 from tests.trainer.federation import CONSORTIUM, Federation
 
-Assemble = Callable[[], Service]
+Assemble = Callable[..., Service]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def assembled(
     """Assembles trainers over one database: a second one is what comes back after a crash."""
     services: list[Service] = []
 
-    def once_more() -> Service:
+    def once_more(**more: Any) -> Service:
         for old in services:
             old.resources.storage._engine.dispose()  # a process's connections end with it
         services.append(
@@ -40,6 +41,7 @@ async def assembled(
                 database_url=database_url,
                 clock=clock,
                 transport=federation,
+                **more,
             )
         )
         return services[-1]

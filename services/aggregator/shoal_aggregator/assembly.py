@@ -15,6 +15,7 @@ from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.app import create_app
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.memory import MARK, open_memory
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
@@ -55,13 +56,16 @@ def assemble(
     database_url: str | None,
     clock: Callable[[], datetime],
     transport: httpx.AsyncBaseTransport | None = None,
+    accept_loss: str | None = None,
 ) -> Service:
     """Return the aggregator of `party`, going on from what its database holds.
 
     It calls nobody, so `transport` is there only to be assembled like every other service.
+    `accept_loss` is the token of a loss that the operator accepts.
 
     Raises:
-        StartupRefused: the party is not the manifest's aggregator, or the database is not ours.
+        StartupRefused: the party is not the manifest's aggregator, or the database is not ours,
+            or forgot what it acknowledged.
         StorageUnavailable: the database does not answer.
     """
     check_party(party, book.current)
@@ -71,7 +75,10 @@ def assemble(
         database_url or sqlite_url(data_directory / "aggregator.sqlite"), alone=True
     )
     check_schema(engine, schema.metadata, schema.VERSION)
-    storage = StorageThread(engine)
+    memory = open_memory(
+        engine, data_directory / MARK, schema.memory, ledger=None, accept=accept_loss
+    )
+    storage = StorageThread(engine, memory)
     registry = CollectorRegistry()
     aggregator = Aggregator(
         name=party.name,

@@ -13,9 +13,13 @@ from sqlalchemy import (
     Table,
 )
 
-VERSION: Final = 3
+from shoal_hosting.memory import memory_table
+
+VERSION: Final = 4
 
 metadata = MetaData()
+
+memory = memory_table(metadata)
 
 rounds = Table(
     "rounds",

@@ -84,27 +84,25 @@ class DataHolder:
         report: Report = silent,
         lock: BinaryIO | None = None,
         wake: asyncio.Event | None = None,
+        accept_loss: str | None = None,
     ) -> None:
         """Open the state. `bulk` False sends one envelope in each request.
 
         Up to `concurrency` requests are open at once. `executor` prepares answers; None is a
-        thread, and a `ProcessPoolExecutor` uses more cores. `timer` measures how long noise took
-        to draw, and waits until answers may leave; None is the event loop's. `lock` is that of
-        the key file; it is closed with the data holder. With `wake`, questions for rounds are kept
-        open at the trainer, and it is set when there is a step to take for an answer.
+        thread. `timer` measures how long noise took to draw, and waits until answers may leave;
+        None is the event loop's. `lock` is the key file's; it is closed with the data holder. With
+        `wake`, questions for rounds are kept open, and it is set when there is a step to take.
+        `accept_loss` is the token of a lost state that the owner accepts, as a refusal shows it.
 
         Raises:
-            ValueError: keys and records do not match, or the state is in use or another
-                consortium's.
+            ValueError: keys and records do not match, or `State` refuses.
         """
         self._lock = lock
-        self._wakes = wake is not None
-        self._site = Site(
-            keys, records, policy, book, clock, random_bytes, noise, timer or LoopTimer()
-        )
+        self._wakes, timer = wake is not None, timer or LoopTimer()
+        self._site = Site(keys, records, policy, book, clock, random_bytes, noise, timer)
         data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = book.current.manifest.authority
-        state = State(data_directory / STATE_FILE, authority=authority)
+        state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
         self._background = Background(state, executor)
         self._directory = Directory(
             book, clock=clock, random_bytes=random_bytes, transport=transport
@@ -141,6 +139,7 @@ class DataHolder:
         *,
         client_column: str | None = None,
         report: Report = silent,
+        accept_loss: str | None = None,
     ) -> Self:
         """Open a data holder from its directory, the consortium's, and one for its state.
 
@@ -167,6 +166,7 @@ class DataHolder:
                 data_directory=state,
                 report=report,
                 lock=lock,
+                accept_loss=accept_loss,
             )
         except BaseException:
             lock.close()

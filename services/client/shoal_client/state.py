@@ -50,13 +50,13 @@ class State:
     What becomes of envelopes once they are stored is in `outbox`, crowd jobs in `crowds.memory`.
     """
 
-    def __init__(self, path: Path, *, authority: str) -> None:
+    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
         Raises:
             ValueError: as `StateFile`, or the ledger in it was tampered with.
         """
-        self.file = StateFile(path, authority=authority)
+        self.file = StateFile(path, authority=authority, accept_loss=accept_loss)
         self._committed: Mapping[int, Cost] | None = None
         try:
             ledger.verify(self.file)

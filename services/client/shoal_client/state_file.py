@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from shoal_client.state_memory import Counted, StateMemory
 from shoal_client.state_schema import SCHEMA, SCHEMA_VERSION, UPGRADES
+from shoal_hosting.marks import DAMAGED, RESTORE
 
 _INCREMENTAL: Final = 2  # of SQLite's modes of giving space back
 
@@ -21,13 +23,17 @@ PENDING: Final = "pending"
 class StateFile:
     """An open state file, for one thread at a time; a second process cannot open it."""
 
-    def __init__(self, path: Path, *, authority: str) -> None:
+    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
+        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it.
+
         Raises:
-            ValueError: another process has it open, it is of another version or consortium, or it
-                is not a state file.
+            ValueError: another process has it open, it is of another version or consortium, it is
+                not a state file or a damaged one, or what was charged is not in it.
         """
+        self._memory: StateMemory | None = None
+        self._carried_over = False  # from a version that marked nothing
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives its side files the same mode
         self._path = path
@@ -36,13 +42,19 @@ class StateFile:
         )
         try:
             self._prepare(authority)
+            self._memory = StateMemory(
+                self.database, path, accept=accept_loss, unmarked=self._carried_over
+            )
         except BaseException as error:
             self.database.close()  # or the file stays locked for as long as the error is looked at
             if isinstance(error, sqlite3.OperationalError):
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise ValueError(f"{path} is in use by another process") from None
+                raise ValueError(f"{path} cannot be used: {error}") from None
             elif isinstance(error, sqlite3.DatabaseError):
-                raise ValueError(f"{path} is not a state file") from None
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+                    raise ValueError(f"{path}: {DAMAGED}") from None
+                raise ValueError(f"{path} is not a state file; {RESTORE}") from None
             raise
 
     def _prepare(self, authority: str) -> None:
@@ -74,8 +86,11 @@ class StateFile:
         (version,) = self.one("PRAGMA user_version")
         if version == SCHEMA_VERSION:
             return
+        if version == 0 and self.one("SELECT 1 FROM sqlite_master") is not None:
+            raise ValueError(f"{self._path} is not a state file; {RESTORE}")
         if version not in (0, *UPGRADES):
             raise ValueError(f"{self._path} is of another version than {SCHEMA_VERSION}")
+        self._carried_over = version != 0
         statements = (
             SCHEMA
             if version == 0
@@ -110,6 +125,8 @@ class StateFile:
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""
         self.database.close()
+        if self._memory is not None:
+            self._memory.close()
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Return all rows of a query."""
@@ -123,13 +140,19 @@ class StateFile:
     def transaction(self) -> Iterator[None]:
         """Commit what is done inside, durably, or undo all of it."""
         self.database.execute("BEGIN IMMEDIATE")
+        counted: Counted | None = None
         try:
+            before = self.database.total_changes
             yield
+            if self._memory is not None:
+                counted = self._memory.ending(self.database, before)
             self.database.execute("COMMIT")
         except BaseException:
             if self.database.in_transaction:  # a full disk may have undone it already
                 self.database.execute("ROLLBACK")
             raise
+        if self._memory is not None:
+            self._memory.ended(counted)
 
     def give_back(self) -> None:
         """Give the space of what was erased back to the system; overwrite it in the log, too."""

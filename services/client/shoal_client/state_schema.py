@@ -5,7 +5,17 @@ The parts are separate where a file of an older version is given one of them.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
+
+_MEMORY: Final = """
+CREATE TABLE memory (                -- what is marked beside the file
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    database TEXT NOT NULL,          -- as the mark names it
+    commits INTEGER NOT NULL         -- that wrote something
+);
+CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
 
 _JOBS: Final = """
 CREATE TABLE owner (authority TEXT NOT NULL);
@@ -180,7 +190,8 @@ CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pen
 """
 
 SCHEMA: Final = (
-    _JOBS
+    _MEMORY
+    + _JOBS
     + _LEAVING
     + _CROWD_JOBS
     + _CONTRIBUTIONS
@@ -235,6 +246,7 @@ UPGRADES: Final = {
         )
     ),
     5: _LEAVING,
+    6: _MEMORY,
 }
 """By version: statements that make a file of it one of the next.
 

@@ -31,6 +31,7 @@ from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.memory import MARK, open_memory
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
@@ -76,22 +77,26 @@ def assemble(
     clock: Callable[[], datetime],
     transport: httpx.AsyncBaseTransport | None = None,
     summing: str = "processes",
+    accept_loss: str | None = None,
 ) -> Service:
     """Return the node over what is on file; it goes on where it was.
 
     `transport` stands in for the network in tests. `summing` is where large sums are added up:
-    `processes`, `threads` or the address of a Dask scheduler.
+    `processes`, `threads` or the address of a Dask scheduler. `accept_loss` is the token of a loss
+    that the operator accepts.
 
     Raises:
-        StartupRefused: the database is not this service's, or of another version, its ledger is
-            broken, or there is no Dask here.
+        StartupRefused: the database is not this service's, or of another version, or forgot what
+            it acknowledged, its ledger is broken, or there is no Dask here.
         StorageUnavailable: it cannot be reached.
         UnknownManifest: a round on file is bound to a manifest that is not.
     """
     engine = open_engine(database_url or sqlite_url(data_directory / "compute.sqlite"))
     check_schema(engine, schema.metadata, schema.VERSION)
     truncate_log(engine)  # a crash may have come between an erasure and this
-    storage = StorageThread(engine)
+    mark = data_directory / MARK
+    memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    storage = StorageThread(engine, memory)
     judging = ThreadPoolExecutor(JUDGING_THREADS, thread_name_prefix="judging")
     adders = Adders(small=Threads(), large=open_summing(summing))
     # what anyone may send is read apart from uploads, so that junk does not hold those up
@@ -110,7 +115,7 @@ def assemble(
             rounds, storage, book, manifests, clock, announcing, ledger=ledger
         )
     except LedgerBroken as error:
-        engine.dispose()
+        storage.let_go()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(storage) if engine.dialect.name == "postgresql" else None

@@ -20,9 +20,10 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.ledger import LedgerTables
+from shoal_hosting.memory import memory_table
 from shoal_hosting.shared_manifests import manifest_table
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 metadata = MetaData()
 
@@ -80,3 +81,4 @@ lease = Table(
 )
 
 manifests = manifest_table(metadata)
+memory = memory_table(metadata)

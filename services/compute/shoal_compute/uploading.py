@@ -32,6 +32,7 @@ MOST_IN_BULK: Final = 10_000
 JUDGING_THREADS: Final = 2
 _JUDGED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
+_COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 
 _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
     Outcome.CONFLICTING: ConflictingShare,
@@ -67,7 +68,7 @@ class Uploads:
         self._wake = wake
         self._leads = leads
         self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=JUDGING_THREADS)
-        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
+        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
     async def take(self, round_id: str, encoded: bytes) -> int:
         """Store one envelope; return 201, or 200 if its very bytes were stored before.

@@ -4,12 +4,14 @@ A service that is started over another database than before would have forgotten
 what it acknowledged and which budgets were spent.
 """
 
+import sqlite3
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import exc, make_url
 
 from shoal_hosting.manifest_book import write_durably
+from shoal_hosting.marks import DAMAGED
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.errors import StorageUnavailable
 
@@ -18,6 +20,7 @@ FORM: Final = f"{DRIVER}://user:password@host/database"
 MARKER: Final = "database"
 _POSTGRESQL: Final = b"postgresql\n"
 _SETTING: Final = "SHOAL_DATABASE_URL"
+_CORRUPT: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_postgresql_url(url: str) -> bool:
@@ -71,4 +74,7 @@ def why_unavailable(database_url: str | None, error: StorageUnavailable) -> str:
             f"the database server at {_SETTING} cannot be reached, or does not let this user "
             "into that database"
         )
-    return "the database cannot be used: is it full, locked or away?"
+    original = cause.orig if isinstance(cause, exc.DBAPIError) else cause
+    if getattr(original, "sqlite_errorcode", 0) & 0xFF in _CORRUPT:
+        return DAMAGED
+    return "the database cannot be used: is it full, locked, read-only, a directory or away?"

@@ -92,7 +92,10 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int, grown_from: 
         names = set(inspect(connection).get_table_names())
         if _VERSION_TABLE not in names:
             if names & set(metadata.tables):
-                raise StartupRefused("the database holds tables without a schema version")
+                raise StartupRefused(
+                    "the database holds tables without a schema version: it is not this service's; "
+                    "name its own, or restore that"
+                )
             own.create_all(connection)
             metadata.create_all(connection)
             connection.execute(versions.insert().values(version=version))

@@ -92,6 +92,12 @@ class LedgerTables:
             raise LedgerBroken("the ledger's head is gone")
         return Head(*row)
 
+    def holds(self, db: Connection, head: Head) -> bool:
+        """Tell whether `head` was the ledger's last entry once."""
+        columns = self.entries.c
+        query = select(columns.digest).where(columns.number == head.number)
+        return head == EMPTY or db.execute(query).scalar_one_or_none() == head.digest
+
     def after(self, db: Connection, number: int) -> Iterator[Charged]:
         """Yield each entry beyond `number`, in order; that they follow is not checked.
 

@@ -6,7 +6,8 @@ It reads the environment and the clock, once and here, and knows nothing of roun
 import argparse
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Protocol
@@ -24,11 +25,12 @@ from shoal_hosting.database_choice import (
 )
 from shoal_hosting.logs import configure_logs
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.marks import DAMAGED
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.security import StartupRefused, server_tls, startup_of
 from shoal_hosting.serving import serve, step_for_ever
 from shoal_hosting.settings import describe_settings, read_settings
-from shoal_protocol.errors import StorageUnavailable, UnknownManifest
+from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownManifest
 
 
 class ServiceSettings(BaseModel):
@@ -43,6 +45,14 @@ class ServiceSettings(BaseModel):
     port: int = Field(ge=0, le=65_535, description="the port to listen on")
     database_url: str | None = Field(
         default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
+    )
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a database that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
     )
     log_level: str = Field(
         default="info",
@@ -80,7 +90,7 @@ class Service(Protocol):
 
 
 # Puts a service together and starts nothing. It is called with `party`, `book`, `data_directory`,
-# `database_url`, `clock`, and the settings that only this service has.
+# `database_url`, `accept_loss`, `clock`, and the settings that only this service has.
 Assemble = Callable[..., Service]
 
 
@@ -137,21 +147,31 @@ def _assembled(
         name: getattr(settings, name)
         for name in type(settings).model_fields.keys() - ServiceSettings.model_fields.keys()
     }
-    try:
+    with refusing_what_is_on_file(settings.database_url):
         return assemble(
             party=party,
             book=book,
             data_directory=settings.data,
             database_url=settings.database_url,
+            accept_loss=settings.accept_loss,
             clock=lambda: datetime.now(UTC),
             **own,
         )
+
+
+@contextmanager
+def refusing_what_is_on_file(database_url: str | None) -> Iterator[None]:
+    """Turn what a service finds on file, and cannot begin with, into a `StartupRefused`."""
+    try:
+        yield
     except StorageUnavailable as error:
-        raise StartupRefused(why_unavailable(settings.database_url, error)) from error
+        raise StartupRefused(why_unavailable(database_url, error)) from error
     except UnknownManifest as error:
         raise StartupRefused(
             "what is on file began under a manifest older than the pinned one: pin that version"
         ) from error
+    except (ProtocolError, IndexError, ValueError) as error:  # a document that reads no more
+        raise StartupRefused(DAMAGED) from error
 
 
 async def _work(service: Service, tick_seconds: float) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -20,6 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shoal_protocol.errors import StorageUnavailable
+from shoal_protocol.ledger import Head
 
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _ATTEMPTS: Final = 5  # at a transaction that others were in the way of
@@ -48,8 +49,16 @@ _SESSION: Final = f"""SELECT
     set_config('tcp_keepalives_count', '{_PROBES}', false),
     set_config('tcp_user_timeout', '{GONE_AFTER_SECONDS}s', false),
     set_config('synchronous_commit', coalesce(
-        nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)
+        nullif(current_setting('synchronous_commit'), 'off'), 'on'), false),
+    pg_advisory_lock_shared(1836345465, hashtext(current_schema()))
 """
+# the condition that another session of ours than this one is in use of the schema
+OTHERS_RUN: Final = """EXISTS (
+    SELECT FROM pg_locks JOIN pg_database ON pg_locks.database = pg_database.oid
+    WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2
+    AND classid = 1836345465 AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid
+    AND pid <> pg_backend_pid()
+)"""
 # The same from our side: a server whose machine is gone must not hold the one thread that asks it.
 _CONNECTING: Final = {
     "connect_timeout": 10,
@@ -157,6 +166,33 @@ def _others_were_in_the_way(error: StorageUnavailable) -> bool:
     return sqlstate(error.__cause__) in _IN_THE_WAY
 
 
+class Remembers(Protocol):
+    """What is called around each transaction, so that its database cannot forget it in silence."""
+
+    def begun(self, db: Connection) -> int:
+        """Be there before the transaction; what is returned is handed to `ending`."""
+
+    def ending(self, db: Connection, begun: int) -> tuple[int, Head] | None:
+        """Be there at its end, before it commits; what is returned is handed to `ended`."""
+
+    def ended(self, counted: tuple[int, Head] | None) -> None:
+        """Be there once it committed."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all that committed is marked."""
+
+    def settle(self) -> None:
+        """Mark all that committed so far; any thread may call it, one at a time.
+
+        Raises:
+            StorageUnavailable: nobody may hear of it yet.
+        """
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
 class StorageThread:
     """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
 
@@ -164,10 +200,12 @@ class StorageThread:
     other's way.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        """Run transactions on `engine`."""
+    def __init__(self, engine: Engine, memory: Remembers | None = None) -> None:
+        """Run transactions on `engine`; with `memory`, none is told of before it is marked."""
         self._engine = engine
+        self._memory = memory
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
 
     async def run(
         self,
@@ -183,8 +221,14 @@ class StorageThread:
         Raises:
             StorageUnavailable: nothing was stored.
         """
-        call = partial(self.run_here, transaction, *arguments, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        call = partial(self._transact, transaction, *arguments, **named)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._executor, call)
+        # what it read may be of a commit whose mark is not written yet
+        if self._memory is not None and not self._memory.is_settled:
+            # the next transaction begins meanwhile, and its mark may be written with this one's
+            await loop.run_in_executor(self._marking, self._memory.settle)
+        return answer
 
     def run_here(
         self,
@@ -193,22 +237,46 @@ class StorageThread:
         **named: Arguments.kwargs,
     ) -> Answer:
         """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
+        answer = self._transact(transaction, *arguments, **named)
+        if self._memory is not None:
+            self._memory.settle()
+        return answer
+
+    def _transact(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
         attempt = 1
         while True:
             try:
-                with translating_storage_errors(), self._engine.begin() as connection:
-                    return transaction(connection, *arguments, **named)
+                return self._run_once(lambda db: transaction(db, *arguments, **named))
             except StorageUnavailable as error:
                 if attempt == _ATTEMPTS or not _others_were_in_the_way(error):
                     raise
                 attempt += 1
 
+    def _run_once(self, transaction: Callable[[Connection], Answer]) -> Answer:
+        memory = self._memory
+        with translating_storage_errors(), self._engine.begin() as connection:
+            if memory is None:
+                return transaction(connection)
+            begun = memory.begun(connection)
+            answer = transaction(connection)
+            counted = memory.ending(connection, begun)
+        memory.ended(counted)
+        return answer
+
     def let_go(self) -> None:
-        """Let go of the database, before `run` was called: the service cannot start."""
+        """Let go of the database: no transaction runs any more, or none ever did."""
         self._engine.dispose()
+        if self._memory is not None:
+            self._memory.close()
 
     async def close(self) -> None:
         """Finish what was begun and let go of the database."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._executor.shutdown)
-        self._engine.dispose()
+        await loop.run_in_executor(None, self._marking.shutdown)
+        self.let_go()

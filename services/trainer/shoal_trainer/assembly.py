@@ -17,6 +17,7 @@ from shoal_hosting.database_choice import is_postgresql_url
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.memory import MARK, open_memory
 from shoal_hosting.party import Party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
@@ -30,6 +31,7 @@ from shoal_trainer.crowds.assembly import (
     assemble_crowds,
     assemble_replica,
     check_trainer,
+    open_crowd_storage,
     share_manifests,
 )
 from shoal_trainer.crowds.routes import Crowds
@@ -94,27 +96,32 @@ def assemble(
     long_polls: bool = False,
     random_bytes: RandomBytes = nacl.utils.random,
     draws_at_once: int = DRAWS_AT_ONCE,
+    accept_loss: str | None = None,
 ) -> Service:
     """Return the trainer of `party`, going on from what its database holds.
 
     With `long_polls` it is woken as soon as the aggregator has decided; without, each `step`
     asks once and nothing runs between steps. `random_bytes` makes the seeds of crowd jobs, for
-    which up to `draws_at_once` draws are in work at a time.
+    which up to `draws_at_once` draws are in work at a time. `accept_loss` is the token of a loss
+    that the operator accepts.
 
     Raises:
         StartupRefused: the party is not the manifest's trainer, or the database is not ours, or
-            its ledger is broken.
+            forgot what it acknowledged, or its ledger is broken.
         StorageUnavailable: the database does not answer.
         UnknownManifest: an open crowd job is bound to a manifest that is not on file.
     """
     check_trainer(party, book)
     engine = open_engine(database_url or sqlite_url(data_directory / "trainer.sqlite"), alone=True)
     check_schema(engine, schema.metadata, schema.VERSION)
+    memory = open_memory(
+        engine, data_directory / MARK, schema.memory, ledger=schema.ledger, accept=accept_loss
+    )
     resources = Resources(
         name=party.name,
         signing_key=party.signing_key,
         book=book,
-        storage=StorageThread(engine),
+        storage=StorageThread(engine, memory),
         clock=clock,
     )
     peers = Peers(transport)
@@ -124,7 +131,7 @@ def assemble(
     try:
         enrolment = Enrolment(resources, ends)
     except LedgerBroken as error:
-        engine.dispose()
+        resources.storage.let_go()
         raise StartupRefused(f"{error}; {RESTORE}") from None
     runner = Runner(resources, peers, ends, long_polls=long_polls)
     crowds = resources
@@ -133,13 +140,13 @@ def assemble(
         # and crowd jobs need no lock on the whole database, for other processes serve them too
         crowds = replace(
             resources,
-            storage=StorageThread(open_engine(database_url)),
+            storage=open_crowd_storage(database_url, data_directory, accept_loss),
             manifests=SharedManifests(book, schema.manifests),
         )
     try:
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     except UnknownManifest:
-        engine.dispose()
+        resources.storage.let_go()
         raise
     app = create_app(enrolment, Records(resources), resources, serving)
     return Service(app, resources, enrolment, runner, peers, serving)

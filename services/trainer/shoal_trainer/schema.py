@@ -17,10 +17,11 @@ from sqlalchemy import (
 )
 
 from shoal_hosting.ledger import LedgerTables
+from shoal_hosting.memory import memory_table
 from shoal_hosting.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 metadata = MetaData()
 
@@ -110,3 +111,4 @@ certificates = Table(
 crowds = CrowdTables(metadata)
 
 manifests = manifest_table(metadata)
+memory = memory_table(metadata)

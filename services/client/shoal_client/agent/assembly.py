@@ -97,6 +97,7 @@ def assemble(
             executor=processes,
             report=Telemetry(registry),
             lock=lock,
+            accept_loss=settings.accept_loss,
             wake=wake if long_polls else None,
         )
     except (ValueError, OSError, ImportError) as error:

@@ -32,6 +32,14 @@ class Settings(BaseModel):
     agent_processes: int = Field(
         default=0, ge=0, le=64, description="processes that prepare answers; 0 is a thread"
     )
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a state that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
+    )
     log_level: str = Field(
         default="info",
         pattern="^(debug|info|warning|error)$",

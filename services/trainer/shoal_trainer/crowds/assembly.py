@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import httpx
 import nacl.utils
@@ -16,6 +17,7 @@ from shoal_hosting.application import create_application
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.memory import open_memory
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
 from shoal_hosting.shared_manifests import SharedManifests
@@ -35,6 +37,8 @@ from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.paths import JOINS_LIMIT_BYTES
 from shoal_trainer.resources import Resources
 from shoal_trainer.settings import DRAWS_AT_ONCE
+
+_MARK: Final = "memory-crowds"  # rounds have one of their own, for they do not wait for these
 
 log = structlog.get_logger()
 
@@ -76,6 +80,21 @@ def assemble_crowds(
         submissions=Submissions(resources, book),
         records=CrowdRecords(resources, book),
     )
+
+
+def open_crowd_storage(
+    database_url: str, data_directory: Path, accept_loss: str | None
+) -> StorageThread:
+    """Return the storage of crowd jobs in a PostgreSQL database, with a mark of its own.
+
+    Raises:
+        StartupRefused, StorageUnavailable
+    """
+    engine = open_engine(database_url)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    mark = data_directory / _MARK
+    memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    return StorageThread(engine, memory)
 
 
 async def share_manifests(resources: Resources) -> None:
@@ -133,17 +152,20 @@ def assemble_replica(
     random_bytes: RandomBytes = nacl.utils.random,
     draws_at_once: int = DRAWS_AT_ONCE,
     conducted_at: str | None = None,
+    accept_loss: str | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Replica:
     """Return a process that serves the crowd jobs of the trainer `party`, and nothing else.
 
     All other requests it hands to the process `conducted_at` that URL, None refuses them.
-    `transport` stands in for the network in tests.
+    `transport` stands in for the network in tests, `accept_loss` is the token of a loss that the
+    operator accepts.
 
-    It keeps nothing in `data_directory` itself; the manifests that it accepts are there.
+    In `data_directory` it keeps the mark of its commits, and the manifests that it accepts.
 
     Raises:
-        StartupRefused: the database is not ours, or no PostgreSQL: others could not share it.
+        StartupRefused: the database is not ours, or forgot what this process acknowledged, or it
+            is no PostgreSQL: others could not share it.
         StorageUnavailable: the database does not answer.
         UnknownManifest: as `assemble_crowds`.
     """
@@ -153,13 +175,11 @@ def assemble_replica(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
             "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
         )
-    engine = open_engine(database_url)
-    check_schema(engine, schema.metadata, schema.VERSION)
     resources = Resources(
         name=party.name,
         signing_key=party.signing_key,
         book=book,
-        storage=StorageThread(engine),
+        storage=open_crowd_storage(database_url, data_directory, accept_loss),
         clock=clock,
         manifests=SharedManifests(book, schema.manifests),
     )

@@ -29,6 +29,7 @@ MOST_IN_BULK: Final = 1_000
 _JUDGING_THREADS: Final = 2
 _JUDGED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
+_COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 _BULK: Final = b'{"documents":'  # as the canonical form begins
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -58,7 +59,7 @@ class Submissions:
         self._resources = resources
         self._book = book
         self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=_JUDGING_THREADS)
-        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT)
+        self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
         self._replaced = Counter(
             "shoal_trainer_crowd_contributions",
             "Submissions that replaced an instance",

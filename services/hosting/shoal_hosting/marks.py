@@ -1,0 +1,266 @@
+"""A file beside a database that says how far the database got; it knows neither tables nor SQL.
+
+A database that is gone, set back or another's begins in silence where it is. What was signed and
+charged then would be signed and charged again: so each commit is marked outside the database, too,
+before anybody hears of it. The mark may lag behind the database and never leads it.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shoal_protocol.ledger import Head, counted
+
+ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
+RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
+DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"
+_SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
+_VERSION: Final = 1
+
+
+class MemoryLost(Exception):
+    """The database does not know what it acknowledged; the message says what to do."""
+
+
+class Mark(NamedTuple):
+    """How far a database got: `commits` that wrote something, and its ledger's last entry."""
+
+    database: str  # drawn when it began here, 32 hex digits
+    commits: int
+    ledger: Head
+
+
+class Stored(NamedTuple):
+    """What a database says about a mark."""
+
+    commits: int | None  # of the database that the mark names; None if it is another
+    ledger: Head  # its last entry
+    holds: bool  # the entry that the mark names is among its entries
+    untouched: bool  # nobody ever wrote to it
+
+
+class MarkFile:
+    """The file: two slots that are written in turn, each with its own checksum.
+
+    It keeps its size, so that a full disk does not get in the way.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, if it is there.
+
+        Raises:
+            OSError: it cannot be read or written.
+            MemoryLost: neither slot is whole.
+        """
+        self.path = path
+        self._descriptor: int | None = None
+        self.mark: Mark | None = None
+        """What is in the file; None if there is no file."""
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        content = os.pread(self._descriptor, 2 * _SLOT_BYTES, 0)
+        slots = [content[:_SLOT_BYTES], content[_SLOT_BYTES:]]
+        found = [mark for slot in slots if (mark := _read(slot)) is not None]
+        if not found:
+            self.close()
+            raise MemoryLost(
+                f"{path} is damaged: nothing says how far the database got. If it did not suffer "
+                f"with it, move {path.name} away, and start again to be told how to go on"
+            )
+        self.mark = max(found, key=lambda mark: mark.commits)
+
+    def begin(self, mark: Mark) -> None:
+        """Put the file in place, durably, with `mark` in both slots.
+
+        Raises:
+            OSError
+        """
+        self.close()
+        draft = self.path.with_name(self.path.name + ".draft")
+        self._descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._descriptor, 2 * _write(mark), 0)
+        os.fsync(self._descriptor)
+        draft.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        self.mark = mark
+
+    def write(self, mark: Mark) -> None:
+        """Replace the mark; it is on the disk on return. A crash leaves the old one or this one.
+
+        Raises:
+            OSError
+        """
+        if self._descriptor is None:
+            raise ValueError("the file was never begun, or was closed")
+        slot = mark.commits % 2 * _SLOT_BYTES
+        os.pwrite(self._descriptor, _write(mark), slot)
+        os.fdatasync(self._descriptor)
+        self.mark = mark
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def pages_are_whole(database: Any, path: Path) -> bool:
+    """Tell whether SQLite finds nothing wrong in any page of a file, of which it reads all.
+
+    Bytes within a row are not its to judge. `database` is the driver's connection.
+    """
+    database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # it may hold what is cut off
+    [page_bytes] = database.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page_bytes:  # SQLite would take zeros for the rest of the last one
+        return False
+    return bool(database.execute("PRAGMA integrity_check(1)").fetchall() == [("ok",)])
+
+
+class Marking:
+    """Marks the commits of one database, several at once where they come faster than marks do."""
+
+    def __init__(self, file: MarkFile, mark: Mark) -> None:
+        """Go on from the mark that is in the file."""
+        self.database = mark.database
+        """The name under which the database counts its commits."""
+        self._file = file
+        self._newest = mark
+
+    def committed(self, commits: int, ledger: Head) -> None:
+        """Take note of a commit; `settle` is to be called before anybody hears of it."""
+        self._newest = Mark(self.database, commits, ledger)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether the last commit is marked."""
+        return self._file.mark == self._newest
+
+    def settle(self) -> None:
+        """Bring the mark up to the last commit, also after an earlier attempt failed.
+
+        It may run while the next commit does.
+
+        Raises:
+            OSError: nobody may be told of the commit yet.
+        """
+        newest = self._newest
+        if self._file.mark != newest:
+            self._file.write(newest)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def open_marking(
+    path: Path,
+    stored: Callable[[Mark | None], Stored],
+    begin: Callable[[Mark], None],
+    *,
+    accept: str | None,
+    vouched: bool = False,
+) -> Marking:
+    """Compare a database with its mark at start, or begin with both.
+
+    `stored` says what the database knows of a mark, and `begin` has it count its commits under a
+    mark's name. `accept` is the token of the loss that the operator accepts, if any: it is good
+    for that very loss and no later one. With `vouched`, somebody runs over the same database who
+    compared it; a directory in which nothing was acknowledged yet may join in.
+
+    Raises:
+        MemoryLost: what the database acknowledged is not in it, or nothing says that it is.
+        OSError: the mark cannot be read or written.
+    """
+    file = MarkFile(path)
+    try:
+        mark = file.mark
+        found = stored(mark)
+        if mark is not None and found.commits is not None and _is_whole(mark, found):
+            mark = Mark(mark.database, found.commits, found.ledger)
+            file.write(mark)
+        else:
+            nothing_told = mark is None or mark.commits == 0
+            no_ledger = mark is None or not mark.ledger.number
+            is_first = nothing_told and (vouched or (found.untouched and no_ledger))
+            if not is_first and accept != (token := _token(mark, found)):
+                raise MemoryLost(_refusal(mark, found, path, token))
+            mark = Mark(secrets.token_hex(16), 0 if is_first else 1, found.ledger)
+            file.begin(mark)
+            begin(mark)  # a crash before it leaves a mark of which nothing is known, or accepted
+    except BaseException:
+        file.close()
+        raise
+    return Marking(file, mark)
+
+
+def _is_whole(mark: Mark, found: Stored) -> bool:
+    return found.commits is not None and found.commits >= mark.commits and found.holds
+
+
+def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
+    of_found = f"its ledger has {counted(found.ledger.number)}"
+    if mark is None:
+        what = (
+            f"there is a database that was written to ({of_found}), but not {path}, which says "
+            "how far it got"
+        )
+    else:
+        of_mark = f"its ledger had {counted(mark.ledger.number)}"
+        if found.commits is not None and found.commits >= mark.commits:
+            what = (
+                f"the ledger in the database does not hold the entry that {path} names: it was "
+                f"changed ({of_mark}, and now {of_found})"
+            )
+        elif found.commits is not None:
+            what = (
+                f"the database is older than {path} says: it was set back, or its write-ahead log "
+                f"was lost (of {mark.commits:,} commits it knows {found.commits:,}; {of_mark}, "
+                f"and now {of_found})"
+            )
+        elif found.untouched:
+            what = f"the database is gone that {path} is of ({of_mark}): there is an empty one"
+        else:
+            what = f"this is not the database that {path} is of ({of_mark}; here {of_found})"
+    return (
+        f"{what}. Stop, and {RESTORE}: what lies here may know less than was signed and charged. "
+        "If that is lost for good, read 'When a database is lost' in the README, then start once "
+        f"with {ACCEPT}={token}"
+    )
+
+
+def _token(mark: Mark | None, stored: Stored) -> str:
+    return sha256(json.dumps([mark, stored]).encode()).hexdigest()[:16]
+
+
+def _write(mark: Mark) -> bytes:
+    said = json.dumps(
+        {
+            "version": _VERSION,
+            "database": mark.database,
+            "commits": mark.commits,
+            "ledger": mark.ledger.number,
+            "digest": mark.ledger.digest,
+        }
+    ).encode()
+    line = said + b" " + sha256(said).hexdigest().encode()
+    return line.ljust(_SLOT_BYTES - 1) + b"\n"
+
+
+def _read(slot: bytes) -> Mark | None:
+    said, _, checksum = slot.strip().rpartition(b" ")
+    if len(slot) != _SLOT_BYTES or sha256(said).hexdigest().encode() != checksum:
+        return None
+    read = json.loads(said)
+    if read["version"] != _VERSION:
+        return None
+    return Mark(read["database"], read["commits"], Head(read["ledger"], read["digest"]))
