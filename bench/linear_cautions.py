@@ -36,7 +36,7 @@ SIZES: Final = (  # clients, features, epsilon
     (5000, 8, 4.0),
     (20_000, 3, 1.0),
 )
-SAID: Final = ("NOISE", "TOO WIDE", "OFF THE MIDDLE", "PRIOR")
+SAID: Final = ("NOISE", "TOO WIDE", "OFF THE MIDDLE", "PRIOR", "SHRUNK")
 
 
 class Bounds(NamedTuple):
@@ -102,8 +102,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8, help="jobs of each size")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    print("| method | bounds | held | held, no caution | caution | noise | wide | off | prior |")
-    print("|---" * 9 + "|")
+    print(
+        "| method | bounds | held | held, no caution | caution | noise | wide | off | prior | cut |"
+    )
+    print("|---" * 10 + "|")
     for place, method in enumerate(METHODS):
         for number, (name, bounds) in enumerate(CASES.items()):
             generator = np.random.default_rng([asked.seed, place, number])

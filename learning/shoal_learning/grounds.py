@@ -13,6 +13,7 @@ from shoal_protocol.tasks import LinearRegressionTask
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
+_SURELY: Final = 2.0  # standard deviations of noise
 _SMALLEST_SHARE: Final = 0.4  # of the constant's moment, that a ball leaves
 
 
@@ -47,6 +48,8 @@ def grounds_of(
             for place, each in enumerate(means)
         ),
         signals=tuple(signals.tolist()),
+        kept=_kept(query, moments),
+        mismeasured=_mismeasured(query, moments, spreads),
     )
 
 
@@ -83,6 +86,30 @@ def _measured(
     # Centres that a round measured are where columns are, whatever their bounds.
     centred = task.centring == "private"
     return [None if centred else each for each in told.tolist()], list(deviations.tolist())
+
+
+def _kept(query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments) -> float:
+    """Return the mean squared factor that the ball left of rows, or more as noise has it."""
+    whole = moments.records * (query.constant / query.grid) ** 2
+    if whole == 0.0 or query.squared_norm_limit is None or isinstance(query, UnitRowMatrix):
+        return 1.0
+    return max(0.0, float(moments.matrix[0, 0] + _SURELY * moments.diagonal_sd) / whole)
+
+
+def _mismeasured(
+    query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments, spreads: FloatVector | None
+) -> float:
+    """Return how many times more than `spreads` had it a column's mean square is, at most, or 1.
+
+    The least that noise allows. It may be less: columns are cut and shrunk on purpose.
+    """
+    if spreads is None:
+        return 1.0
+    units = np.array([column.scale for column in query.columns])
+    wholes = moments.records * (spreads / units) ** 2
+    squares, error = np.diagonal(moments.matrix)[-len(units) :], _SURELY * moments.diagonal_sd
+    more = np.maximum(squares - error, 0.0) / wholes
+    return float(max(1.0, more.max()))
 
 
 def _signals(moments: NoisyMoments) -> FloatVector:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from bench.linear_cautions import CASES, METHODS, job
 from shoal_learning.learners import learner_for
@@ -43,6 +44,22 @@ def test_what_noise_drowns_is_cautioned_of():
     _, caution = job("norm_ball", CASES["off .7"], (1000, 3, 1.0), np.random.default_rng(1))
     assert "NOISE IS NEARLY AS LARGE as what tells of x0" in caution
     assert "THE PRIOR DECIDES" in caution
+
+
+@pytest.mark.parametrize("method", ["plain", "box_projection", "ball_projection"])
+def test_columns_that_methods_cut_or_shrink_much_are_cautioned_of(method):
+    """Pixels of scikit-learn's digits are far from normal: intervals held in half of such jobs."""
+    data = load_digits().data
+    records = data[:, [27, 29, 20, 28]]
+    columns = [ColumnBounds(name=f"p{place}", lower=0.0, upper=16.0) for place in range(4)]
+    task = LinearRegressionTask(features=tuple(columns[:3]), target=columns[3], method=method)
+    federation = Federation(
+        population=len(data), missing=0, dropouts=0, colluders=0, epsilon=4.0, delta=1e-5
+    )
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        posterior = run(learner_for(task), records, federation, generator).posterior
+        assert "CUT OR SHRUNK" in posterior.caution
 
 
 def line(**changes):
@@ -116,8 +133,12 @@ def test_grounds_of_another_shape_are_refused():
         "spreads": (0.3, None),
         "middles": (None, None),
         "signals": (9.0,),
+        "kept": 0.6,
+        "mismeasured": 1.5,
     }
     assert Grounds(**fields).cautions(("x", "y")) == ()
-    for name in fields:
+    for changes in ({"kept": 0.59}, {"mismeasured": 1.51}):
+        assert "CUT OR SHRUNK" in Grounds(**(fields | changes)).cautions(("x", "y"))[0]
+    for name in ("prior_mean", "prior_sd", "spreads", "middles", "signals"):
         with pytest.raises(ValueError, match="grounds"):
             Grounds(**(fields | {name: (*fields[name], 1.0)}))

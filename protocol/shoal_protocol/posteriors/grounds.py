@@ -22,6 +22,10 @@ TOO_WIDE: Final = 0.25
 """Standard deviation of a column, relative to half its bounds' range: bounds look too wide."""
 OFF_CENTRE: Final = 0.4
 """Distance of a column's mean from the middle of its bounds, relative to half their range."""
+SHRUNK: Final = 0.6
+"""Mean squared factor that a ball left of rows; less pulls values, and so does more than"""
+MISMEASURED: Final = 1.5
+"""times the mean square of a column that an earlier round measured, and so cut it by."""
 DROWNED: Final = 5.0
 """What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
 
@@ -35,7 +39,9 @@ class Grounds(BaseModel):
     column, the target last, `spreads` (standard deviation) and `middles` (mean less the middle of
     the bounds), over half the bounds' range, as the noisy sums have them, None where they do not
     tell. Of each feature `signals`: its scatter that the other features do not explain, in standard
-    deviations of the noise in it.
+    deviations of the noise in it. `kept` is the mean squared factor by which a ball shrank rows,
+    and `mismeasured` how many times more than an earlier round measured a column's mean square was,
+    at most: as much as noise lets that be seen.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +51,8 @@ class Grounds(BaseModel):
     spreads: tuple[_Size | None, ...]
     middles: tuple[Finite | None, ...]
     signals: tuple[_Size, ...]
+    kept: _Size
+    mismeasured: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 
     @model_validator(mode="after")
     def _of_one_regression(self) -> Self:
@@ -77,7 +85,13 @@ class Grounds(BaseModel):
             "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
             'intervals may fail; ask again with other bounds or centring "private"': off,
         }
-        return tuple(text.format(", ".join(names)) for text, names in said.items() if names)
+        found = [text.format(", ".join(names)) for text, names in said.items() if names]
+        if self.kept < SHRUNK or self.mismeasured > MISMEASURED:
+            found.append(
+                "ROWS WERE CUT OR SHRUNK MUCH, which pulls values, in no interval: take method "
+                "norm_ball, or plain with a larger radius"
+            )
+        return tuple(found)
 
 
 class Prior(NamedTuple):
