@@ -5,7 +5,7 @@ simulation: docs/mathematics.md, section 4.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple, Self
 
 import numpy as np
@@ -177,3 +177,7 @@ class Grounded(ShownPredictions, BasePosterior):
         decided = self.prior.caution(self.names, self.mean, self.sd)
         said = (*self.grounds.cautions(self.columns), decided)
         return "; ".join(each for each in said if each is not None) or None
+
+    def _facts(self) -> Mapping[str, str | int | float]:
+        caution = self.caution
+        return {**super()._facts(), **({} if caution is None else {"caution": caution})}
