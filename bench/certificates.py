@@ -42,6 +42,7 @@ from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import make_spec
 from shoal_protocol.schemes import ADDITIVE
 from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.totals import JobTotal
 
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011
@@ -199,6 +200,13 @@ def certificate(of: Consortium, width: int) -> bytes:
         asked,
         [certified],
         [],
+        [
+            signed(
+                node,
+                JobTotal(manifest=of.digest, job=request.digest, node=node, rounds=(spec.digest,)),
+            )
+            for node in spec.compute_nodes
+        ],
         signed_report,
         population=BitMap(range(CLIENTS)),
         version=lambda _: of,

@@ -16,6 +16,7 @@ from shoal_protocol.certificates import (
     CertifiedRound,
     LostRound,
     ReleaseCertificate,
+    counted,
     prices,
 )
 from shoal_protocol.documents import Signed, decode
@@ -28,6 +29,7 @@ from shoal_protocol.errors import (
 from shoal_protocol.jobs import PosteriorReport, check_job
 from shoal_protocol.ledger import contradictions
 from shoal_protocol.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
+from shoal_protocol.totals import check_total, nodes_of
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 
@@ -71,6 +73,7 @@ def verify_certificate(
     _check_request(certificate, versions)
     enrolled = {each.digest: each.roster.enrolled_set for each in known}
     check_rounds(certificate, versions, enrolled)
+    _check_totals(certificate, versions)
     _check_ledgers(certificate.all_rounds)
     _check_report(certificate, versions)
     _check_prices(certificate)
@@ -106,6 +109,28 @@ def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parti
         check_job(request.body, parties.manifest)
         if request.digest != certificate.job:
             raise MalformedDocument("it is another job's than the certificate's")
+
+
+def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    """Refuse a certificate that lacks a round which a Compute node charged, or a node's total."""
+    rounds = [each.spec.digest for each in certificate.all_rounds]
+    signed = {each.signer: each for each in certificate.totals}
+    needed = nodes_of(list(versions.values()))
+    for node in needed:
+        if node not in signed:
+            raise RefusedCertificate(
+                f"the totals: {node} has not signed how many rounds of the job it charged"
+            )
+        with about(f"the total of {node}"):
+            check_total(
+                signed[node],
+                version_of(versions, signed[node].body.manifest),
+                job=certificate.job,
+                rounds=rounds,
+                counted=counted(certificate.rounds, node),
+            )
+    if [each.signer for each in certificate.totals] != needed:
+        raise RefusedCertificate("the totals: there is not one of each Compute node, in order")
 
 
 def _check_ledgers(rounds: Sequence[CertifiedRound | LostRound]) -> None:

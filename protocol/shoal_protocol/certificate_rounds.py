@@ -16,6 +16,7 @@ from shoal_protocol.errors import (
     RefusedCertificate,
     RefusedSpec,
     UnknownManifest,
+    WrongCharge,
 )
 from shoal_protocol.jobs import check_round_of_job
 from shoal_protocol.ledger import check_charge
@@ -123,6 +124,8 @@ class _Follower:
                 check_abandonment(each.abandonment, spec, parties)
         with about(f"the trainer's ledger entry of round {number}"):
             check_charge(each.charge, spec, node=parties.manifest.trainer.name)
+            if each.charge.job_rounds != number + 1:
+                raise WrongCharge("it is not the trainer's charge of the job's next round")
         self._participation.add(spec.clients(), spec.cost)
         self._before = spec
         self._first = self._first or spec

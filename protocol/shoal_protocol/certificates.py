@@ -6,7 +6,7 @@ Whoever has it and the consortium's manifest can check it offline: `certificate_
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 from pydantic import Field
 from pyroaring import BitMap
@@ -20,6 +20,7 @@ from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacySpent
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import Manifest, Parties
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobTotal
 
 Adversary = Literal[
     "public",
@@ -31,12 +32,15 @@ Adversary = Literal[
 ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
 
 
+PartiesT = TypeVar("PartiesT", bound=Parties)
+
 SignedManifest = Annotated[Signed[Manifest], embedded(Manifest), WRITTEN]
 SignedRequest = Annotated[Signed[JobRequest], embedded(JobRequest), WRITTEN]
 SignedSpec = Annotated[Signed[RoundSpec], embedded(RoundSpec), WRITTEN]
 SignedResult = Annotated[Signed[Result], embedded(Result), WRITTEN]
 SignedSum = Annotated[Signed[PartialSum], embedded(PartialSum), WRITTEN]
 SignedAbandonment = Annotated[Signed[Abandonment], embedded(Abandonment), WRITTEN]
+SignedTotal = Annotated[Signed[JobTotal], embedded(JobTotal), WRITTEN]
 SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRITTEN]
 
 
@@ -92,7 +96,8 @@ class ReleaseCertificate(BoundDocument):
 
     `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
     version of the manifest, later rounds perhaps to later ones. `manifest` is the last round's; the
-    versions before it, back to the request's, are in `earlier_manifests`, in order.
+    versions before it, back to the request's, are in `earlier_manifests`, in order. `totals` are
+    those of all their Compute nodes, as `nodes_of` orders them.
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER
@@ -104,6 +109,7 @@ class ReleaseCertificate(BoundDocument):
     population: Base64
     rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
     lost_rounds: tuple[LostRound, ...]
+    totals: tuple[SignedTotal, ...]
     report: SignedReport
     prices: tuple[Price, ...]
 
@@ -113,15 +119,15 @@ class ReleaseCertificate(BoundDocument):
         request: Signed[JobRequest],
         rounds: Sequence[CertifiedRound],
         lost: Sequence[LostRound],
+        totals: Sequence[Signed[JobTotal]],
         report: Signed[PosteriorReport],
         *,
         population: BitMap,
         version: Callable[[str], Parties],
     ) -> Self:
         """Return the certificate of a job that is done; `version` knows manifests by digest."""
-        chain = [version(in_order(rounds, lost)[-1].spec.body.manifest)]
-        while chain[0].digest != request.body.manifest:
-            chain.insert(0, version(chain[0].manifest.previous or ""))
+        last = in_order(rounds, lost)[-1].spec.body.manifest
+        chain = spanned(request.body.manifest, last, version)
         return cls(
             manifest=chain[-1].digest,
             job=request.digest,
@@ -130,6 +136,7 @@ class ReleaseCertificate(BoundDocument):
             population=encode_clients(population),
             rounds=tuple(rounds),
             lost_rounds=tuple(lost),
+            totals=tuple(totals),
             report=report,
             prices=prices(request.body, rounds, lost),
         )
@@ -138,6 +145,24 @@ class ReleaseCertificate(BoundDocument):
     def all_rounds(self) -> list[CertifiedRound | LostRound]:
         """Return released and lost rounds, by number."""
         return in_order(self.rounds, self.lost_rounds)
+
+
+def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[PartiesT]:
+    """Return the manifest versions from the `first` to the `last`, which `version` knows."""
+    chain = [version(last)]
+    while chain[0].digest != first:
+        chain.insert(0, version(chain[0].manifest.previous or ""))
+    return chain
+
+
+def counted(rounds: Iterable[CertifiedRound], node: str) -> dict[str, int]:
+    """Return as how many of the job a node's charges count the rounds, by round, that it summed."""
+    return {
+        each.spec.digest: signed.body.charge.job_rounds or 0
+        for each in rounds
+        for signed in each.partial_sums
+        if signed.body.node == node
+    }
 
 
 def in_order(

@@ -189,9 +189,9 @@ class ConflictingShare(ProtocolError):
 
 class ConflictingDocument(ProtocolError):
     code = "conflicting-document"
-    title = "A different document of this party is already on file for this round"
+    title = "A different document of this party is already on file"
     status = 409
-    remedy = "Both are kept as evidence; a party signs one such document per round."
+    remedy = "A party signs one such document for a round, and one round for each number of a job."
 
 
 class WrongCohort(ProtocolError):

@@ -9,10 +9,13 @@ from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import decode_clients
 from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.ledger import Head, LedgerEntry
+from shoal_protocol.totals import JobTotal
 from shoal_redteam.stage import Stage
 
 Charges = Callable[[int, LedgerEntry], LedgerEntry]
 """(round, entry of the trainer's or of a node's ledger) -> the entry that is shown instead."""
+Totals = Callable[[JobTotal], JobTotal | None]
+"""A node's total -> the one that is shown instead, or None."""
 
 
 def retold(
@@ -22,6 +25,7 @@ def retold(
     request: Mapping[str, Any] | None = None,
     specs: Mapping[int, Mapping[str, Any]] | None = None,
     charges: Charges = lambda number, entry: entry,
+    totals: Totals = lambda total: total,
 ) -> bytes:
     """Return the signed certificate of a job with another request, other rounds or other charges.
 
@@ -71,8 +75,23 @@ def retold(
         stage.sign(asked, asked.analyst),
         rounds,
         [],
+        [
+            stage.sign(shown, shown.node)
+            for each in told.totals
+            if (shown := totals(_total(each.body, asked.digest, rounds))) is not None
+        ],
         stage.sign(report, stage.trainer),
         population=population,
         version=lambda digest: stage.consortium,
     )
     return stage.sign(whole, stage.trainer).encode()
+
+
+def _total(was: JobTotal, job: str, rounds: list[CertifiedRound]) -> JobTotal:
+    """Return the total that a node would have signed of these rounds."""
+    charged = tuple(
+        each.spec.digest
+        for each in rounds
+        if was.node in [signed.body.node for signed in each.partial_sums]
+    )
+    return was.model_copy(update={"job": job, "rounds": charged})

@@ -453,3 +453,23 @@ async def test_ends_are_counted(aggregator: Service, clock: HandMovedClock) -> N
     async with client_of(aggregator.app) as http:
         metrics = (await http.get("/metrics")).text
     assert 'shoal_aggregator_rounds_ended_total{end="abandoned"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_one_round_of_each_number_of_a_job_is_taken_and_none_below_it(
+    assembled: Assemble, restarted: bool
+) -> None:
+    service = assembled()
+    first = examples.spec(number=1)
+    later = first.opened_at + timedelta(milliseconds=1)
+    other = first.model_copy(update={"opened_at": later})
+    assert await post(service, "/v1/rounds", signed_by("trainer", first)) == 201
+    if restarted:
+        service = assembled()
+    for refused in (other, examples.SPEC):
+        assert await post(service, "/v1/rounds", signed_by("trainer", refused)) == (
+            "conflicting-document"
+        )
+    assert await post(service, "/v1/rounds", signed_by("trainer", first)) == 200
+    another_job = other.model_copy(update={"job": "5" * 64})
+    assert await post(service, "/v1/rounds", signed_by("trainer", another_job)) == 201

@@ -139,7 +139,7 @@ async def test_a_round_abandoned_after_it_held_a_share_stays_charged(
 async def test_two_rounds_at_once_cannot_both_take_the_last_of_the_budget(
     federation: Federation,
 ) -> None:
-    specs = [federation.spec(number=number, mu=CAP * 0.9) for number in range(6)]
+    specs = [federation.spec(job=f"{job:064x}", mu=CAP * 0.9) for job in range(6)]
     outcomes = await asyncio.gather(*(announce(federation, spec) for spec in specs))
     assert sorted(status for status, _ in outcomes) == [201] + [403] * 5
 
@@ -161,7 +161,7 @@ async def test_a_round_whose_commit_seems_to_fail_is_charged_if_it_is_on_file(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, reached_the_disk: bool
 ) -> None:
     doubtful = federation.spec(mu=CAP * 0.9)
-    other = federation.spec(number=1, mu=CAP * 0.9)
+    other = federation.spec(job="ab" * 32, mu=CAP * 0.9)
     with monkeypatch.context() as fault:
         fault.setattr(StorageThread, "run", breaking_off(after_commit=reached_the_disk))
         assert await announce(federation, doubtful) == (503, "storage-unavailable")

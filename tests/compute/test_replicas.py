@@ -128,7 +128,7 @@ async def replicas(tmp_path: Path, postgresql_url: str) -> AsyncIterator[Replica
 async def test_replicas_that_announce_at_once_cannot_together_exceed_a_clients_cap(
     replicas: Replicas,
 ) -> None:
-    specs = [replicas.spec(number=number, mu=CAP * 0.9) for number in range(10)]
+    specs = [replicas.spec(job=f"{job:064x}", mu=CAP * 0.9) for job in range(10)]
     statuses = await asyncio.gather(
         *(replicas.announce_at(number % 2, spec) for number, spec in enumerate(specs))
     )
@@ -138,7 +138,7 @@ async def test_replicas_that_announce_at_once_cannot_together_exceed_a_clients_c
 async def test_rounds_at_all_replicas_together_may_cost_the_cap_and_no_more(
     replicas: Replicas,
 ) -> None:
-    specs = [replicas.spec(number=number, mu=CAP / 2) for number in range(12)]
+    specs = [replicas.spec(job=f"{job:064x}", mu=CAP / 2) for job in range(12)]
     statuses = await asyncio.gather(
         *(replicas.announce_at(number % 2, spec) for number, spec in enumerate(specs))
     )

@@ -6,7 +6,10 @@ import pytest
 
 from shoal_client.async_analyst import JobFailed
 from shoal_client.noise import exact_noise
+from shoal_hosting.party import load_party
 from shoal_protocol.certificate_checks import Verified, verify_certificate
+from shoal_protocol.documents import decode, sign
+from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.threshold import ThresholdSharing
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.simulated.audit import audit
@@ -78,6 +81,41 @@ async def test_there_is_no_certificate_before_a_job_is_finished(federation: Fede
     assert await federation.after(federation.analyst.certificate(job)) is None
 
 
+async def test_no_trainer_can_run_two_rounds_of_one_number_and_certify_one(
+    federation: Federation, trust: Trust
+) -> None:
+    job, genuine = await federation.collecting(task=TASK_WITH_PROJECTION)
+    shown = await federation.ask("trainer", f"/v1/jobs/{job}/rounds/0")
+    spec = decode(shown.content, RoundSpec).body
+    key = load_party(trust.directory / "parties" / "trainer").signing_key
+    second = sign(spec.model_copy(update={"opened_at": federation.clock.now}), "trainer", key)
+    assert second.digest != genuine
+    for name in (*federation.nodes, "aggregator"):
+        for known, expected in ((shown.content, 200), (second.encode(), 409)):
+            answer = await federation.ask(name, "/v1/rounds", method="POST", content=known)
+            assert answer.status_code == expected, answer.text
+    assert (await federation.finish(job))["phase"] == "finished"
+    certificate = verified(trust, await certificate_of(federation, job)).certificate
+    rounds = tuple(each.spec.digest for each in certificate.rounds)
+    assert [each.body.rounds for each in certificate.totals] == [rounds] * len(federation.nodes)
+    later = second.body.model_copy(update={"number": 2, "opened_at": federation.clock.now})
+    later = later.model_copy(
+        update={
+            "deadline": federation.clock.now + (spec.deadline - spec.opened_at),
+            "proceed_at": federation.clock.now + (spec.proceed_at - spec.opened_at),
+            "give_up_at": federation.clock.now + (spec.give_up_at - spec.opened_at),
+        }
+    )
+    for name in federation.nodes:
+        answer = await federation.ask(
+            name, "/v1/rounds", method="POST", content=sign(later, "trainer", key).encode()
+        )
+        assert (answer.status_code, answer.json()["detail"]) == (
+            409,
+            "the job is over: this node has signed how many rounds it had",
+        )
+
+
 async def test_there_is_no_certificate_of_a_job_that_failed(trust: Trust, tmp_path: Path) -> None:
     async with Federation(trust, tmp_path, absent=["clinic-a"]) as federation:
         job = await federation.submit()
@@ -93,16 +131,30 @@ async def test_there_is_no_certificate_of_a_job_that_nobody_knows(federation: Fe
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:shoal:problem:unknown-job")
 
 
-async def test_a_threshold_certificate_holds_without_the_node_that_was_lost(
+async def test_a_threshold_certificate_waits_for_the_total_of_the_node_that_was_lost(
     tmp_path: Path,
 ) -> None:
     trust = make_trust(tmp_path / "trust", minimum_threshold=2)
     policy = HOLDER_POLICY.model_copy(update={"minimum_threshold": 2})
     holders = {site: {"policy": policy} for site in SITES}
     async with Federation(trust, tmp_path, holders=holders, absent=["compute-2"]) as federation:
-        _, encoded = await learned(federation, sharing=ThresholdSharing(threshold=2))
+        job = await federation.submit(sharing=ThresholdSharing(threshold=2))
+        assert (await federation.finish(job))["phase"] == "finished"
+        await federation.report(job)  # does not wait for the node
+        answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
+        problem = answer.json()
+        code = "urn:shoal:problem:certificate-incomplete"
+        assert (answer.status_code, problem["type"]) == (409, code)
+        assert problem["detail"].endswith("missing: compute-2")
+        await federation.crash("trainer")
+        federation.absent.clear()
+        federation.clock.move(400.0)
+        await federation.step()
+        encoded = await certificate_of(federation, job)
     (certified,) = verified(trust, encoded).certificate.rounds
     assert [each.signer for each in certified.partial_sums] == ["compute-0", "compute-1"]
+    totals = [each.body.rounds for each in verified(trust, encoded).certificate.totals]
+    assert totals == [(certified.spec.digest,), (certified.spec.digest,), ()]
 
 
 async def test_a_job_whose_manifest_changed_between_its_rounds_has_both_in_its_certificate(

@@ -30,6 +30,7 @@ from shoal_protocol.ring import to_ring
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.tasks import LinearRegressionTask
 from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.totals import JobTotal, nodes_of
 from tests.protocol import examples
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
@@ -80,11 +81,40 @@ class Making:
             request,
             self.said("rounds", rounds),
             [],
+            self.said("totals", self.totals(request, rounds)),
             report,
             population=joined,
             version=versions.__getitem__,
         )
         return self.signed("certificate", "trainer", body)
+
+    def totals(
+        self, request: Signed[JobRequest], rounds: Sequence[CertifiedRound]
+    ) -> tuple[Signed[JobTotal], ...]:
+        """Return what each node signed of these rounds: those that it summed."""
+        versions = [*self.consortia, *self.between]
+        versions.sort(key=lambda each: each.manifest.sequence)
+        return tuple(
+            self.signed(
+                f"total of {node}",
+                node,
+                JobTotal(
+                    manifest=next(
+                        each.digest
+                        for each in reversed(versions)
+                        if node in [one.name for one in each.manifest.compute_nodes]
+                    ),
+                    job=request.digest,
+                    node=node,
+                    rounds=tuple(
+                        each.spec.digest
+                        for each in rounds
+                        if node in [one.body.node for one in each.partial_sums]
+                    ),
+                ),
+            )
+            for node in nodes_of(versions)
+        )
 
     def rounds(self, request: Signed[JobRequest]) -> tuple[CertifiedRound, ...]:
         """Return the job's rounds as they are certified."""

@@ -50,6 +50,7 @@ from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
 from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.totals import JobEnd, JobTotal
 
 NODES = 3
 CLIENTS = 20
@@ -275,8 +276,10 @@ def envelopes(client: int) -> list[bytes]:
 
 
 def charge(spec: RoundSpec, node: str) -> LedgerEntry:
-    """Return the entry by which a node charges a round as its first."""
-    return LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=1)
+    """Return the entry by which a node whose ledger begins with it charges a round."""
+    return LedgerEntry.charge(
+        spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=spec.number + 1
+    )
 
 
 def partial_sum(node: int) -> PartialSum:
@@ -343,6 +346,13 @@ CORRELATED_POSTERIOR = LogisticRegressionPosterior(
     records=11,
 )
 CORRELATED_REPORT = REPORT.model_copy(update={"posterior": CORRELATED_POSTERIOR})
+TOTALS = [
+    named(
+        node,
+        JobTotal(manifest=CONSORTIUM.digest, job=JOB.digest, node=node, rounds=(SPEC.digest,)),
+    )
+    for node in SPEC.compute_nodes
+]
 CERTIFICATE = ReleaseCertificate.of(
     named("analyst", JOB),
     [
@@ -356,6 +366,7 @@ CERTIFICATE = ReleaseCertificate.of(
         )
     ],
     [],
+    TOTALS,
     named("trainer", REPORT),
     population=POPULATION,
     version={CONSORTIUM.digest: CONSORTIUM}.__getitem__,
@@ -396,6 +407,8 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             ),
         ),
         named("trainer", REPORT),
+        named("trainer", JobEnd(manifest=CONSORTIUM.digest, job=JOB.digest)),
+        TOTALS[1],
         named("trainer", CERTIFICATE),
     )
 }

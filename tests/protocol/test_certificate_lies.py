@@ -480,6 +480,80 @@ LIES = {
         {"certificate": lambda body: changed(prices=body.prices[:-1])(body)},
         "it does not state its price against every adversary",
     ),
+    "a lost round is left out that a node charged": Case(
+        {"total of compute-1": lambda body: changed(rounds=(*body.rounds, NOTHING))(body)},
+        "the total of compute-1: compute-1 charged 3 rounds of the job, of which 1 are not shown",
+    ),
+    "rounds of another telling are in a total": Case(
+        {
+            "total of compute-1": changed(
+                rounds=tuple(each.spec.digest for each in TWO_ROUNDS.make().body.rounds)
+            )
+        },
+        "the total of compute-1: compute-1 charged 2 rounds of the job, of which 2 are not shown",
+        ONE_ROUND,
+    ),
+    "a node's total is smaller than what it summed": Case(
+        {"total of compute-2": lambda body: changed(rounds=body.rounds[:1])(body)},
+        "the total of compute-2: compute-2 charged round 1 as another of the job's",
+    ),
+    "a node's total is empty": Case(
+        {"total of compute-0": changed(rounds=())},
+        "the total of compute-0: compute-0 charged round 0 as another of the job's",
+    ),
+    "a node's total names a round twice": Case(
+        {"total of compute-0": lambda body: changed(rounds=(*body.rounds, body.rounds[0]))(body)},
+        "the total of compute-0: it names a round twice, or not in order",
+    ),
+    "a node's total is of another job": Case(
+        {"total of compute-0": changed(job=NOTHING)},
+        "the total of compute-0: it is another job's",
+    ),
+    "another job's totals are in place of its own": Case(
+        {"totals": lambda _: OTHER_JOB.make().body.totals},
+        "the total of compute-0: it is another job's",
+    ),
+    "a node's total is left out": Case(
+        {"totals": without(1)},
+        "the totals: compute-1 has not signed how many rounds of the job it charged",
+    ),
+    "all totals are left out": Case(
+        {"totals": lambda _: ()},
+        "the totals: compute-0 has not signed how many rounds of the job it charged",
+    ),
+    "a node's total is signed by another": Case(
+        {
+            "totals": lambda totals: (
+                replace(totals[0], signature=totals[1].signature),
+                *totals[1:],
+            )
+        },
+        "the total of compute-0: The signature does not verify",
+    ),
+    "the totals are in another order": Case(
+        {"totals": lambda totals: totals[::-1]},
+        "the totals: there is not one of each Compute node, in order",
+    ),
+    "a node's total is there twice": Case(
+        {"totals": lambda totals: (*totals, totals[0])},
+        "the totals: there is not one of each Compute node, in order",
+    ),
+    "a node's entry counts fewer rounds of the job": Case(
+        {"charge 1 compute-1": changed(job_rounds=1)},
+        "the total of compute-1: compute-1 charged round 1 as another of the job's",
+    ),
+    "a node's entry counts a round more than there were": Case(
+        {"charge 1 compute-1": changed(job_rounds=3)}, f"the partial sums of round 1: {CHARGE}"
+    ),
+    "the trainer's entry counts another number of rounds": Case(
+        {"charge 1": changed(job_rounds=1)},
+        "the trainer's ledger entry of round 1: it is not the trainer's charge of the job's next",
+    ),
+    "a node that summed nothing has no total": Case(
+        {"totals": without(1)},
+        "the totals: compute-1 has not signed how many rounds of the job it charged",
+        MAKINGS["threshold, two of three sums"],
+    ),
     "the certificate is in another job's name": Case(
         {"certificate": changed(job=NOTHING)}, "the job request: it is another job's"
     ),

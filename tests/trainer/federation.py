@@ -31,6 +31,7 @@ from shoal_protocol.membership import Join
 from shoal_protocol.ring import to_ring
 from shoal_protocol.roster import Roster
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobEnd, JobTotal
 from tests.hosting.certificates import make_identity
 from tests.protocol import examples
 
@@ -146,6 +147,8 @@ class Federation(httpx.AsyncBaseTransport):
                 is_new = signed.digest not in self.rounds[name]
                 self.rounds[name][signed.digest] = signed.body
                 return httpx.Response(201 if is_new else 200, request=request)
+            case "POST", ["totals"] if name != "aggregator":
+                return httpx.Response(200, content=self.total(name, request.content))
             case "GET", ["rounds", round_id, "result"] if name == "aggregator":
                 return self._result(self.rounds[name][round_id], request)
             case "GET", ["rounds", round_id, "partial-sums"] if name == "aggregator":
@@ -157,6 +160,16 @@ class Federation(httpx.AsyncBaseTransport):
         return httpx.Response(
             404, json={"type": "urn:shoal:problem:unknown-round"}, request=request
         )
+
+    def total(self, name: str, content: bytes) -> bytes:
+        """Return what a node signs of the rounds that it accepted of a job that is over."""
+        end = decode(content, JobEnd)
+        self.consortium.verify(end)
+        specs = [each for each in self.rounds[name].values() if each.job == end.body.job]
+        specs.sort(key=lambda each: each.number)
+        charged = tuple(each.digest for each in specs)
+        body = JobTotal(manifest=end.body.manifest, job=end.body.job, node=name, rounds=charged)
+        return examples.named(name, body).encode()
 
     def _result(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:
         if self.abandoned:

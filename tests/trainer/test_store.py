@@ -23,7 +23,6 @@ JOINS = [
     for client in range(3)
 ]
 REPORT = examples.DOCUMENTS["posterior_report"]
-CERTIFICATE = examples.DOCUMENTS["release_certificate"]
 NOW = examples.OPENED_AT
 
 
@@ -100,7 +99,7 @@ def test_a_job_leaves_a_phase_only_once(engine: Engine) -> None:
             store.fix_population(db, JOB, examples.SPEC.population)
         with pytest.raises(WrongPhase):
             store.fail_job(db, JOB, JobEvent.POPULATION_TOO_SMALL, "too late for that", at=NOW)
-        releases.finish_job(db, REPORT, CERTIFICATE)
+        releases.finish_job(db, REPORT)
         with pytest.raises(WrongPhase):
             store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late for that", at=NOW)
         assert store.find_job(db, JOB).reason is None

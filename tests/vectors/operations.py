@@ -21,6 +21,7 @@ from shoal_protocol import (
     membership,
     rounds,
     threshold,
+    totals,
 )
 from shoal_protocol.documents import Document, decode, sign
 from shoal_protocol.draw_and_discard import documents as crowd
@@ -58,6 +59,8 @@ KINDS: Mapping[str, type[Document]] = {
         attestations.PartialSum,
         attestations.Result,
         attestations.Abandonment,
+        totals.JobEnd,
+        totals.JobTotal,
         crowd.CrowdJobRequest,
         crowd.CrowdOpening,
         crowd.Draw,

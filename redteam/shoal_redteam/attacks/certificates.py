@@ -18,6 +18,7 @@ from shoal_protocol.manifest import AUTHORITY_NAME
 from shoal_protocol.membership import Join
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.tasks import RegressionMethod
+from shoal_protocol.totals import JobTotal
 from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes
@@ -38,7 +39,7 @@ class ForgedCertificate(Attack):
 
     name = "forged-certificate"
     liar = "the trainer, or whoever hands a certificate on"
-    tries = "a total, price, size, round or ledger entry changed, signed again by all it concerns"
+    tries = "a total, price, size, round or ledger entry changed or left out, signed again by all"
     stopped_by = "refused-certificate: what all others signed, and it must all fit; canonical"
 
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
@@ -163,6 +164,27 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
         "rounds that cost twice what the job may": retold(stage, told, request={"privacy": half}),
         "a job that may last longer than the policy allows": retold(
             stage, told, request={"round_seconds": policy.maximum_round_seconds + 1}
+        ),
+    }
+    node = stage.nodes[0]
+
+    def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:
+        return retold(
+            stage, told, totals=lambda total: change(total) if total.node == node else total
+        )
+
+    lies |= {
+        f"a round that {node} charged left out": totalled(
+            lambda total: total.model_copy(
+                update={"rounds": (*total.rounds, stage.random_bytes(32).hex())}
+            )
+        ),
+        f"{node}'s total left out": totalled(lambda total: None),
+        f"{node}'s total of fewer rounds": totalled(
+            lambda total: total.model_copy(update={"rounds": total.rounds[:-1]})
+        ),
+        f"{node}'s total of another job": totalled(
+            lambda total: total.model_copy(update={"job": stage.random_bytes(32).hex()})
         ),
     }
     for ledger in (stage.trainer, stage.nodes[0]):

@@ -29,7 +29,7 @@ class TwoRounds(Attack):
         first = honest_spec(stage)
         fewer = honest_spec(stage, clients=stage.crew[:-1], dropouts=DROPOUTS - 1)
         plays = [await begin(stage, first)]
-        plays.append(await begin(stage, fewer.model_copy(update={"job": first.job})))
+        plays.append(await begin(stage, fewer.model_copy(update={"job": first.job, "number": 1})))
         entries: list[LedgerEntry] = []
         for play in plays:
             await play.answer(play.clients)

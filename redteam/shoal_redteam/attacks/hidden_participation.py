@@ -7,9 +7,8 @@ from typing import Any, Final
 from pyroaring import BitMap
 
 from shoal_protocol.accounting import Cost
-from shoal_protocol.errors import RefusedJob, RefusedSpec
+from shoal_protocol.errors import ConflictingDocument, RefusedJob, RefusedSpec
 from shoal_protocol.hidden_participation import HiddenParticipation
-from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.rounds import RoundSpec
 from shoal_redteam.announcing import announced
 from shoal_redteam.attack import Attack
@@ -64,14 +63,15 @@ class Prepaid(Attack):
             yield await announced(
                 stage, tried, first, lie, by={RefusedSpec.code}, check="the price is worked out"
             )
-        paid = await begin(stage, first)
-        plays = [paid]
+        plays = [await begin(stage, first)]
         try:
             async for finding in self._unpaid(stage, rounds, first, plays):
                 yield finding
-            yield await self._paid_twice(stage, rounds, paid, plays)
-            async for finding in self._used_up(stage, rounds, first, plays):
-                yield finding
+            yield await self._again(
+                stage, "a second first round of a job", rounds.first(seconds=31.0)
+            )
+            used = rounds.later(first, 2, seconds=31.0)
+            yield await self._again(stage, "another round under a number that is used", used)
         finally:
             for play in plays:
                 if await play.phase(stage.aggregator) == "announced":
@@ -81,12 +81,14 @@ class Prepaid(Attack):
         self, stage: Stage, rounds: Hidden, first: RoundSpec, plays: list[Play]
     ) -> AsyncIterator[Finding]:
         """Announce later rounds for which the first did not pay."""
-        known = round_of(stage, rounds.job, BitMap(stage.crew), cost=rounds.known, seconds=_SECONDS)
+        known = round_of(
+            stage, rounds.job, BitMap(stage.crew), cost=rounds.known, number=1, seconds=_SECONDS
+        )
         plays.append(await begin(stage, known))
         other = replace(rounds)  # another job, with the same terms
         plays.append(await begin(stage, other.first()))
         elsewhere = plays[-1].spec
-        later, terms = rounds.later(first, 1), rounds.terms
+        later, terms = rounds.later(first, 2), rounds.terms
         outsider = BitMap((*stage.crew[1:], stage.outsiders[0]))
 
         def by(payer: str, **changes: Any) -> HiddenParticipation:
@@ -94,29 +96,29 @@ class Prepaid(Attack):
 
         lies = {
             "a round that names one which nobody announced": rounds.later(
-                first, 1, hidden=by(stage.random_bytes(32).hex())
+                first, 2, hidden=by(stage.random_bytes(32).hex())
             ),
             "a round that another job has paid for": rounds.later(
-                first, 1, hidden=by(elsewhere.digest)
+                first, 2, hidden=by(elsewhere.digest)
             ),
             "a round that names one in which nothing was hidden": rounds.later(
-                first, 1, hidden=by(known.digest)
+                first, 2, hidden=by(known.digest)
             ),
             "a round at another rate than was paid for": rounds.later(
-                first, 1, hidden=by(first.digest, rate=2 * _RATE)
+                first, 2, hidden=by(first.digest, rate=2 * _RATE)
             ),
             "one of more rounds than were paid for": rounds.later(
-                first, 1, hidden=by(first.digest, rounds=_ROUNDS + 1)
+                first, 2, hidden=by(first.digest, rounds=_ROUNDS + 1)
             ),
             "a round with a thousandth less noise": rounds.later(
-                first, 1, cost=Cost.gaussian(first.known_cost.mu * 1.001)
+                first, 2, cost=Cost.gaussian(first.known_cost.mu * 1.001)
             ),
             "a round that asks a client who has not paid": round_of(
                 stage,
                 rounds.job,
                 outsider,
                 cost=first.known_cost,
-                number=1,
+                number=2,
                 seconds=_SECONDS,
                 hidden=by(first.digest),
             ),
@@ -125,42 +127,12 @@ class Prepaid(Attack):
             yield await _told(stage, tried, spec, "each node's own file of what it charged")
         plays.append(await begin(stage, later))  # which is not refused: the lies were
 
-    async def _paid_twice(
-        self, stage: Stage, rounds: Hidden, first: Play, plays: list[Play]
-    ) -> Finding:
-        """Have a second first round of the job released, and look what it was charged."""
-        second = await begin(stage, rounds.first(seconds=_SECONDS + 1.0))
-        entries: list[LedgerEntry] = []
-        for play in (first, second):
-            await play.answer(play.clients)
-            if not await play.released_exactly(play.clients):
-                raise CannotAttack("an honest round was not released")
-            entries += [each.body.charge for each in await play.partial_sums()]
-        plays.append(second)
-        due = [(play.signed.digest, play.spec.mu) for play in (first, second)]
-        charged = [
-            [(each.round, each.mu) for each in entries if each.ledger == name]
-            for name in stage.nodes
-        ]
-        return seen(
-            "a second first round of a job",
-            stopped=all(found == due for found in charged) and first.spec.mu > 0.0,
-            answered=f"{len(charged)} nodes: charge mu {first.spec.mu:.3g} once more",
-            check="not forbidden but priced: every first round is charged for all its rounds",
-        )
-
-    async def _used_up(
-        self, stage: Stage, rounds: Hidden, first: RoundSpec, plays: list[Play]
-    ) -> AsyncIterator[Finding]:
-        """Announce rounds under numbers that were used, until no more are taken."""
-        on_file = sum(play.spec.job == rounds.job.digest for play in plays)
-        spec = rounds.later(first, 1, seconds=_SECONDS + 2.0)
-        yield await _told(
-            stage,
-            f"another round under a number that is used: the job has {on_file}, {_ROUNDS} are paid",
-            spec,
-            "nodes count a job's rounds, whatever their numbers are",
-        )
+    async def _again(self, stage: Stage, tried: str, spec: RoundSpec) -> Finding:
+        """Announce a round under a number that the job has had."""
+        services = (*stage.nodes, stage.aggregator)
+        answers = await stage.tell(services, "/v1/rounds", stage.sign(spec, stage.trainer).encode())
+        check = "one round for each number of a job, so that none is paid for once and held twice"
+        return refused(tried, answers, by={ConflictingDocument.code}, check=check)
 
 
 class LiesAboutHiding(Attack):

@@ -81,6 +81,7 @@ class Aggregator:
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, RefusedSpec
+            ConflictingDocument: another round of its job has its number, or a higher one.
         """
         signed = await asyncio.to_thread(decode, encoded, RoundSpec)
         if await self._storage.run(store.knows_round, signed.digest):

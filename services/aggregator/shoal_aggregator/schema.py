@@ -11,11 +11,12 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    UniqueConstraint,
 )
 
 from shoal_hosting.memory import memory_table
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 metadata = MetaData()
 
@@ -25,12 +26,15 @@ rounds = Table(
     "rounds",
     metadata,
     Column("id", String(64), primary_key=True),
+    Column("job", String(64), nullable=False),
+    Column("number", Integer, nullable=False),  # in its job
     Column("spec", LargeBinary, nullable=False),
     Column("phase", String(16), nullable=False, index=True),
     Column("nodes", Integer, nullable=False),
     Column("threshold", Integer, nullable=False),  # how many of the nodes are enough
     Column("proceed_at", BigInteger, nullable=False),  # milliseconds since 1970, UTC, like the next
     Column("give_up_at", BigInteger, nullable=False),
+    UniqueConstraint("job", "number"),
 )
 
 

@@ -24,7 +24,7 @@ from shoal_aggregator.rows import (
 )
 from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.documents import Signed
-from shoal_protocol.errors import UnknownRound
+from shoal_protocol.errors import ConflictingDocument, UnknownRound
 from shoal_protocol.phases import AggregationEvent, Phase
 from shoal_protocol.rounds import RoundSpec
 
@@ -45,11 +45,18 @@ def answers(db: Connection) -> None:
 
 
 def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
-    """Store an announced round; False if it is known."""
-    return insert_new(
+    """Store an announced round; False if it is known.
+
+    Raises:
+        ConflictingDocument: another round of its job has its number, or a higher one.
+    """
+    body, columns = signed.body, schema.rounds.c
+    is_new = insert_new(
         db,
         schema.rounds,
         id=signed.digest,
+        job=body.job,
+        number=body.number,
         spec=signed.encode(),
         phase=Phase.ANNOUNCED.value,
         nodes=len(signed.body.compute_nodes),
@@ -57,6 +64,12 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
         proceed_at=milliseconds(signed.body.proceed_at),
         give_up_at=milliseconds(signed.body.give_up_at),
     )
+    here = (columns.job == body.job) & (columns.number >= body.number)
+    if is_new or not knows_round(db, signed.digest):
+        other = here & (columns.id != signed.digest)
+        if db.execute(select(columns.id).where(other).limit(1)).first() is not None:
+            raise ConflictingDocument("the job had a round with this number, or a higher one")
+    return is_new
 
 
 def knows_round(db: Connection, round_id: str) -> bool:

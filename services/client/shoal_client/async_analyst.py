@@ -21,7 +21,7 @@ from shoal_client.job_failures import (
     OutOfBudget,
     failure,
 )
-from shoal_client.peer import ACCEPTED, OK, Peer
+from shoal_client.peer import ACCEPTED, OK, Peer, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.certificates import ReleaseCertificate
@@ -35,6 +35,7 @@ from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import Task
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
+CERTIFYING_SECONDS: Final = 10  # that the trainer may take for a large certificate
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
 
 
@@ -253,13 +254,15 @@ class AsyncAnalyst:
 
         Raises:
             JobFailed: the job ended without one.
-            Unavailable: the trainer did not answer, several times.
+            Unavailable: no answer, several times, or a Compute node did not sign its total yet.
             ProtocolError: it does not hold, or is of another job.
         """
-        path = f"/v1/jobs/{job}/certificate"
-        answer = await self._insist(lambda: self._trainer.get_large(path), tries)
+        path, seconds = f"/v1/jobs/{job}/certificate", CERTIFYING_SECONDS
+        answer = await self._insist(lambda: self._trainer.get_large(path, wait=seconds), tries)
         if answer.is_refusal and answer.code == WrongPhase.code:
             return None
+        if answer.is_refusal and answer.code == "certificate-incomplete":
+            raise Unavailable(answer.reason)
         if answer.status != OK:
             raise failure(answer)
         body = decode(answer.body, ReleaseCertificate).body

@@ -16,6 +16,7 @@ from shoal_compute.gossiping import Gossip
 from shoal_compute.holding import HeldQueries
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
+from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
@@ -81,6 +82,7 @@ def create_app(
     *,
     rounds: RoundBook,
     announcements: Announcements,
+    totals: Totals,
     uploads: Uploads,
     held: HeldQueries,
     gossip: Gossip,
@@ -111,6 +113,11 @@ def create_app(
         """Announce a round: the body is its signed spec."""
         known, new = await announcements.announce(await request.body())
         return _json(_state(known, rounds.held(known)), 201 if new else 200)
+
+    @app.post("/v1/totals")
+    async def end_job(request: Request) -> Response:
+        """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
+        return Response(await totals.sign(await request.body()), media_type=_JSON)
 
     @app.get("/v1/rounds/{round_id}")
     async def show(round_id: str) -> Response:

@@ -27,6 +27,7 @@ from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
+from shoal_compute.totals import Totals
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.ledger import RESTORE
@@ -150,6 +151,7 @@ def assemble(
     app = create_app(
         rounds=rounds,
         announcements=announcements,
+        totals=Totals(party.name, party.signing_key, storage, book, manifests, announcing),
         uploads=uploads,
         held=HeldQueries(rounds, storage),
         gossip=gossip,

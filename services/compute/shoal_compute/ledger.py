@@ -4,22 +4,23 @@ Both are only ever read from the database, which replicas add to as well, and a 
 to fail may yet reach the disk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
-from shoal_compute.schema import documents, ledger, rounds
+from shoal_compute.schema import documents, ledger, rounds, totals
 from shoal_hosting.ledger import LedgerFollower
 from shoal_hosting.ledger_checks import FiledRound, check_rounds, see_one_state
 from shoal_protocol.accounting import Cap
 from shoal_protocol.attestations import PartialSum
 from shoal_protocol.documents import decode
-from shoal_protocol.errors import BudgetExceeded
+from shoal_protocol.errors import BudgetExceeded, LedgerBroken
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.phases import Phase
 from shoal_protocol.prepayment import check_prepaid
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobTotal
 
 
 class Ledger:
@@ -42,6 +43,7 @@ class Ledger:
         self._follower = LedgerFollower(ledger, self._name)  # a transaction may be tried again
         entries = [charged.entry for charged in self._follower.follow(db, lock=False)]
         check_rounds(entries, self._filed(db), self._anchors(db), ledger=self._name)
+        self._check_totals(db, entries)
 
     def _filed(self, db: Connection) -> Iterator[FiledRound]:
         summed = exists().where(documents.c.round == rounds.c.number, self._own_sums)
@@ -58,6 +60,16 @@ class Ledger:
         query = select(documents.c.encoded).where(self._own_sums)
         found = db.execute(query.order_by(documents.c.round.desc()).limit(1)).scalars()
         return [decode(encoded, PartialSum).body.charge for encoded in found]
+
+    def _check_totals(self, db: Connection, entries: Iterable[LedgerEntry]) -> None:
+        charged: dict[str, list[str]] = {}
+        for entry in entries:
+            if entry.kind == "charge":
+                charged.setdefault(entry.job, []).append(entry.round)
+        for document in db.execute(select(totals.c.document)).scalars():
+            total = decode(document, JobTotal).body
+            if list(total.rounds) != charged.get(total.job, []):
+                raise LedgerBroken("this node has signed that a job had other rounds")
 
     @property
     def _own_sums(self) -> ColumnElement[bool]:

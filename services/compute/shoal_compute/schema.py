@@ -19,6 +19,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from shoal_hosting.append_only import only_grows
 from shoal_hosting.ledger import LedgerTables
 from shoal_hosting.memory import memory_table
 from shoal_hosting.shared_manifests import manifest_table
@@ -32,12 +33,24 @@ rounds = Table(
     metadata,
     Column("number", Integer, primary_key=True, autoincrement=True),  # short name in other tables
     Column("id", String(64), nullable=False, unique=True),
+    Column("job", String(64), nullable=False),
+    Column("place", Integer, nullable=False),  # in its job, from 0: the number in its spec
     Column("spec", LargeBinary, nullable=False),  # the signed spec as it came
     Column("phase", String(16), nullable=False, index=True),
     Column("reason", String(32)),  # why it was abandoned
     Column("reported", Boolean, nullable=False),  # the aggregator knows this node's last word
     Column("erased", Boolean, nullable=False),  # no share's payload is left
+    UniqueConstraint("job", "place"),
 )
+
+# What this node signed of a job that is over: it takes no further round of it.
+totals = Table(
+    "totals",
+    metadata,
+    Column("job", String(64), primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+only_grows(totals)
 
 # What each round may cost each client of its population. A round that was abandoned before it held
 # a share is given back, unless participation was hidden: then the first one paid for all.

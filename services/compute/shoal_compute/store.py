@@ -18,6 +18,7 @@ from shoal_compute.shares import MOST_VALUES, held_answers
 from shoal_hosting.storage import insert_ignoring
 from shoal_protocol.attestations import Abandonment, Held, Holdings, PartialSum, Vote
 from shoal_protocol.documents import Signed, decode
+from shoal_protocol.errors import ConflictingDocument
 from shoal_protocol.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.rounds import RoundSpec
 
@@ -69,9 +70,15 @@ class Kept(Enum):
 
 
 def add_round(db: Connection, spec: Signed[RoundSpec]) -> int | None:
-    """Store a round and return its number; None if it is on file already."""
+    """Store a round and return its number; None if it is on file already.
+
+    Raises:
+        ConflictingDocument: another round of its job with its number is.
+    """
     row = {
         "id": spec.digest,
+        "job": spec.body.job,
+        "place": spec.body.number,
         "spec": spec.encode(),
         "phase": Phase.ANNOUNCED,
         "reported": False,
@@ -79,6 +86,8 @@ def add_round(db: Connection, spec: Signed[RoundSpec]) -> int | None:
     }
     insert = insert_ignoring(db)(rounds).values(row).on_conflict_do_nothing()
     number: int | None = db.execute(insert.returning(rounds.c.number)).scalar()
+    if number is None and not on_file(db, [spec.digest], 1):
+        raise ConflictingDocument("the job has another round with this number")
     return number
 
 

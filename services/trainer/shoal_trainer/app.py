@@ -124,9 +124,17 @@ def create_app(
         return tagged(found, if_none_match)
 
     @app.get("/v1/jobs/{job}/certificate")
-    async def show_certificate(job: JobId, if_none_match: IfNoneMatch = None) -> Response:
-        """Serve the signed release certificate: 409 while there is none, 410 if the job failed."""
-        return tagged(await records.certificate(job), if_none_match)
+    async def show_certificate(
+        job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
+    ) -> Response:
+        """Serve the signed release certificate: 409 while there is none, 410 if the job failed.
+
+        With `wait`, hold the answer of a finished job back until its certificate is complete.
+        """
+        found = await changes.until_found(job, lambda: records.certificate(job), wait)
+        if found is None:
+            raise await records.incomplete(job)
+        return tagged(found, if_none_match)
 
     @app.get("/v1/ledger")
     async def show_ledger(

@@ -26,6 +26,7 @@ from shoal_protocol.errors import LedgerBroken, StorageUnavailable, UnknownManif
 from shoal_protocol.sharing import RandomBytes
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
+from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.assembly import (
     Replica,
     assemble_crowds,
@@ -53,6 +54,7 @@ class Service:
     resources: Resources
     enrolment: Enrolment
     runner: Runner
+    certifier: Certifier
     peers: Peers
     crowds: Crowds
 
@@ -68,6 +70,7 @@ class Service:
             await self.enrolment.close_due()
             await self.crowds.conductor.step()
             await self.runner.step()
+            await self.certifier.step()
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
@@ -79,6 +82,7 @@ class Service:
         """End long polls and connections, and let go of the database."""
         self.stop_waiting()
         await self.runner.close()
+        await self.certifier.close()
         await self.peers.close()
         await self.resources.storage.close()
         if self.crowds.resources.storage is not self.resources.storage:
@@ -148,8 +152,9 @@ def assemble(
     except UnknownManifest:
         resources.storage.let_go()
         raise
-    app = create_app(enrolment, Records(resources), resources, serving)
-    return Service(app, resources, enrolment, runner, peers, serving)
+    certifier = Certifier(resources, peers)
+    app = create_app(enrolment, Records(resources, certifier), resources, serving)
+    return Service(app, resources, enrolment, runner, certifier, peers, serving)
 
 
 def assemble_serving(

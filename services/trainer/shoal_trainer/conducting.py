@@ -14,7 +14,7 @@ from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
-from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_aggregator
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_party
 from shoal_trainer.progress import CurrentRound
 from shoal_trainer.resources import Resources
 
@@ -118,7 +118,7 @@ class Conductor:
         """Ask what became of the round, and store its result once it is verified."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
-        aggregator = current_aggregator(consortium, own.book.current)
+        aggregator = current_party(consortium.manifest.aggregator, own.book.current)
         try:
             answer = await self._peers.outcome(aggregator, round_.id)
             if answer.state is State.DECIDED:

@@ -31,24 +31,23 @@ class Endings:
         self._ends = ends
 
     async def finish(self, job: RunningJob, posterior: Posterior) -> None:
-        """End a job with its posterior, report and certificate.
+        """End a job with its posterior and report; its certificate follows.
 
         Raises:
             ValueError: these rounds make no report.
         """
         own = self._resources
-        report, certificate = await asyncio.to_thread(
+        report = await asyncio.to_thread(
             conclude,
             job.encoded,
             await own.storage.run(find_releases, job.id),
             await own.storage.run(find_losses, job.id),
             population=job.population,
             posterior=posterior,
-            version=own.book.get,
             trainer=own.name,
             key=own.signing_key,
         )
-        await own.storage.run(finish_job, report, certificate)
+        await own.storage.run(finish_job, report)
         self._ends.labels("finished").inc()
         log.info("job finished", job=job.id)
         await self._settle(job)

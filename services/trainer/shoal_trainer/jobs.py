@@ -47,6 +47,15 @@ class JobFinished(ProtocolError):
     remedy = "Ask for the job's result."
 
 
+class CertificateIncomplete(ProtocolError):
+    """A finished job whose certificate would not hold yet."""
+
+    code = "certificate-incomplete"
+    title = "The job is finished, and its certificate not complete yet"
+    status = 409
+    remedy = "Ask again later: the trainer goes on asking the Compute nodes that are missing."
+
+
 def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 

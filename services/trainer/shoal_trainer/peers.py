@@ -24,7 +24,7 @@ def _document_limit_bytes(dimension: int) -> int:
     return dimension * 8 * 4 // 3 + (1 << 16)
 
 
-ACCEPTANCE_LIMIT_BYTES: Final = 1 << 16
+HANDED_LIMIT_BYTES: Final = 1 << 20  # a total names each round of its job, of 10,000 at most
 ANSWER_LIMIT_BYTES: Final = _document_limit_bytes(LARGEST_DIMENSION)
 LONG_POLL_SECONDS: Final = 25
 ANSWER_SECONDS: Final = 15.0  # for a part of an answer to come, beyond what a long poll waits
@@ -107,14 +107,7 @@ class Peers:
         we shall hear.
         """
         try:
-            status, body = await self._hand(party, "POST", "/v1/rounds", spec)
-            if 400 <= status < 500 and _problem(body).get("type") in _BEHIND:
-                # it may not have heard of the version in force: anyone may relay that
-                known = bundle(consortium)
-                status, body = await self._hand(party, "PUT", "/v1/manifest", known)
-                if status != 200:
-                    return None
-                status, body = await self._hand(party, "POST", "/v1/rounds", spec)
+            status, body = await self._hand_bound(party, "/v1/rounds", spec, consortium)
         except Unreachable:
             return None
         if status in {200, 201}:
@@ -122,6 +115,17 @@ class Peers:
         if 400 <= status < 500 and status not in _TRY_AGAIN:
             return refusal_text(party.name, _problem(body))
         return None
+
+    async def total(self, party: ServiceParty, end: bytes, consortium: Consortium) -> bytes:
+        """Have a Compute node sign what it charged of a job, at the trainer's signed `end` of it.
+
+        Raises:
+            Unreachable
+        """
+        status, body = await self._hand_bound(party, "/v1/totals", end, consortium)
+        if status != 200:
+            raise Unreachable
+        return body
 
     async def outcome(
         self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int = 0
@@ -167,10 +171,24 @@ class Peers:
         for client in self._clients.values():
             await client.aclose()
 
-    async def _hand(
-        self, party: ServiceParty, method: str, path: str, document: bytes
+    async def _hand_bound(
+        self, party: ServiceParty, path: str, document: bytes, consortium: Consortium
     ) -> tuple[int, bytes]:
-        return await self._send(party, method, path, document, limit_bytes=ACCEPTANCE_LIMIT_BYTES)
+        """Hand a party a document that is bound to a version, and that version if it lacks it.
+
+        Raises:
+            Unreachable: or it does not take the version.
+        """
+        limit = HANDED_LIMIT_BYTES
+        status, body = await self._send(party, "POST", path, document, limit_bytes=limit)
+        if 400 <= status < 500 and _problem(body).get("type") in _BEHIND:
+            # it may not have heard of the version: anyone may relay that
+            known = bundle(consortium)
+            status, _ = await self._send(party, "PUT", "/v1/manifest", known, limit_bytes=limit)
+            if status != 200:
+                raise Unreachable
+            status, body = await self._send(party, "POST", path, document, limit_bytes=limit)
+        return status, body
 
     async def _send(
         self,
@@ -211,10 +229,11 @@ class Peers:
         return self._clients[key]
 
 
-def current_aggregator(consortium: Consortium, current: Consortium) -> ServiceParty:
-    """Return where the round's aggregator is now: a later version may give it another address."""
-    own, now = consortium.manifest.aggregator, current.manifest.aggregator
-    return now if now.name == own.name else own
+def current_party(party: ServiceParty, current: Consortium) -> ServiceParty:
+    """Return where a service of a version is now: a later one may give it another address."""
+    manifest = current.manifest
+    services = (manifest.aggregator, *manifest.compute_nodes)
+    return next((now for now in services if now.name == party.name), party)
 
 
 def _problem(body: bytes) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from shoal_protocol.membership import JobWithdrawn
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import leaving, releases, store
-from shoal_trainer.jobs import JobFailed, JobFinished
+from shoal_trainer.certifying import Certifier
+from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
 from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord, RoundRecord
@@ -27,9 +28,10 @@ _KEPT_EPSILONS: Final = 1 << 16  # each takes a millisecond, and anybody may ask
 class Records:
     """Jobs, rounds, reports and the ledger, for whoever asks."""
 
-    def __init__(self, resources: Resources) -> None:
-        """Read from the storage of `resources`."""
+    def __init__(self, resources: Resources, certifier: Certifier) -> None:
+        """Read from the storage of `resources`; `certifier` knows what certificates wait for."""
         self._resources = resources
+        self._certifier = certifier
         self._storage = resources.storage
         self._deadlines: dict[str, str] = {}  # by round
         self._ends: dict[str, str] = {}  # by job
@@ -122,8 +124,10 @@ class Records:
             _refuse_ended(record)
         return found
 
-    async def certificate(self, job: str) -> tuple[str, bytes]:
+    async def certificate(self, job: str) -> tuple[str, bytes] | None:
         """Return the digest and the bytes of the signed release certificate.
+
+        None while Compute nodes of a finished job have not signed their totals.
 
         Raises:
             UnknownJob, JobFailed, JobWithdrawn
@@ -133,7 +137,8 @@ class Records:
         if found is None:
             record = await self._storage.run(store.find_job, job)
             _refuse_ended(record)
-            raise WrongPhase("the job is not finished, and has no certificate yet")
+            if record.phase is not JobPhase.FINISHED:
+                raise WrongPhase("the job is not finished, and has no certificate yet")
         return found
 
     async def withdrawal(self, job: str) -> bytes:
@@ -148,6 +153,16 @@ class Records:
         if found is None:
             raise WrongPhase("the job is not withdrawn")
         return found
+
+    async def incomplete(self, job: str) -> CertificateIncomplete:
+        """Return why a finished job has no certificate yet."""
+        missing = (await self._certifier.unsigned(job)).missing
+        return CertificateIncomplete(
+            "not all of the job's Compute nodes have signed how many of its rounds they charged; "
+            f"missing: {', '.join(missing)}"
+            if missing
+            else None
+        )
 
     async def ledger(self, *, after: int, count: int) -> dict[str, Any]:
         """Return up to `count` entries that follow entry `after`, with what was spent up to each.

@@ -1,6 +1,7 @@
 """What a job that is done hands out: its report and its release certificate; reads no peer.
 
-Both are made once, of what is on file, and kept: whoever asks gets the same bytes for ever.
+Both are made once, of what is on file, and kept: whoever asks gets the same bytes for ever. The
+certificate comes once every Compute node has signed what it charged of the job.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +14,17 @@ from sqlalchemy import Connection, Table, select
 from shoal_protocol.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.certificates import CertifiedRound, LostRound, ReleaseCertificate
 from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.encoding import decode_clients
 from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.ledger import LedgerEntry
 from shoal_protocol.manifest import Parties
 from shoal_protocol.phases import JobEvent, Phase
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobTotal
 from shoal_trainer import schema
-from shoal_trainer.store import move_job
+from shoal_trainer.schema import totals
+from shoal_trainer.store import find_job, move_job
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,30 @@ def find_releases(db: Connection, job: str) -> Sequence[Release]:
     ]
 
 
+@dataclass(frozen=True)
+class Filed:
+    """All that is on file of a finished job, in wire form."""
+
+    request: bytes
+    population: str
+    releases: Sequence[Release]
+    losses: Sequence[Loss]
+    report: bytes
+    totals: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The same, decoded."""
+
+    request: Signed[JobRequest]
+    population: BitMap
+    rounds: Sequence[CertifiedRound]
+    lost: Sequence[LostRound]
+    report: Signed[PosteriorReport]
+    totals: Sequence[Signed[JobTotal]]
+
+
 def conclude(
     request: bytes,
     releases: Sequence[Release],
@@ -82,29 +110,60 @@ def conclude(
     *,
     population: BitMap,
     posterior: Posterior,
-    version: Callable[[str], Parties],
     trainer: str,
     key: SigningKey,
-) -> tuple[Signed[PosteriorReport], Signed[ReleaseCertificate]]:
-    """Return the report and the certificate of a job, given in wire form, with this posterior.
+) -> Signed[PosteriorReport]:
+    """Return the report of a job, given in wire form, with this posterior.
 
-    `population` are the clients who joined; `version` knows manifests by digest. The same arguments
-    give the same bytes.
+    `population` are the clients who joined. The same arguments give the same bytes.
     """
-    asked, rounds = decode(request, JobRequest), [_certified(each) for each in releases]
-    lost = [_lost(each) for each in losses]
     report = PosteriorReport.of(
-        asked.body,
-        [(each.spec.body, each.result.body) for each in rounds],
-        lost=[each.spec.body for each in lost],
+        decode(request, JobRequest).body,
+        [
+            (decode(each.spec, RoundSpec).body, decode(each.result, Result).body)
+            for each in releases
+        ],
+        lost=[decode(each.spec, RoundSpec).body for each in losses],
         population=population,
         posterior=posterior,
     )
-    signed = sign(report, trainer, key)
-    certificate = ReleaseCertificate.of(
-        asked, rounds, lost, signed, population=population, version=version
+    return sign(report, trainer, key)
+
+
+def read_finished(filed: Filed) -> Finished:
+    """Decode a finished job."""
+    return Finished(
+        decode(filed.request, JobRequest),
+        decode_clients(filed.population),
+        [_certified(each) for each in filed.releases],
+        [_lost(each) for each in filed.losses],
+        decode(filed.report, PosteriorReport),
+        [decode(each, JobTotal) for each in filed.totals],
     )
-    return signed, sign(certificate, trainer, key)
+
+
+def certify(
+    job: Finished,
+    totals: Sequence[Signed[JobTotal]],
+    *,
+    version: Callable[[str], Parties],
+    trainer: str,
+    key: SigningKey,
+) -> Signed[ReleaseCertificate]:
+    """Return the certificate of a finished job; `version` knows manifests by digest.
+
+    `totals` are those of all its Compute nodes, in order. The same arguments give the same bytes.
+    """
+    certificate = ReleaseCertificate.of(
+        job.request,
+        job.rounds,
+        job.lost,
+        totals,
+        job.report,
+        population=job.population,
+        version=version,
+    )
+    return sign(certificate, trainer, key)
 
 
 def _certified(release: Release) -> CertifiedRound:
@@ -128,14 +187,53 @@ def _lost(loss: Loss) -> LostRound:
     )
 
 
-def finish_job(
-    db: Connection, report: Signed[PosteriorReport], certificate: Signed[ReleaseCertificate]
-) -> None:
-    """Store a job's report and certificate, and end the job with them."""
+def finish_job(db: Connection, report: Signed[PosteriorReport]) -> None:
+    """Store a job's report, and end the job with it."""
     move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    for table, signed in ((schema.reports, report), (schema.certificates, certificate)):
-        row = {"job": report.body.job, "digest": signed.digest, "document": signed.encode()}
-        db.execute(table.insert().values(row))
+    _keep(db, schema.reports, report)
+
+
+def uncertified_jobs(db: Connection) -> Sequence[str]:
+    """Return the jobs that are finished and have no certificate."""
+    certified = select(schema.certificates.c.job)
+    job = schema.reports.c.job
+    return db.execute(select(job).where(job.not_in(certified)).order_by(job)).scalars().all()
+
+
+def find_finished(db: Connection, job: str) -> Filed:
+    """Return all that is on file of a finished job; it may be large."""
+    record, columns = find_job(db, job), totals.c
+    report = db.execute(select(schema.reports.c.document).where(schema.reports.c.job == job))
+    signed = db.execute(select(columns.document).where(columns.job == job))
+    return Filed(
+        record.request,
+        record.population or "",
+        find_releases(db, job),
+        find_losses(db, job),
+        report.scalar_one(),
+        signed.scalars().all(),
+    )
+
+
+def keep_totals(
+    db: Connection,
+    job: str,
+    signed: Sequence[Signed[JobTotal]],
+    certificate: Signed[ReleaseCertificate] | None,
+) -> None:
+    """Store totals of a finished job and, with the last of them, its certificate."""
+    for each in signed:
+        row = {"job": job, "node": each.body.node, "document": each.encode()}
+        db.execute(totals.insert().values(row))
+    if certificate is not None:
+        _keep(db, schema.certificates, certificate)
+
+
+def _keep(
+    db: Connection, table: Table, signed: Signed[PosteriorReport] | Signed[ReleaseCertificate]
+) -> None:
+    row = {"job": signed.body.job, "digest": signed.digest, "document": signed.encode()}
+    db.execute(table.insert().values(row))
 
 
 def find_report(db: Connection, job: str) -> tuple[str, bytes] | None:

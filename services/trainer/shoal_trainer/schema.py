@@ -98,6 +98,15 @@ reports = Table(
     Column("document", LargeBinary, nullable=False),
 )
 
+# what each Compute node of a finished job signed that it charged
+totals = Table(
+    "totals",
+    metadata,
+    _job(primary_key=True),
+    Column("node", String(64), primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
 # what a finished job hands out: made once, so that it stays the same to the last byte
 certificates = Table(
     "certificates",

@@ -53,6 +53,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "rounds": [_round(verified, each) for each in certificate.rounds],
         "lost_rounds": [_lost(each) for each in certificate.lost_rounds],
         "trainer": _signer(verified, certificate.report),
+        "totalled_by": [each.signer for each in certificate.totals],
         "prices": [
             {
                 **price.model_dump(mode="json"),
@@ -170,6 +171,8 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             f"{_party(said['analyst'])}: the job request.",
             f"{_party(said['trainer'])}: the rounds' specs, the posterior and this certificate.",
             *(_attested(group) for group in round_groups.alike(rounds, _by_whom(are_few))),
+            f"{', '.join(said['totalled_by'])}: that they charged no other round of the job, and "
+            "take none.",
         ],
     )
     yield (

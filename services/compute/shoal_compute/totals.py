@@ -1,0 +1,100 @@
+"""What this node charged of a job, signed once the job is over: then it takes no more of it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from nacl.signing import SigningKey
+from sqlalchemy import Connection, select
+
+from shoal_compute.schema import ledger, rounds, totals
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.shared_manifests import SharedManifests
+from shoal_hosting.storage import StorageThread
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.errors import ConflictingDocument, UnknownManifest, WrongSigner
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobEnd, JobTotal
+
+
+class Totals:
+    """Signs totals, at the trainer's word; each is durable before it leaves."""
+
+    def __init__(
+        self,
+        name: str,
+        key: SigningKey,
+        storage: StorageThread,
+        book: ManifestBook,
+        manifests: SharedManifests,
+        executor: Executor,
+    ) -> None:
+        """Sign as the node `name`."""
+        self._name = name
+        self._key = key
+        self._storage = storage
+        self._book = book
+        self._manifests = manifests
+        self._executor = executor
+
+    async def sign(self, encoded: bytes) -> bytes:
+        """Return this node's signed total of the job that a trainer's signed word ends.
+
+        Whoever asks again gets the same bytes.
+
+        Raises:
+            MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
+            UnknownManifest: bound to a version that was never accepted here.
+            StorageUnavailable
+        """
+        loop = asyncio.get_running_loop()
+        signed = await loop.run_in_executor(self._executor, decode, encoded, JobEnd)
+        try:
+            self._book.get(signed.body.manifest)
+        except UnknownManifest:
+            await self._storage.run(self._manifests.exchange)  # another replica may know it
+        await loop.run_in_executor(self._executor, self._verify, signed)
+        return await self._storage.run(end_job, signed.body, self._signed)
+
+    def _verify(self, signed: Signed[JobEnd]) -> None:
+        consortium = self._book.get(signed.body.manifest)
+        consortium.verify(signed)
+        in_force = self._book.current.manifest.trainer
+        if consortium.manifest.trainer.verify_key != in_force.verify_key:
+            raise WrongSigner("the trainer of that manifest is no longer in charge")
+        if self._name not in [node.name for node in consortium.manifest.compute_nodes]:
+            raise WrongSigner("this node is no Compute node under that manifest")
+
+    def _signed(self, end: JobEnd, charged: tuple[str, ...]) -> Signed[JobTotal]:
+        body = JobTotal(manifest=end.manifest, job=end.job, node=self._name, rounds=charged)
+        return sign(body, self._name, self._key)
+
+
+def end_job(
+    db: Connection, end: JobEnd, attest: Callable[[JobEnd, tuple[str, ...]], Signed[JobTotal]]
+) -> bytes:
+    """Keep what `attest` signs of the rounds charged, and return it or what was kept before."""
+    ledger.hold(db)  # as everybody who announces: nobody can charge another meanwhile
+    kept = db.execute(select(totals.c.document).where(totals.c.job == end.job)).scalar()
+    if kept is not None:
+        return bytes(kept)
+    # a round is on file if and only if it was charged, and charged in order
+    query = select(rounds.c.id).where(rounds.c.job == end.job).order_by(rounds.c.place)
+    document = attest(end, tuple(db.execute(query).scalars())).encode()
+    db.execute(totals.insert().values(job=end.job, document=document))
+    return document
+
+
+def check_next(db: Connection, spec: RoundSpec) -> None:
+    """Refuse a round, on file since just now, that is not the newest of a job that goes on.
+
+    The caller holds the ledger.
+
+    Raises:
+        ConflictingDocument
+    """
+    if db.execute(select(totals.c.job).where(totals.c.job == spec.job)).first() is not None:
+        raise ConflictingDocument("the job is over: this node has signed how many rounds it had")
+    later = (rounds.c.job == spec.job) & (rounds.c.place > spec.number)
+    if db.execute(select(rounds.c.id).where(later).limit(1)).first() is not None:
+        raise ConflictingDocument("the job had a round with a higher number")

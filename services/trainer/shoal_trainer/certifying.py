@@ -1,0 +1,192 @@
+"""Has every Compute node say what it charged of a job that is done, and certifies it then.
+
+The result does not wait for that. A node that is away is asked again, ever more rarely and without
+an end, for only it knows: a certificate without its total would not hold.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import structlog
+from sqlalchemy import Connection, select
+
+from shoal_hosting.logs import describe_exception
+from shoal_protocol.certificates import counted, in_order, spanned
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.jobs import JobRequest
+from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_trainer import releases, store
+from shoal_trainer.peers import Peers, Unreachable, current_party
+from shoal_trainer.resources import Resources
+from shoal_trainer.schema import totals
+
+log = structlog.get_logger()
+
+PATIENCE_SECONDS: Final = 5.0  # how long a step waits for nodes that do not answer
+_FIRST_PAUSE: Final = timedelta(seconds=1)
+_LONGEST_PAUSE: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    """A finished job whose nodes have not all signed their totals, and who has."""
+
+    request: Signed[JobRequest]
+    versions: Sequence[Consortium]  # that its rounds spanned, oldest first
+    signed: frozenset[str]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the nodes that have not."""
+        return [node for node in nodes_of(self.versions) if node not in self.signed]
+
+
+@dataclass
+class _Pause:
+    """When a job is due again, and how long to wait after that."""
+
+    until: datetime
+    length: timedelta
+
+
+class Certifier:
+    """Certifies finished jobs; each waits for its own nodes."""
+
+    def __init__(self, resources: Resources, peers: Peers) -> None:
+        """Go on from what the storage holds."""
+        self._resources = resources
+        self._peers = peers
+        self._pauses: dict[str, _Pause] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # by job
+
+    async def step(self) -> None:
+        """Ask the nodes of every finished job that is due; who does not answer holds up no step.
+
+        Raises:
+            StorageUnavailable
+        """
+        begun = []
+        for job in await self._resources.storage.run(releases.uncertified_jobs):
+            pause = self._pauses.get(job)
+            if job in self._under_way or (pause and self._resources.clock() < pause.until):
+                continue
+            task = asyncio.create_task(self._attempt(job))
+            self._under_way[job] = task
+            task.add_done_callback(partial(self._ended, job))
+            begun.append(task)
+        if begun:
+            await asyncio.wait(begun, timeout=PATIENCE_SECONDS)
+
+    def _ended(self, job: str, _: asyncio.Task[None]) -> None:
+        del self._under_way[job]
+
+    async def close(self) -> None:
+        """Take back what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def unsigned(self, job: str) -> Unsigned:
+        """Return whose totals are missing of a job that is finished."""
+        request, last, signed = await self._resources.storage.run(_standing, job)
+        asked, spec = decode(request, JobRequest), decode(last, RoundSpec).body
+        versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
+        return Unsigned(asked, versions, signed)
+
+    async def _attempt(self, job: str) -> None:
+        """Certify a job, or have it wait; a fault in one must not stop the others."""
+        try:
+            unsigned = await self.unsigned(job)
+            answers = await asyncio.gather(
+                *(self._ask(unsigned, node) for node in unsigned.missing)
+            )
+            heard = [total for total in answers if total is not None]
+            if heard or not unsigned.missing:
+                await self._take(job, unsigned, heard)
+        except StorageUnavailable:
+            log.warning("storage unavailable: the certificate waits", job=job)
+        except Exception as error:  # noqa: BLE001 -- logged; the job is tried again
+            log.error("a job could not be certified", job=job, **describe_exception(error))
+        self._pause(job)
+
+    def _pause(self, job: str) -> None:
+        before = self._pauses.get(job)
+        length = _FIRST_PAUSE if before is None else min(2 * before.length, _LONGEST_PAUSE)
+        self._pauses[job] = _Pause(self._resources.clock() + length, length)
+
+    async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
+        """Return what a node signed, unverified, None if it does not say."""
+        own = self._resources
+        version, party = _newest_with(unsigned.versions, node)
+        body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
+        end = sign(body, own.name, own.signing_key).encode()
+        here = current_party(party, own.book.current)
+        try:
+            return decode(await self._peers.total(here, end, version), JobTotal)
+        except Unreachable:
+            log.debug("a node does not sign its total", job=unsigned.request.digest, party=node)
+        except ProtocolError as error:
+            log.error("a node's total is no document", party=node, reason=error.code)
+        return None
+
+    async def _take(self, job: str, unsigned: Unsigned, heard: Sequence[Signed[JobTotal]]) -> None:
+        """Keep the totals that hold, and certify the job if none is missing."""
+        own = self._resources
+        filed = await own.storage.run(releases.find_finished, job)
+        finished = await asyncio.to_thread(releases.read_finished, filed)
+        rounds = [each.spec.digest for each in in_order(finished.rounds, finished.lost)]
+        kept = []
+        for signed in heard:
+            try:
+                check_total(
+                    signed,
+                    own.book.get(signed.body.manifest),
+                    job=job,
+                    rounds=rounds,
+                    counted=counted(finished.rounds, signed.body.node),
+                )
+            except ProtocolError as error:
+                log.error("a node's total is not true", job=job, reason=str(error))
+            else:
+                kept.append(signed)
+        every = {each.body.node: each for each in (*finished.totals, *kept)}
+        needed = nodes_of(unsigned.versions)
+        certificate = None
+        if every.keys() >= set(needed):
+            certificate = await asyncio.to_thread(
+                releases.certify,
+                finished,
+                [every[node] for node in needed],
+                version=own.book.get,
+                trainer=own.name,
+                key=own.signing_key,
+            )
+        await own.storage.run(releases.keep_totals, job, kept, certificate)
+        if certificate is not None:
+            log.info("job certified", job=job)
+            own.changes.tell(job)
+
+
+def _standing(db: Connection, job: str) -> tuple[bytes, bytes, frozenset[str]]:
+    """Return a job's request, the spec of its last round, and who has signed a total."""
+    _, [newest] = store.newest_rounds(db, job, count=1)
+    signed = db.execute(select(totals.c.node).where(totals.c.job == job))
+    return store.find_job(db, job).request, newest.spec, frozenset(signed.scalars())
+
+
+def _newest_with(versions: Sequence[Consortium], node: str) -> tuple[Consortium, ServiceParty]:
+    """Return the newest of these versions that has such a Compute node, and the node in it."""
+    return next(
+        (version, party)
+        for version in reversed(versions)
+        for party in version.manifest.compute_nodes
+        if party.name == node
+    )

@@ -1,0 +1,186 @@
+"""A node takes one round of each number of a job, and says in the end which it charged."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import exc
+
+from shoal_compute.schema import VERSION, metadata, totals
+from shoal_compute.totals import end_job
+from shoal_hosting.database_schema import check_schema
+from shoal_hosting.security import StartupRefused
+from shoal_hosting.storage import open_engine
+from shoal_protocol.documents import Signed, decode, sign
+from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.totals import JobEnd, JobTotal
+from tests.compute.federation import Federation
+from tests.compute.test_announcing import CAP, announce
+from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
+from tests.protocol import examples
+from tests.protocol.examples import signing_key
+
+TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
+OTHER_JOB = "ab" * 32
+
+
+def end_of(federation: Federation, job: str = examples.JOB.digest) -> Signed[JobEnd]:
+    body = JobEnd(manifest=federation.consortium.digest, job=job)
+    return sign(body, "trainer", signing_key("trainer"))
+
+
+async def total_of(federation: Federation, end: Signed[JobEnd], node: int = 0) -> Signed[JobTotal]:
+    reply = await federation.request(node, "POST", "/v1/totals", end.encode())
+    assert reply.status_code == 200, reply.text
+    signed = decode(reply.content, JobTotal)
+    federation.consortium.verify(signed)
+    return signed
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_second_round_of_one_number_is_refused(
+    federation: Federation, restarted: bool
+) -> None:
+    first, second = (federation.spec(mu=mu) for mu in (CAP / 4, CAP / 3))
+    assert first.digest != second.digest
+    assert await announce(federation, first) == TAKEN
+    if restarted:
+        federation.crash(0)
+    assert await announce(federation, second) == REFUSED
+    assert await announce(federation, first) == KNOWN
+    assert await announce(federation, federation.spec(mu=CAP / 3, job=OTHER_JOB)) == TAKEN
+    ledger = await total_of(federation, end_of(federation))
+    assert ledger.body.rounds == (first.digest,)
+
+
+async def test_a_round_that_a_node_missed_is_not_missed_by_the_job(federation: Federation) -> None:
+    zeroth, first, second = (federation.spec(number=number, mu=CAP / 4) for number in range(3))
+    assert await announce(federation, zeroth) == TAKEN
+    assert await announce(federation, second) == TAKEN
+    assert await announce(federation, first) == REFUSED  # its turn is over
+    signed = await total_of(federation, end_of(federation))
+    assert signed.body.rounds == (zeroth.digest, second.digest)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_node_that_has_signed_its_total_takes_no_further_round_of_the_job(
+    federation: Federation, restarted: bool
+) -> None:
+    zeroth, first = (federation.spec(number=number, mu=CAP / 4) for number in range(2))
+    assert await announce(federation, zeroth) == TAKEN
+    signed = await total_of(federation, end_of(federation))
+    if restarted:
+        federation.crash(0)
+    assert await announce(federation, first) == REFUSED
+    assert await announce(federation, zeroth) == KNOWN
+    assert await announce(federation, federation.spec(mu=CAP / 4, job=OTHER_JOB)) == TAKEN
+    assert await total_of(federation, end_of(federation)) == signed
+    assert signed.body == JobTotal(
+        manifest=federation.consortium.digest,
+        job=examples.JOB.digest,
+        node="compute-0",
+        rounds=(zeroth.digest,),
+    )
+
+
+async def test_a_round_that_was_given_back_is_in_the_total(federation: Federation) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    for _ in range(25):
+        await federation.step()
+        federation.clock.move(4)
+    assert (await federation.state(0, spec))["phase"] == "abandoned"
+    assert (await total_of(federation, end_of(federation))).body.rounds == (spec.digest,)
+
+
+async def test_a_node_that_never_saw_a_job_signs_that_it_charged_none_of_it(
+    federation: Federation,
+) -> None:
+    assert (await total_of(federation, end_of(federation))).body.rounds == ()
+    assert await announce(federation, federation.spec()) == REFUSED
+
+
+async def test_only_the_trainer_ends_a_job(federation: Federation) -> None:
+    end = end_of(federation)
+    for signed, code in (
+        (sign(end.body, "aggregator", signing_key("aggregator")), "wrong-signer"),
+        (sign(end.body, "analyst", signing_key("analyst")), "wrong-signer"),
+        (sign(end.body, "trainer", signing_key("analyst")), "bad-signature"),
+    ):
+        reply = await federation.request(0, "POST", "/v1/totals", signed.encode())
+        assert (reply.status_code, reply.json()["type"]) == (403, f"urn:shoal:problem:{code}")
+    assert await announce(federation, federation.spec()) == TAKEN
+
+
+async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
+    federation: Federation,
+) -> None:
+    await announce(federation, federation.spec())
+    engine = open_engine(f"sqlite+pysqlite:///{federation.directory / '0' / 'compute.sqlite'}")
+    other = JobTotal(
+        manifest=federation.consortium.digest,
+        job=examples.JOB.digest,
+        node="compute-0",
+        rounds=("5" * 64,),
+    )
+    with engine.begin() as db:
+        document = sign(other, "compute-0", signing_key("compute-0")).encode()
+        db.execute(totals.insert().values(job=other.job, document=document))
+    engine.dispose()
+    with pytest.raises(StartupRefused, match="signed that a job had other"):
+        federation.crash(0)
+
+
+def test_a_total_is_signed_once_and_stays(database_url: str) -> None:
+    engine = open_engine(database_url)
+    check_schema(engine, metadata, VERSION)
+    end, calls = JobEnd(manifest="0" * 64, job=OTHER_JOB), []
+
+    def attest(body: JobEnd, charged: tuple[str, ...]) -> Signed[JobTotal]:
+        calls.append(charged)
+        signed = JobTotal(manifest=body.manifest, job=body.job, node="compute-0", rounds=charged)
+        return sign(signed, "compute-0", signing_key("compute-0"))
+
+    answers = []
+    for _ in range(2):
+        with engine.begin() as db:
+            answers.append(end_job(db, end, attest))
+    assert answers[0] == answers[1]
+    assert calls == [()]
+    for change in (totals.delete(), totals.update().values(document=b"")):
+        with pytest.raises(exc.DBAPIError, match="only grows"), engine.begin() as db:
+            db.execute(change)
+    engine.dispose()
+
+
+async def test_of_two_rounds_of_one_number_at_two_replicas_one_is_taken(
+    replicas: Replicas,  # noqa: F811
+) -> None:
+    specs = [replicas.spec(mu=CAP * share) for share in (0.3, 0.31, 0.32, 0.33)]
+    statuses = await asyncio.gather(
+        *(replicas.announce_at(place % 2, spec) for place, spec in enumerate(specs))
+    )
+    assert sorted(statuses) == [201, 409, 409, 409]
+    assert replicas.sql("SELECT COUNT(*) FROM ledger") == [(1,)]
+
+
+async def test_a_total_that_one_replica_signed_binds_the_other(
+    replicas: Replicas,  # noqa: F811
+) -> None:
+    async def total_at(replica: int) -> bytes:
+        reply = await replicas.at(replica, "POST", "/v1/totals", end_of(replicas).encode())
+        assert reply.status_code == 200
+        return reply.content
+
+    rounds: list[Signed[RoundSpec]] = [
+        replicas.spec(number=number, mu=CAP / 4) for number in range(3)
+    ]
+    assert await replicas.announce_at(0, rounds[0]) == 201
+    raced = await asyncio.gather(
+        replicas.announce_at(0, rounds[1]), total_at(0), total_at(1), return_exceptions=True
+    )
+    assert raced[1] == raced[2]
+    assert isinstance(raced[1], bytes)
+    charged = decode(raced[1], JobTotal).body.rounds
+    taken = [rounds[0], rounds[1]] if raced[0] == 201 else [rounds[0]]
+    assert charged == tuple(each.digest for each in taken)
+    assert await replicas.announce_at(1, rounds[2]) == 409
