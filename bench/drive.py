@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-import httpx
 import numpy as np
 from nacl.signing import SigningKey
 from pyroaring import BitMap
@@ -19,7 +18,7 @@ from shoal_client import read_client_keys
 from shoal_client.consortium_files import open_chain
 from shoal_client.contribution import box_keys, draw_noise, seal_contribution
 from shoal_client.noise import exact_noise
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import Connection
 from shoal_hosting.party import load_party
 from shoal_protocol.accounting import Cost
 from shoal_protocol.documents import Signed, sign
@@ -110,17 +109,19 @@ class Drive:
         [service] = [each for each in services if each.name == party]
         return service
 
-    def client(self, party: str) -> httpx.AsyncClient:
+    def connection(self, party: str) -> Connection:
         """Return a connection to a service."""
         service = self.service(party)
-        return pinned_client(service.certificate, base_url=service.url)
+        return Connection(service.url, service.certificate)
 
     async def announce(self, spec: Signed[RoundSpec]) -> None:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
-            async with self.client(party) as client:
-                (await client.post("/v1/rounds", content=spec.encode())).raise_for_status()
+            async with self.connection(party) as connection:
+                reply = await connection.ask("POST", "/v1/rounds", spec.encode())
+            if reply.status not in (200, 201):
+                raise RuntimeError(f"{party} does not take the round: status {reply.status}")
 
 
 def _contributions(

@@ -39,9 +39,10 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> list[floa
             service, path = drive.service(node), f"/v1/rounds/{spec.digest}/shares/bulk"
             requests = [request(service, "POST", path, body) for body in bodies]
             await ask(service, requests, connections=2)
-        async with drive.client("aggregator") as client, asyncio.timeout(PATIENCE_SECONDS):
-            while (await client.get(f"/v1/rounds/{spec.digest}/result?wait=20")).status_code != 200:
-                continue
+        async with drive.connection("aggregator") as aggregator, asyncio.timeout(PATIENCE_SECONDS):
+            path, published = f"/v1/rounds/{spec.digest}/result?wait=20", False
+            while not published:
+                published = (await aggregator.ask("GET", path, wait_seconds=20)).status == 200
             await asyncio.sleep(1)  # for the last acknowledgement to be logged
         return _milliseconds([federation[name] for name in spec.body.compute_nodes])
 

@@ -27,12 +27,12 @@ from shoal_compute import attesting, store
 from shoal_compute.decisions import CastVote, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.metrics import Metrics
-from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import VERSION, manifests, metadata
 from shoal_compute.store import Kept
 from shoal_hosting.database_schema import check_schema
+from shoal_hosting.exchange import Connections
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party, load_party
 from shoal_hosting.shared_manifests import SharedManifests
@@ -57,7 +57,7 @@ class Node:
     known: Round
     gossip: Gossip
     storage: StorageThread
-    peers: Peers
+    peers: Connections
 
 
 class Wire(httpx.AsyncBaseTransport):
@@ -146,7 +146,7 @@ def _node(
     )
     known.phase, known.held = Phase.FROZEN, held.clients
     known.learn(signed, Kept.FIRST)
-    peers = Peers(wire.of(name))
+    peers = Connections(wire.of(name))
     clock = lambda: spec.body.deadline  # noqa: E731 -- the round takes no time by it
     gossip = Gossip(
         *(rounds, storage, book, peers, clock, ThreadPoolExecutor(1), metrics, asyncio.Event())

@@ -4,12 +4,17 @@ python -m bench.traffic [--dimension 10000] [--nodes 10]
 """
 
 import argparse
+import asyncio
+import secrets
 import tempfile
 from pathlib import Path
 
 import httpx
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
+from shoal_client.clock import system_clock
+from shoal_client.peer import Peer
+from shoal_hosting.answer_heads import encoded_head
 
 
 def measure(directory: Path, *, dimension: int, nodes: int) -> dict[str, float]:
@@ -32,11 +37,21 @@ def measure(directory: Path, *, dimension: int, nodes: int) -> dict[str, float]:
 
 
 def _head_bytes(drive: Drive, path: str, body: bytes) -> int:
-    client: httpx.AsyncClient = drive.client("compute-0")
-    request = client.build_request("POST", path, content=body)
-    line = f"POST {request.url.raw_path.decode()} HTTP/1.1\r\n"
-    fields = sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
-    return len(line) + fields + 2
+    sent: list[int] = []
+
+    def count(request: httpx.Request) -> httpx.Response:
+        sent.append(len(encoded_head(request)))
+        return httpx.Response(201)
+
+    node = drive.service("compute-0")
+    peer = Peer(
+        node,
+        clock=system_clock,
+        random_bytes=secrets.token_bytes,
+        transport=httpx.MockTransport(count),
+    )
+    asyncio.run(peer.post(path, body, "application/octet-stream"))
+    return sent[0]
 
 
 def main() -> None:

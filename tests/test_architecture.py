@@ -42,14 +42,33 @@ NOT_NAMED_IN_THE_PROTOCOL = {"open", "print", "input", "eval", "exec", "__import
 # The wheel's own modules that must load without the `agent` extra.
 WITHOUT_THE_AGENT_EXTRA = (
     "__init__",
+    "answer_heads",
     "connections",
     "digested_imports",
+    "exchange",
     "installed_models",
+    "lines",
     "manifest_book",
     "party",
     "security",
     "settings",
 )
+# What tells requests and answers apart, and stands in for the network; none of it asks anybody.
+NAMED_OF_HTTPX = {
+    f"httpx.{name}"
+    for name in (
+        *("AsyncBaseTransport", "AsyncByteStream", "Request", "Response", "Headers", "URL"),
+        *("TransportError", "HTTPError", "ConnectError", "ReadError"),
+        *("RemoteProtocolError", "LocalProtocolError"),
+    )
+}
+REACHING = {"open_connection", "create_connection", "handle_async_request"}
+MAY_ASK = {
+    "shoal_hosting.exchange": {"self._transport.handle_async_request"},
+    "shoal_hosting.lines": {"loop.create_connection"},
+    "shoal_hosting.probe": {"http.client"},  # of the service beside it
+    "shoal_client.metering": {"transport.handle_async_request"},  # on its way from an exchange
+}
 AGENT_EXTRA = {"fastapi", "httptools", "prometheus_client", "starlette", "structlog", "uvicorn"}
 
 
@@ -101,6 +120,22 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield package, path
 
 
+def ways_to_ask(source: str) -> set[str]:
+    """Return what `source` names that reaches another service."""
+    names = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Attribute)
+    }
+    of_httpx = {
+        name
+        for name in names | modules_imported_by(source)
+        if name.startswith("httpx.") and name not in NAMED_OF_HTTPX
+    }
+    other = {name for name in names if name.rpartition(".")[2] in REACHING}
+    return of_httpx | other | (modules_imported_by(source) & {"http.client", "urllib.request"})
+
+
 def identify(value: object) -> str:
     return str(value.relative_to(ROOT)) if isinstance(value, Path) else str(value)
 
@@ -132,6 +167,30 @@ def test_no_module_has_grown_past_three_hundred_lines(package: str, path: Path) 
 @pytest.mark.parametrize(("package", "path"), SOURCES, ids=identify)
 def test_every_module_opens_by_saying_what_it_knows(package: str, path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), "needs a sentence at its top"
+
+
+@pytest.mark.parametrize(("package", "path"), SOURCES, ids=identify)
+def test_there_is_one_way_to_ask_another_service(package: str, path: Path) -> None:
+    assert ways_to_ask(path.read_text()) <= MAY_ASK.get(f"{package}.{path.stem}", set())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "client = httpx.AsyncClient()",
+        "httpx.get(url)",
+        "transport = httpx.AsyncHTTPTransport()",
+        "from httpx import Client",
+        "import http.client",
+        "from urllib.request import urlopen",
+        "await asyncio.open_connection(host, port)",
+        "await loop.create_connection(protocol)",
+        "await transport.handle_async_request(request)",
+    ],
+)
+def test_a_planted_way_to_ask_is_found(line: str) -> None:
+    source = f"async def ask() -> None:\n    {line}"
+    assert ways_to_ask(source) != set()
 
 
 @pytest.mark.parametrize("name", WITHOUT_THE_AGENT_EXTRA)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import httpx
 from nacl.signing import SigningKey
@@ -18,7 +18,7 @@ from shoal_client.keys import read_client_keys
 from shoal_client.party_files import read_signing_key
 from shoal_client.peer import Answer
 from shoal_client.site_files import CLIENT_KEYS
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
 from shoal_hosting.party import Party, load_party
 from shoal_protocol.documents import DocumentT, Signed, sign
 from shoal_protocol.manifest import Consortium, ServiceParty
@@ -27,7 +27,7 @@ from shoal_redteam.findings import CannotAttack
 
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
-READ_SECONDS: Final = 40.0
+ANSWER_SECONDS: Final = 40.0
 DROPOUTS: Final = 2  # of the rounds that are played
 PAUSE_SECONDS: Final = 0.25
 SPARE: Final = 2  # enrolled clients beside the population, who are not asked
@@ -81,7 +81,7 @@ class Stage:
     random_bytes: RandomBytes
     transport: httpx.AsyncBaseTransport | None
     directory: Path
-    _connections: dict[str, httpx.AsyncClient] = field(default_factory=dict, repr=False)
+    _connections: dict[str, Connection] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(
@@ -113,7 +113,7 @@ class Stage:
     async def close(self) -> None:
         """Close all connections."""
         for connection in self._connections.values():
-            await connection.aclose()
+            await connection.close()
         self._connections.clear()
 
     @property
@@ -197,7 +197,7 @@ class Stage:
         Raises:
             CannotAttack: it does not answer.
         """
-        return await self._request("GET", name, path, params=parameters)
+        return await self._request("GET", name, path, parameters=parameters)
 
     async def send(
         self, name: str, path: str, content: bytes, media_type: str = JSON, *, method: str = "POST"
@@ -207,8 +207,7 @@ class Stage:
         Raises:
             CannotAttack: it does not answer.
         """
-        headers = {"Content-Type": media_type}
-        return await self._request(method, name, path, content=content, headers=headers)
+        return await self._request(method, name, path, content, media_type=media_type)
 
     async def tell(
         self, names: Iterable[str], path: str, content: bytes, *, method: str = "POST"
@@ -216,22 +215,26 @@ class Stage:
         """Send one message to several services, one after another, and return their answers."""
         return {name: await self.send(name, path, content, method=method) for name in names}
 
-    async def _request(self, method: str, name: str, path: str, **request: object) -> Answer:
+    async def _request(
+        self, method: str, name: str, path: str, content: bytes | None = None, **how: Any
+    ) -> Answer:
         try:
-            response = await self.connection(name).request(method, path, **request)  # type: ignore[arg-type]
-        except httpx.HTTPError as error:
-            raise CannotAttack(f"{name} does not answer: {type(error).__name__}") from error
-        return Answer(response.status_code, response.content)
+            reply = await self._connection(name).ask(
+                method, path, content, limit_bytes=LARGEST_ANSWER_BYTES, **how
+            )
+        except Unavailable as error:
+            raise CannotAttack(f"{name} does not answer: {error}") from error
+        return Answer(reply.status, reply.body)
 
-    def connection(self, name: str) -> httpx.AsyncClient:
+    def _connection(self, name: str) -> Connection:
         """Return the connection to a service, which trusts its pinned certificate alone."""
         if name not in self._connections:
             party = self.party(name)
-            self._connections[name] = pinned_client(
+            self._connections[name] = Connection(
+                party.url,
                 party.certificate,
-                base_url=party.url,
                 transport=self.transport,
-                read_timeout_seconds=READ_SECONDS,
+                answer_seconds=ANSWER_SECONDS,
             )
         return self._connections[name]
 

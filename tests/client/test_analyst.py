@@ -13,7 +13,7 @@ from nacl.signing import SigningKey
 from shoal_client import async_analyst
 from shoal_client.analyst import Analyst
 from shoal_client.async_analyst import AsyncAnalyst, JobFailed, JobRefused
-from shoal_client.peer import Unavailable
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from shoal_protocol.jobs import JobRequest

@@ -13,7 +13,7 @@ from shoal_client.analyst import Analyst
 from shoal_client.crowds.job import CrowdJob
 from shoal_client.crowds.states import CrowdState
 from shoal_client.job_failures import JobFailed, JobInterrupted, JobRefused
-from shoal_client.peer import Unavailable
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import sign
 from shoal_protocol.draw_and_discard.documents import CrowdClosing
 from shoal_protocol.errors import BadSignature, MalformedDocument, UnknownJob

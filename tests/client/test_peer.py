@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 from shoal_client import peer as peers
-from shoal_client.peer import Answer, Peer, Unavailable, outcomes
+from shoal_client.peer import Answer, Peer, outcomes
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.errors import MalformedDocument
 from tests.client.world import World, problem
 
@@ -186,7 +186,7 @@ async def test_an_answer_beyond_what_its_path_allows_is_cut_off(
     monkeypatch.setattr(peers, "ORDINARY_ANSWER_BYTES", 999)
     peer = connect(world, lambda request: httpx.Response(200, content=bytes(1000)))
     assert len((await peer.get_large("/")).body) == 1000
-    with pytest.raises(Unavailable, match="_TooLong"):
+    with pytest.raises(Unavailable, match="too long"):
         await peer.get("/")
     assert peer.seconds_until_due == 0.5
     await peer.close()
@@ -202,62 +202,6 @@ def impatient(world: World, transport: httpx.AsyncBaseTransport) -> Peer:
     )
 
 
-class Redirected(httpx.AsyncBaseTransport):
-    """Real sockets, to a port of this machine."""
-
-    def __init__(self, port: int) -> None:
-        self._url = httpx.URL(scheme="http", host="127.0.0.1", port=port)
-        self._real = httpx.AsyncHTTPTransport()
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        request.url = self._url.copy_with(path=request.url.path)
-        return await self._real.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        await self._real.aclose()
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize(
-    ("beginning", "line"),
-    [
-        (b"HTTP/1.1 200 OK\r\n", b"X: a\r\n"),
-        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n", b"x"),
-    ],
-    ids=["head", "early hints", "body"],
-)
-async def test_a_peer_that_drips_any_part_of_its_answer_is_given_up(
-    world: World, method: str, beginning: bytes, line: bytes
-) -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(asyncio.current_task())
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(beginning)
-        for _ in range(300):  # then it hangs up, which is another failure
-            if writer.is_closing():
-                break
-            writer.write(line)
-            await asyncio.sleep(0.01)
-        writer.transport.abort()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    connections: list[asyncio.Task[None] | None] = []
-    server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    peer = impatient(world, Redirected(server.sockets[0].getsockname()[1]))
-    with pytest.raises(Unavailable, match="TimeoutError"):
-        if method == "GET":
-            await peer.get("/v1/crowds")
-        else:
-            await peer.post("/v1/crowds", b"{}", "application/json")
-    assert not peer.is_due
-    await peer.close()
-    server.close()
-    await asyncio.gather(*filter(None, connections))
-    await server.wait_closed()
-
-
 async def test_an_answer_has_no_longer_than_its_path_allows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +214,7 @@ async def test_an_answer_has_no_longer_than_its_path_allows(
 
     monkeypatch.setattr(peers, "ORDINARY_ANSWER_BYTES", 1 << 16)
     peer = impatient(world, httpx.MockTransport(lambda _: httpx.Response(200, content=slow())))
-    with pytest.raises(Unavailable, match="TimeoutError"):
+    with pytest.raises(Unavailable, match="no answer in time"):
         await peer.get("/")
     await peer.close()
 

@@ -1,5 +1,6 @@
 """A swarm's counts are of what really happened; its records are made up and stay in bounds."""
 
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -12,9 +13,11 @@ from shoal_client.crowds.trainer import LogPage
 from shoal_client.swarm.crowd_accounts import account_of
 from shoal_client.swarm.crowds import CrowdFigures
 from shoal_client.swarm.figures import NodeFigures, node_figures, read_metrics
+from shoal_client.swarm.lines import Line
 from shoal_client.swarm.metering import BULK_UPLOAD, HELD, JOIN, OTHER, UPLOAD, Meter
 from shoal_client.swarm.running import made_up_records
 from shoal_client.swarm.watching import Watch
+from shoal_hosting.exchange import Connection, Unavailable
 from shoal_protocol.draw_and_discard.documents import weights_digest
 from shoal_protocol.tasks import ColumnBounds
 from tests.client.world import World
@@ -99,6 +102,42 @@ async def test_failures_are_counted_and_nothing_is_swallowed(
         else:
             assert (await client.post(f"{ROUND}/shares", content=b"")) is not None
     assert dict(meter.errors) == ({error: 1} if error else {})
+
+
+@pytest.mark.parametrize(("wish", "seconds"), [("7", 7.0), ("soon", 0.0), ("999999", 3600.0)])
+async def test_a_line_says_how_long_a_busy_service_wants_to_be_left_in_peace(
+    world: World, wish: str, seconds: float
+) -> None:
+    meter = metered(world, httpx.Response(503, headers={"Retry-After": wish}))
+    line = Line(world.consortium.manifest.compute_nodes[0], meter)
+    with pytest.raises(Unavailable, match="status 503") as later:
+        await line.post(f"{ROUND}/shares", b"{}", "application/json")
+    assert later.value.retry_after_seconds == seconds
+    assert dict(meter.errors) == {"upload: status 503": 1}
+
+
+async def test_what_a_line_is_answered_is_counted(world: World) -> None:
+    meter = metered(world, httpx.Response(200, content=b"ok"))
+    line = Line(world.consortium.manifest.compute_nodes[0], meter)
+    answer = await line.get("/v1/jobs", wait=3)
+    assert (answer.status, answer.body) == (200, b"ok")
+    assert dict(meter.received_bytes) == {OTHER: 2}
+
+
+async def test_a_question_that_is_given_up_is_counted(world: World) -> None:
+    meter = Meter(world.consortium, Seconds(), connections=4)
+
+    async def silent(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    for origin in meter._transports:
+        meter._transports[origin] = httpx.MockTransport(silent)  # type: ignore[assignment]
+    node = world.consortium.manifest.compute_nodes[0]
+    connection = Connection(node.url, node.certificate, transport=meter, answer_seconds=0.05)
+    with pytest.raises(Unavailable, match="no answer in time"):
+        await connection.ask("POST", f"{ROUND}/shares", b"{}")
+    assert dict(meter.errors) == {"upload: given up": 1}
 
 
 async def test_nobody_but_the_manifests_services_is_asked(world: World) -> None:

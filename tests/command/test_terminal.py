@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from shoal_client.async_analyst import JobFailed, JobRefused, JobState
 from shoal_client.command.job_views import one_line, progress
 from shoal_client.command.terminal import Refused, one_line_for_errors, plain
-from shoal_client.peer import Unavailable
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.errors import BadSignature, ProtocolError
 from shoal_protocol.phases import JobPhase

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from nacl.public import PrivateKey
 
-from shoal_hosting.connections import pinned_client
 from shoal_protocol.documents import sign
 from shoal_protocol.manifest import AUTHORITY_NAME, ComputeParty
 from tests.hosting.certificates import make_identity
+from tests.pinned import pinned_client
 from tests.protocol import examples
 from tests.protocol.examples import signing_key
 

@@ -10,7 +10,6 @@ import pytest
 
 from bench.crowd_trainer import Trainer, submissions, task_of
 from demo.federation import Federation
-from shoal_hosting.connections import pinned_client
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,
@@ -27,6 +26,7 @@ from shoal_protocol.draw_and_discard.draws import (
     check_closing,
 )
 from shoal_protocol.manifest import Consortium
+from tests.pinned import pinned_client
 
 pytestmark = pytest.mark.slow
 

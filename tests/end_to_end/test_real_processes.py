@@ -33,7 +33,6 @@ from shoal_client import (
 from shoal_client.analyst import Job
 from shoal_client.estimators import LinearRegression
 from shoal_client.status import HolderStatus
-from shoal_hosting.connections import pinned_client
 from shoal_hosting.party import read_pin
 from shoal_protocol.certificates import ReleaseCertificate
 from shoal_protocol.documents import decode
@@ -42,6 +41,7 @@ from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.phases import JobPhase
 from shoal_protocol.tasks import LinearRegressionTask
 from tests.end_to_end.holding import holder_of
+from tests.pinned import pinned_client
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
 from tests.simulation import Federation as Simulated
 

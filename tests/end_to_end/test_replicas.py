@@ -20,12 +20,12 @@ from bench.drive import SITE, Drive, matrix_query, quickstart
 from demo.federation import Federation, Process
 from shoal_client import read_client_keys
 from shoal_client.contribution import box_keys, seal_contribution
-from shoal_hosting.connections import pinned_client
 from shoal_protocol.attestations import Result
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.envelope import frame
 from shoal_protocol.rounds import RoundSpec
 from tests.end_to_end.conftest import first_free_port
+from tests.pinned import pinned_client
 
 pytestmark = pytest.mark.slow
 

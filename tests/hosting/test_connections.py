@@ -11,10 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.application import create_application
-from shoal_hosting.connections import pinned_client, pinned_tls
+from shoal_hosting.connections import pinned_tls
 from shoal_hosting.security import server_tls
 from tests.hosting.certificates import Identity, make_identity
 from tests.hosting.loopback import served
+from tests.pinned import pinned_client
 
 
 async def ready() -> None:
@@ -95,7 +96,9 @@ def test_a_broken_certificate_is_the_callers_fault() -> None:
             pinned_client(broken)
 
 
-async def test_nothing_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_taken_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
     identity = make_identity()
@@ -107,8 +110,9 @@ async def test_nothing_is_taken_from_the_environment(monkeypatch: pytest.MonkeyP
         writer.close()
         await writer.wait_closed()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    tls = server_tls(*identity.write(tmp_path), identity.pem)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=tls)
     async with server, pinned_client(identity.pem) as client:
         port = server.sockets[0].getsockname()[1]
-        response = await client.get(f"http://127.0.0.1:{port}/")
+        response = await client.get(f"https://127.0.0.1:{port}/")
     assert response.status_code == 307  # reached directly, and the redirect was not followed

@@ -198,3 +198,16 @@ async def test_all_bodies_together_are_bounded_and_the_largest_give_way_first() 
     answered.set()
     assert await holding == [200]
     assert (await post(app, "/v1/raw", b"x" * 10)).json() == 10
+
+
+@pytest.mark.parametrize("path", ["/v1/raw", "/v1/parsed", "/v1/rounds/7/shares", "/v1/elsewhere"])
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "x-own", "identity, gzip"])
+async def test_an_encoded_body_is_refused_wherever_it_is_sent(path: str, encoding: str) -> None:
+    response = await post(make_app(), path, b"[1]", **{"Content-Encoding": encoding})
+    assert_refused(response, "encoded-body", 415)
+    assert response.headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_body_that_says_that_it_is_not_encoded_is_taken() -> None:
+    response = await post(make_app(), "/v1/raw", b"[1]", **{"Content-Encoding": "identity"})
+    assert (response.status_code, response.json()) == (200, 3)

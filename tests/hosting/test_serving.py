@@ -18,11 +18,12 @@ from prometheus_client import CollectorRegistry
 
 from shoal_hosting import serving
 from shoal_hosting.application import create_application
-from shoal_hosting.connections import pinned_client, pinned_tls
+from shoal_hosting.connections import pinned_tls
 from shoal_hosting.security import server_tls
 from shoal_hosting.serving import Loop, step_for_ever
 from tests.hosting.certificates import make_identity
 from tests.hosting.loopback import served
+from tests.pinned import pinned_client
 
 PROGRAM = """
 import asyncio, resource, sys

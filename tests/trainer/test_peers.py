@@ -39,7 +39,7 @@ async def test_a_service_that_drips_its_answer_keeps_the_others_acceptance_from_
         slow = str(request.url).startswith(SLOW.url)
         return await answer(request) if slow else httpx.Response(201, json={})
 
-    peers = Peers(httpx.MockTransport(handler), exchange_seconds=0.1)
+    peers = Peers(httpx.MockTransport(handler), answer_seconds=0.1)
     reception = await peers.announce(b"{}", CONSORTIUM, without=frozenset())
     others = {MANIFEST.aggregator.name, *(node.name for node in MANIFEST.compute_nodes[1:])}
     assert reception.accepted == others

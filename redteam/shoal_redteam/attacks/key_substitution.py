@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 from nacl.public import PrivateKey
 
 from shoal_client.certificates import TlsIdentity, self_signed
 from shoal_client.peer import Answer
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import Connection, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.errors import (
@@ -155,10 +154,10 @@ def accepted_by_a_data_holder(stage: Stage, signed: Signed[Manifest]) -> str:
 
 async def connect(certificate: str, url: str) -> str:
     """Ask a server whose certificate is to be this one; return what came of it."""
-    async with pinned_client(certificate, base_url=url) as client:
+    async with Connection(url, certificate) as connection:
         try:
-            await client.get("/healthz")
-        except httpx.ConnectError as error:
+            await connection.ask("GET", "/healthz")
+        except Unavailable as error:
             cause: BaseException | None = error
             while cause is not None and not isinstance(cause, ssl.SSLError):
                 cause = cause.__cause__ or cause.__context__

@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import httpx
 import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_client.peer import Answer
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import Connection, Unavailable
 from shoal_protocol.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.documents import Document, Signed, sign
 from shoal_protocol.encoding import canonical_json
@@ -160,16 +159,15 @@ class Unauthenticated(Attack):
         answers: dict[str, Answer] = {}
         for home in sorted((stage.directory / "clients").iterdir()):
             certificate, url = (home / "tls.crt").read_text(), (home / "url").read_text().strip()
-            async with pinned_client(
-                certificate, base_url=url, transport=stage.transport
-            ) as client:
+            async with Connection(url, certificate, transport=stage.transport) as connection:
                 for how, token in {"no token": "", "a wrong token": "Bearer 00"}.items():
                     try:
-                        response = await client.get("/v1/ledger", headers={"Authorization": token})
-                    except httpx.HTTPError:
+                        reply = await connection.ask(
+                            "GET", "/v1/ledger", headers={"Authorization": token}
+                        )
+                    except Unavailable:
                         break  # it is not up
-                    answer = Answer(response.status_code, response.content)
-                    answers[f"{home.name} with {how}"] = answer
+                    answers[f"{home.name} with {how}"] = Answer(reply.status, reply.body)
         if not answers:
             return None
         return refused(

@@ -23,11 +23,12 @@ from shoal_client.enrolment import follow_to
 from shoal_client.judging import Judging
 from shoal_client.leaving import Leaving
 from shoal_client.next_rounds import NextRounds
-from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer, Unavailable
+from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer
 from shoal_client.repair import Repair
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import DELIVERED, State, StoredJob, StoredRound
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import decode
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.envelope import envelope_size
@@ -104,9 +105,8 @@ class Answering:
                 # not the trainer's word, or not in our manifest: the next answer may be
                 self._report("round not believed", job=job.job, reason=str(error))
         jobs = await self._background.disk(State.open_jobs)
-        await self._next_rounds.follow(
-            [job for job in jobs if not self._judging.is_under_way(job.job)]
-        )
+        to_ask = [job for job in jobs if not self._judging.is_under_way(job.job)]
+        await self._next_rounds.follow(to_ask)
 
     async def _take(self, job: StoredJob, answer: Answer) -> None:
         if answer.status == OK:

@@ -21,7 +21,8 @@ from shoal_client.job_failures import (
     OutOfBudget,
     failure,
 )
-from shoal_client.peer import ACCEPTED, OK, Peer, Unavailable
+from shoal_client.peer import ACCEPTED, OK, Peer
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
 from shoal_protocol.certificates import ReleaseCertificate

@@ -9,8 +9,9 @@ from typing import Final
 
 from shoal_client import outbox
 from shoal_client.background import Background
-from shoal_client.peer import ACKNOWLEDGED, TOO_LARGE, NotThere, Peer, Unavailable, outcomes
+from shoal_client.peer import ACKNOWLEDGED, TOO_LARGE, NotThere, Peer, outcomes
 from shoal_client.reporting import Report
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.envelope import frame
 from shoal_protocol.errors import MalformedDocument
 

@@ -10,10 +10,11 @@ from shoal_client.admission import check_request
 from shoal_client.background import Background
 from shoal_client.directory import Directory
 from shoal_client.outside_bounds import outside_bounds
-from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, Unavailable, outcomes
+from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, outcomes
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.installed_models import refusal
 from shoal_protocol.accounting import NOTHING, Cap, Cost, compose
 from shoal_protocol.documents import Role, Signed, decode, sign

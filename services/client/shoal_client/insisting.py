@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from shoal_client.peer import Peer, Unavailable
+from shoal_client.peer import Peer
+from shoal_hosting.exchange import Unavailable
 
 TRIES: Final = 6  # over about 20 seconds
 PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs

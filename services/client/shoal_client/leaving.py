@@ -13,10 +13,11 @@ from shoal_client.background import Background
 from shoal_client.directory import Directory
 from shoal_client.enrolment import MOST_JOINS, hand_in
 from shoal_client.exits import LEFT, Joined
-from shoal_client.peer import ACKNOWLEDGED, OK, Unavailable
+from shoal_client.peer import ACKNOWLEDGED, OK
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State, StoredJob
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import decode
 from shoal_protocol.errors import MalformedDocument, ProtocolError
 from shoal_protocol.jobs import JobRequest

@@ -8,8 +8,9 @@ from collections.abc import Collection
 from typing import Final
 
 from shoal_client.directory import Directory
-from shoal_client.peer import ACCEPTED, ANSWER_SECONDS, Answer
+from shoal_client.peer import ACCEPTED, Answer
 from shoal_client.state import StoredJob
+from shoal_hosting.exchange import ANSWER_SECONDS
 
 LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited for no longer
 

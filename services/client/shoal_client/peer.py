@@ -1,10 +1,8 @@
-"""One party's service as seen from here: requests, refusals and when to ask again.
+"""One party's service as seen from here: what counts as an answer, and when to ask again.
 
-Knows HTTP and no meaning. An answer is bounded in size and time: no peer is trusted with ours.
+Knows HTTP and no meaning.
 """
 
-import asyncio
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,31 +12,27 @@ from typing import Any, Final
 import httpx
 
 from shoal_client.clock import Clock
-from shoal_hosting.connections import WRITE_TIMEOUT_SECONDS, pinned_client
+from shoal_hosting.exchange import (
+    ANSWER_SECONDS,
+    LARGEST_ANSWER_BYTES,
+    ORDINARY_ANSWER_BYTES,
+    SLOWEST_BYTES_PER_SECOND,
+    Connection,
+    Unavailable,
+    json_in,
+)
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import ServiceParty
 from shoal_protocol.sharing import RandomBytes
 
-LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
-LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
-ORDINARY_ANSWER_BYTES: Final = 16 << 20
-ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
-SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
-USUAL_BYTES_PER_SECOND: Final = 256 << 10  # at which the largest answer must come: 2 Mbit/s
+LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 ACKNOWLEDGED: Final = "acknowledged"
 OK, CREATED, ACCEPTED = 200, 201, 202
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
-_LATER: Final = frozenset({408, 425, 429})  # and every 5xx
+LATER: Final = frozenset({408, 425, 429})  # and every 5xx
 _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
-
-
-class Unavailable(Exception):
-    """The peer gave no answer that counts; the same request may be made again later."""
-
-    retry_after_seconds: float = 0.0
-    """The least that it asked to be left in peace for. `Peer` sees to that by itself."""
 
 
 class NotThere(Unavailable):
@@ -85,10 +79,7 @@ class Answer:
         Raises:
             MalformedDocument: there is none.
         """
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            raise MalformedDocument("the answer is not JSON") from None
+        return json_in(self.body)
 
 
 def problem_code(problem: object, status: int) -> str:
@@ -122,7 +113,7 @@ def _outcome(listed: object) -> str | None:
         return ACKNOWLEDGED
     if not isinstance(listed, dict) or not isinstance(status, int):
         raise MalformedDocument("an outcome must have a status")
-    if 400 <= status < 500 and status != NOT_FOUND and status not in _LATER:
+    if 400 <= status < 500 and status != NOT_FOUND and status not in LATER:
         return problem_code(listed.get("problem"), status)
     return None
 
@@ -148,14 +139,9 @@ class Peer:
         self.url = party.url
         self._clock = clock
         self._random_bytes = random_bytes
-        self._client = pinned_client(
-            party.certificate,
-            base_url=party.url,
-            transport=transport,
-            read_timeout_seconds=answer_seconds,
+        self._connection = Connection(
+            party.url, party.certificate, transport=transport, answer_seconds=answer_seconds
         )
-        self._answer_seconds = answer_seconds
-        self._client.headers["Accept-Encoding"] = "identity"  # what is bounded is what is sent
         self._failures = 0
         self._not_before: datetime | None = None
         self._longest = timedelta(0)  # that is left of a pause at any time
@@ -179,7 +165,7 @@ class Peer:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._connection.close()
 
     async def get(self, path: str, **parameters: str | int) -> Answer:
         """Ask.
@@ -200,8 +186,13 @@ class Peer:
     async def _get(
         self, path: str, limit_bytes: int, parameters: Mapping[str, str | int]
     ) -> Answer:
-        patience = self._answer_seconds + int(parameters.get("wait", 0))
-        return await self._request("GET", path, patience, limit_bytes, params=parameters)
+        return await self._request(
+            "GET",
+            path,
+            limit_bytes=limit_bytes,
+            wait_seconds=int(parameters.get("wait", 0)),
+            parameters=parameters,
+        )
 
     async def post(self, path: str, content: bytes, media_type: str) -> Answer:
         """Send. 404 says to come back later: what this is for has not arrived there yet.
@@ -210,73 +201,43 @@ class Peer:
             NotThere: 404.
             Unavailable: no answer, or one that says to come back later.
         """
-        headers = {"Content-Type": media_type}
-        sending = min(len(content) / SLOWEST_BYTES_PER_SECOND, WRITE_TIMEOUT_SECONDS)
-        patience = self._answer_seconds + sending
         answer = await self._request(
-            "POST", path, patience, ORDINARY_ANSWER_BYTES, content=content, headers=headers
+            "POST",
+            path,
+            content,
+            wait_seconds=min(len(content) / SLOWEST_BYTES_PER_SECOND, LONGEST_SENDING_SECONDS),
+            media_type=media_type,
         )
         if answer.status == NOT_FOUND:
-            self._pause(None)
+            self._pause()
             raise NotThere(f"{self.name} answered 404, {answer.code}")
         return answer
 
     async def _request(
-        self, method: str, path: str, patience: float, limit_bytes: int, **request: Any
+        self, method: str, path: str, content: bytes | None = None, **how: Any
     ) -> Answer:
-        """Give up when `patience` seconds brought no head, or the body is too slow or too long.
-
-        A read's own timeout would begin anew with each line of a head, and with each 103.
-        """
         if not self.is_due:
             raise Unavailable(f"{self.name} does not answer yet; trying again")
         try:
-            async with (
-                asyncio.timeout(patience) as deadline,
-                self._client.stream(method, path, **request) as response,
-            ):
-                body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)
-        except (httpx.HTTPError, OSError, _TooLong) as error:
+            reply = await self._connection.ask(method, path, content, **how)
+        except Unavailable as error:
             self.interruptions += 1
-            self._pause(None)
-            raise Unavailable(f"{self.name}: {type(error).__name__}") from error
-        answer = Answer(response.status_code, body)
-        redirected = 300 <= answer.status < 400  # nobody in the manifest has reason to
-        if redirected or answer.status in _LATER or answer.status >= 500:
-            self._pause(response.headers)
-            raise Unavailable(f"{self.name} answered {answer.status}")
+            self._pause()
+            raise Unavailable(f"{self.name}: {error}") from error
+        if reply.status in LATER or reply.status >= 500:
+            self._pause(reply.retry_after_seconds)
+            raise Unavailable(f"{self.name} answered {reply.status}")
+        answer = Answer(reply.status, reply.body)
         if not answer.is_refusal:  # or a peer that answers nothing but 404 is asked every second
             self._failures = 0  # a pause that another request brought about still stands
         return answer
 
-    def _pause(self, headers: Mapping[str, str] | None) -> None:
+    def _pause(self, wish_seconds: float = 0.0) -> None:
         if not self.is_due:
             return  # several requests failed at once: one failure, as far as the peer goes
         seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 16), LONGEST_PAUSE_SECONDS)
-        wish = (headers or {}).get("Retry-After", "")
-        if wish.isascii() and wish.isdecimal() and len(wish) < 9:
-            seconds = max(seconds, min(float(wish), LONGEST_WISH_SECONDS))
+        seconds = max(seconds, wish_seconds)
         jitter = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
         self._failures += 1
         self._longest = timedelta(seconds=seconds * (1.0 + 0.5 * jitter))
         self._not_before = self._clock() + self._longest
-
-
-class _TooLong(Exception):
-    """An answer outgrew its bound."""
-
-
-async def _bounded(
-    response: httpx.Response, deadline: asyncio.Timeout, grace_seconds: float, limit_bytes: int
-) -> bytes:
-    """Read an answer; one that drips would hold up all that waits for it, whoever else answers."""
-    body = bytearray()
-    latest = asyncio.get_running_loop().time() + grace_seconds
-    longest = limit_bytes / USUAL_BYTES_PER_SECOND
-    deadline.reschedule(latest)
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > limit_bytes:
-            raise _TooLong
-        deadline.reschedule(latest + min(len(body) / SLOWEST_BYTES_PER_SECOND, longest))
-    return bytes(body)

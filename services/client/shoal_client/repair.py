@@ -11,8 +11,9 @@ from typing import Final
 
 from shoal_client import outbox
 from shoal_client.background import Background
-from shoal_client.peer import OK, NotThere, Peer, Unavailable
+from shoal_client.peer import OK, NotThere, Peer
 from shoal_client.reporting import Report
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.held import MOST_ENTRIES, decode_answer, encode_query
 from shoal_protocol.rounds import RoundSpec

@@ -23,13 +23,13 @@ from shoal_compute.leading import Leadership
 from shoal_compute.ledger import Ledger
 from shoal_compute.metrics import Metrics
 from shoal_compute.node import Node
-from shoal_compute.peers import Peers
 from shoal_compute.round_book import RoundBook
 from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_hosting.database_schema import check_schema
+from shoal_hosting.exchange import Connections
 from shoal_hosting.ledger import RESTORE
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.memory import MARK, open_memory
@@ -39,6 +39,8 @@ from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
 from shoal_protocol.errors import LedgerBroken
 
+PEER_SECONDS = 10.0  # for the head of a peer's or the aggregator's answer, and then for its body
+
 
 @dataclass(frozen=True)
 class Service:
@@ -47,7 +49,7 @@ class Service:
     app: ASGIApp
     wake: asyncio.Event
     _node: Node
-    _peers: Peers
+    _peers: Connections
     _storage: StorageThread
     _adders: Adders
     _executors: tuple[Executor, ...]
@@ -106,7 +108,7 @@ def assemble(
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     wake = asyncio.Event()
-    peers = Peers(transport)
+    peers = Connections(transport, answer_seconds=PEER_SECONDS)
     manifests = SharedManifests(book, schema.manifests)
     storage.run_here(manifests.exchange)
     rounds = RoundBook(storage, book, manifests, party, metrics)

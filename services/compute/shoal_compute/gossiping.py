@@ -21,10 +21,10 @@ from shoal_compute.gossip import (
     decode_message,
 )
 from shoal_compute.metrics import Metrics
-from shoal_compute.peers import Peers, PeerUnreachable
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
+from shoal_hosting.exchange import Connections, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.storage import StorageThread
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
@@ -42,7 +42,7 @@ class Gossip:
         rounds: RoundBook,
         storage: StorageThread,
         book: ManifestBook,
-        peers: Peers,
+        peers: Connections,
         clock: Callable[[], datetime],
         executor: Executor,
         metrics: Metrics,
@@ -152,7 +152,7 @@ class Gossip:
             self._clocks.note(name, reply.time, sent_at, self._clock())
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
-        except (PeerUnreachable, ProtocolError) as error:
+        except (Unavailable, ProtocolError) as error:
             acquaintance.pace.failed(self._clock())
             self._requests.failed(message.wanted)
             self._metrics.gossiped("unreachable")
@@ -170,11 +170,11 @@ class Gossip:
 
     async def _send(self, name: str, message: Message) -> Message:
         party = self._party(name, message)
-        reply = await self._peers.request(
-            party, "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
+        reply = await self._peers.to(party).ask(
+            "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:
-            raise PeerUnreachable("the peer refused the message")
+            raise Unavailable("the peer refused the message")
         return decode_message(reply.body)
 
     def _party(self, name: str, message: Message) -> ServiceParty:
@@ -185,7 +185,7 @@ class Gossip:
             for node in consortium.manifest.compute_nodes:
                 if node.name == name:
                     return node
-        raise PeerUnreachable("no manifest lists the peer any more")
+        raise Unavailable("no manifest lists the peer any more")
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether all peers know all that there is to know of a round."""

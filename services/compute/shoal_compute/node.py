@@ -17,7 +17,6 @@ from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
 from shoal_compute.metrics import Metrics
-from shoal_compute.peers import Peers
 from shoal_compute.reporting import Reports
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -26,6 +25,7 @@ from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
 from shoal_compute.work import Work
+from shoal_hosting.exchange import Connections
 from shoal_hosting.logs import describe_exception
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.shared_manifests import SharedManifests
@@ -49,7 +49,7 @@ class Node:
         storage: StorageThread,
         engine: Engine,
         book: ManifestBook,
-        peers: Peers,
+        peers: Connections,
         key: SigningKey,
         clock: Callable[[], datetime],
         tallies: Tallies,

@@ -8,10 +8,10 @@ import structlog
 
 from shoal_compute.attesting import check_attestation
 from shoal_compute.pace import Pace
-from shoal_compute.peers import Peers, PeerUnreachable, Reply
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
+from shoal_hosting.exchange import Connections, Reply, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.attestations import Abandonment, PartialSum
 from shoal_protocol.documents import decode
@@ -29,7 +29,7 @@ class Reports:
         self,
         rounds: RoundBook,
         book: ManifestBook,
-        peers: Peers,
+        peers: Connections,
         clock: Callable[[], datetime],
         *,
         acknowledged: Callable[[Round], Awaitable[None]],
@@ -64,7 +64,7 @@ class Reports:
             pace = self._paces[known.id]
             try:
                 settled = await self._report(known)
-            except PeerUnreachable as error:
+            except Unavailable as error:
                 log.info("the aggregator is not reached", error=type(error).__name__)
                 settled = False
             if settled:
@@ -102,7 +102,7 @@ class Reports:
 
     async def _fetch_abandonment(self, known: Round) -> bool:
         aggregator = self._aggregator(known)
-        reply = await self._peers.request(aggregator, "GET", f"/v1/rounds/{known.id}/abandonment")
+        reply = await self._peers.to(aggregator).ask("GET", f"/v1/rounds/{known.id}/abandonment")
         if reply.status != 200:
             return False
         try:
@@ -118,7 +118,7 @@ class Reports:
 
     async def _post(self, known: Round, what: str, signed: SignedAttestation) -> Reply:
         path = f"/v1/rounds/{known.id}/{what}"
-        return await self._peers.request(self._aggregator(known), "POST", path, signed.encode())
+        return await self._peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
 
     def _aggregator(self, known: Round) -> ServiceParty:
         """Return where the round's aggregator is now: by the manifest in force, if it lists it."""

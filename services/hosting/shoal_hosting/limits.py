@@ -1,4 +1,4 @@
-"""Bounds on the size, number and slowness of request bodies; knows no path's meaning."""
+"""Bounds on the size, form, number and slowness of request bodies; knows no path's meaning."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ LATER: Final = CLOSE | {"Retry-After": str(NotReady.retry_after_seconds)}
 
 class BodyLimits:
     """Refuse a body of more than `limit_bytes` with 413, one that comes too slowly with 408.
+
+    One that says that it is encoded is refused with 415: what is counted is what is read.
 
     `limit_bytes_by_ending` sets other bounds for paths with certain endings. A body may take
     `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
@@ -50,6 +52,9 @@ class BodyLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if _is_encoded(scope):
+            await http_problem(415, CLOSE | {"Accept-Encoding": "identity"})(scope, receive, send)
             return
         limit = self._limit_for(scope["path"])
         if _declared_length(scope) > limit:
@@ -93,6 +98,13 @@ class BodyLimits:
             if path.endswith(ending):
                 return limit
         return self._limit_bytes
+
+
+def _is_encoded(scope: Scope) -> bool:
+    return any(
+        name == b"content-encoding" and value.strip().lower() != b"identity"
+        for name, value in scope["headers"]
+    )
 
 
 def _declared_length(scope: Scope) -> int:

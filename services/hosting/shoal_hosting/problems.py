@@ -39,6 +39,12 @@ HTTP_PROBLEMS: Final = {
         "The body exceeds what this path takes; nothing was stored.",
         "Send a smaller body, or several requests.",
     ),
+    415: (
+        "encoded-body",
+        "The body is encoded",
+        "The body has a Content-Encoding, and none is decoded here; nothing was stored.",
+        "Send the body as it is, without a Content-Encoding.",
+    ),
     503: (
         NotReady.code,
         NotReady.title,

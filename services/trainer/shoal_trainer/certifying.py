@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 from sqlalchemy import Connection, select
 
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.logs import describe_exception
 from shoal_protocol.certificates import counted, in_order, spanned
 from shoal_protocol.documents import Signed, decode, sign
@@ -23,7 +24,7 @@ from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.rounds import RoundSpec
 from shoal_protocol.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_trainer import releases, store
-from shoal_trainer.peers import Peers, Unreachable, current_party
+from shoal_trainer.peers import Peers, current_party
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import totals
 
@@ -131,7 +132,7 @@ class Certifier:
         here = current_party(party, own.book.current)
         try:
             return decode(await self._peers.total(here, end, version), JobTotal)
-        except Unreachable:
+        except Unavailable:
             log.debug("a node does not sign its total", job=unsigned.request.digest, party=node)
         except ProtocolError as error:
             log.error("a node's total is no document", party=node, reason=error.code)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.attestations import Abandonment, Result
 from shoal_protocol.documents import Signed
 from shoal_protocol.errors import ProtocolError, StorageUnavailable
@@ -14,7 +15,7 @@ from shoal_protocol.phases import Phase
 from shoal_protocol.rounds import RoundSpec
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
-from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, Unreachable, current_party
+from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, current_party
 from shoal_trainer.progress import CurrentRound
 from shoal_trainer.resources import Resources
 
@@ -132,7 +133,7 @@ class Conductor:
                 return Published(result.body)
             if answer.state is State.ABANDONED:
                 return _abandoned(spec, verified_abandonment(answer.document, spec, consortium))
-        except Unreachable:
+        except Unavailable:
             patience = own.book.current.manifest.policy.maximum_round_seconds
             if (own.clock() - spec.give_up_at).total_seconds() > patience:
                 reason = f"the aggregator does not say what became of round {spec.number}"
@@ -159,7 +160,7 @@ class Conductor:
                 answer = await self._peers.outcome(aggregator, round_id, wait_seconds=wait)
                 state = answer.state
             self._resources.wake.set()
-        except Unreachable:
+        except Unavailable:
             log.debug("the aggregator does not answer", round=round_id)
         finally:
             del self._questions[round_id]

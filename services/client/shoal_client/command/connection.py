@@ -5,17 +5,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import httpx
 import pydantic
 import typer
 
 from shoal_client.analyst import Analyst
 from shoal_client.command.terminal import Refused, warn
-from shoal_client.peer import Unavailable
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_protocol.documents import describe
+from shoal_protocol.errors import MalformedDocument
 
 PartyDirectory = Annotated[
     Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")
@@ -28,7 +27,6 @@ JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 ASK_WITHIN_SECONDS = 30.0
-EXCHANGE_SECONDS = 300.0  # however an answer's bytes come
 
 
 def open_analyst(party: Path, consortium: Path) -> Analyst:
@@ -107,16 +105,20 @@ def _exchange(
 ) -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
-    async def answer() -> httpx.Response:
-        client = pinned_client(certificate, base_url=url, read_timeout_seconds=ASK_WITHIN_SECONDS)
-        async with asyncio.timeout(EXCHANGE_SECONDS), client:
-            return await client.request(method, path, params=query, headers=headers)
+    async def answer() -> Reply:
+        async with Connection(url, certificate, answer_seconds=ASK_WITHIN_SECONDS) as connection:
+            return await connection.ask(
+                method,
+                path,
+                limit_bytes=LARGEST_ANSWER_BYTES,
+                headers=headers,
+                parameters=query,
+            )
 
     try:
         return json_of(asyncio.run(answer()))
-    except (httpx.TransportError, TimeoutError) as error:
-        detail = str(error) or type(error).__name__
-        raise Unavailable(f"{url} does not answer: {detail}") from error
+    except Unavailable as error:
+        raise Unavailable(f"{url} does not answer: {error}") from error
 
 
 def ask_trainer(shape: type[Shape], book: ManifestBook, path: str, **query: str | int) -> Shape:
@@ -129,19 +131,19 @@ def ask_trainer(shape: type[Shape], book: ManifestBook, path: str, **query: str 
     return ask(shape, trainer.certificate, trainer.url, path, token=None, **query)
 
 
-def json_of(response: httpx.Response) -> Any:
+def json_of(reply: Reply) -> Any:
     """Return the JSON value of an answer.
 
     Raises:
         Refused: the answer is a problem, or no JSON.
     """
     try:
-        value = response.json()
-    except ValueError:
-        raise Refused(f"status {response.status_code}") from None
-    if response.is_success:
+        value = reply.json()
+    except MalformedDocument:
+        raise Refused(f"status {reply.status}") from None
+    if 200 <= reply.status < 300:
         return value
-    raise Refused(problem_text(response.status_code, value))
+    raise Refused(problem_text(reply.status, value))
 
 
 def problem_text(status: int, problem: object) -> str:

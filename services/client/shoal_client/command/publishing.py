@@ -8,11 +8,12 @@ import httpx
 
 from shoal_client.command.connection import json_of
 from shoal_client.command.terminal import Refused
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import Connection, Reply, Unavailable
 from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.manifest_bundle import bundle
 
-_TIMEOUT_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0  # beyond what sending a roster takes
+_CONFLICT = 409
 
 
 @dataclass(frozen=True)
@@ -44,24 +45,22 @@ async def _publish(
     chain: Sequence[Consortium], service: ServiceParty, transport: httpx.AsyncBaseTransport | None
 ) -> Outcome:
     """Try the newest version; if the service lags behind further, hand it the missing ones."""
-    async with pinned_client(
-        service.certificate, base_url=service.url, transport=transport
-    ) as client:
+    async with Connection(
+        service.url, service.certificate, transport=transport, answer_seconds=_ANSWER_SECONDS
+    ) as connection:
         try:
-            response = await _put(client, chain[-1])
-            if response.status_code == httpx.codes.CONFLICT:
+            reply = await _put(connection, chain[-1])
+            if reply.status == _CONFLICT:
                 for version in chain[1:]:
-                    response = await _put(client, version)
-        except httpx.TransportError as error:
-            detail = str(error) or type(error).__name__
-            return Outcome(service.name, False, detail, unreachable=True)
+                    reply = await _put(connection, version)
+        except Unavailable as error:
+            return Outcome(service.name, False, str(error), unreachable=True)
     try:
-        json_of(response)
+        json_of(reply)
     except Refused as refusal:
         return Outcome(service.name, False, str(refusal))
     return Outcome(service.name, True, f"version {len(chain)} is in force")
 
 
-async def _put(client: httpx.AsyncClient, version: Consortium) -> httpx.Response:
-    body, headers = bundle(version), {"Content-Type": "application/json"}
-    return await client.put("/v1/manifest", content=body, headers=headers, timeout=_TIMEOUT_SECONDS)
+async def _put(connection: Connection, version: Consortium) -> Reply:
+    return await connection.ask("PUT", "/v1/manifest", bundle(version))

@@ -3,20 +3,19 @@
 import asyncio
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.table import Table
 
 from shoal_client.command.connection import (
     ASK_WITHIN_SECONDS,
-    EXCHANGE_SECONDS,
     ConsortiumDirectory,
     PartyDirectory,
     checked_round,
     open_book,
 )
 from shoal_client.command.terminal import AsJson, Refused, asking, plain, say, say_json, show, warn
-from shoal_hosting.connections import pinned_client
+from shoal_client.peer import OK
+from shoal_hosting.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.accounts import Account, account_of
 from shoal_protocol.attestations import (
@@ -28,7 +27,7 @@ from shoal_protocol.attestations import (
     Vote,
 )
 from shoal_protocol.documents import Signed, from_json
-from shoal_protocol.errors import ProtocolError
+from shoal_protocol.errors import MalformedDocument, ProtocolError
 from shoal_protocol.manifest import Consortium, ServiceParty
 from shoal_protocol.rounds import RoundSpec
 
@@ -95,15 +94,14 @@ async def _gather(
 
 async def _ask(party: ServiceParty, path: str) -> list[Any]:
     """Return the documents that a party shows: none if it has none, or does not answer."""
-    async with pinned_client(
-        party.certificate, base_url=party.url, read_timeout_seconds=ASK_WITHIN_SECONDS
-    ) as client:
+    async with Connection(
+        party.url, party.certificate, answer_seconds=ASK_WITHIN_SECONDS
+    ) as connection:
         try:
-            async with asyncio.timeout(EXCHANGE_SECONDS):
-                answer = await client.get(path)
-            value = answer.json() if answer.status_code == httpx.codes.OK else {}
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
-            warn(f"{party.name} does not show what it signed: {type(error).__name__}")
+            reply = await connection.ask("GET", path, limit_bytes=LARGEST_ANSWER_BYTES)
+            value = reply.json() if reply.status == OK else {}
+        except (Unavailable, MalformedDocument) as error:
+            warn(f"{party.name} does not show what it signed: {error}")
             return []
     if isinstance(value, dict) and isinstance(value.get("documents"), list):
         return list(value["documents"])

@@ -21,7 +21,8 @@ from shoal_client.keys import read_client_keys
 from shoal_client.site_files import lock_keys
 from shoal_client.swarm.crowd_accounts import CrowdAccount, account_of
 from shoal_client.swarm.crowds import CrowdFigures, CrowdSwarm
-from shoal_client.swarm.lines import Line, Tally
+from shoal_client.swarm.lines import Line
+from shoal_client.swarm.metering import Meter
 from shoal_client.swarm.running import LOWER, UPPER, made_up_records
 from shoal_hosting.party import load_party
 from shoal_protocol.draw_and_discard.tasks import CrowdTask
@@ -120,7 +121,8 @@ def crowd(
 
 async def _account(crowd: Crowd, figures: CrowdFigures) -> CrowdAccount | None:
     """Return the account of a closed job; None if it did not fill, and so is still open."""
-    line = Line(crowd.consortium.manifest.trainer, Tally(time.monotonic))
+    meter = Meter(crowd.consortium, time.monotonic, connections=1)
+    line = Line(crowd.consortium.manifest.trainer, meter)
     trainer = CrowdTrainer(lambda: line)
     try:
         closing = await trainer.closing(crowd, wait_seconds=_CLOSES_WITHIN_SECONDS)
@@ -128,7 +130,7 @@ async def _account(crowd: Crowd, figures: CrowdFigures) -> CrowdAccount | None:
             return None
         return await account_of(trainer, crowd, closing.body, figures, now=now())
     finally:
-        await line.close()
+        await meter.close()
 
 
 def _as_value(figures: CrowdFigures, account: CrowdAccount | None) -> dict[str, Any]:

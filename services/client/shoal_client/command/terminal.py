@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-import httpx
 import pydantic
 import typer
 import typer.core
@@ -21,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal_client.job_failures import JobFailed, JobRefused
-from shoal_client.peer import Unavailable
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import describe
 from shoal_protocol.errors import ProtocolError, UnknownJob
@@ -125,7 +124,7 @@ def one_line_for_errors(work: Callable[[], Result]) -> Result:
             fail(f"refused: {error}. {_TWO_KINDS}", ExitStatus.REFUSED)
         hint = f". {error.hint}" if error.hint is not None else ""
         fail(f"the job has no posterior: {error}{hint}", ExitStatus.NO_POSTERIOR)
-    except (Unavailable, httpx.TransportError, TimeoutError, ConnectionError) as error:
+    except (Unavailable, TimeoutError, ConnectionError) as error:
         detail = str(error) or type(error).__name__
         fail(f"a service could not be reached: {detail}", ExitStatus.UNREACHABLE)
     except OSError as error:

@@ -11,9 +11,9 @@ from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Evidence
 from shoal_client.crowds.trainer import WRONG_RECEIPT, CrowdRefused, CrowdTrainer
 from shoal_client.crowds.verdicts import in_words, is_cheating
-from shoal_client.peer import Unavailable
 from shoal_client.reporting import Report
 from shoal_client.site import Site
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,

@@ -18,11 +18,11 @@ from shoal_client.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.outside_bounds import outside_bounds
-from shoal_client.peer import Unavailable
 from shoal_client.policy import NO_CROWDS
 from shoal_client.reporting import Report
 from shoal_client.site import Site
 from shoal_client.state import State
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.draw_and_discard.errors import CrowdClosed
 from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedJob, UnknownManifest
 

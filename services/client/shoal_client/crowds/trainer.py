@@ -11,15 +11,7 @@ from typing import Any, Final, Protocol
 import pydantic
 
 from shoal_client.crowds.crowd import Crowd, verified
-from shoal_client.peer import (
-    ACCEPTED,
-    ACKNOWLEDGED,
-    CREATED,
-    NOT_FOUND,
-    OK,
-    Answer,
-    outcomes,
-)
+from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, CREATED, NOT_FOUND, OK, Answer, outcomes
 from shoal_protocol.documents import Signed, decode, describe, from_json
 from shoal_protocol.draw_and_discard.documents import (
     CrowdClosing,

@@ -20,9 +20,10 @@ from shoal_client.crowds.contributing import NONCE_BYTES, draw_noise, make_submi
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.trainer import CrowdTrainer, Sent
 from shoal_client.noise import exact_noise
-from shoal_client.peer import ACKNOWLEDGED, Unavailable
-from shoal_client.swarm.lines import Line, Tally
-from shoal_client.swarm.metering import Monotonic, RequestFigures
+from shoal_client.peer import ACKNOWLEDGED
+from shoal_client.swarm.lines import Line
+from shoal_client.swarm.metering import Meter, Monotonic, RequestFigures
+from shoal_hosting.exchange import Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.documents import Signed, decode
 from shoal_protocol.draw_and_discard.documents import Draw, SubmissionReceipt, weights_digest
@@ -86,31 +87,30 @@ class CrowdSwarm:
             CrowdRefused, ProtocolError: it refuses a draw, or what it answers is none.
             ValueError: a key is not enrolled.
         """
-        consortium, tally = self.book.current, Tally(self.monotonic)
+        consortium = self.book.current
         clients = consortium.roster.indices(key.verify_key for key in self.keys)
         self._clients = [client for client in clients if client is not None]
         if len(self._clients) < len(self.keys):
             raise ValueError("a phone's key is not enrolled in the consortium")
-        lines = [Line(consortium.manifest.trainer, tally) for _ in range(self.concurrency)]
-        trainers = [CrowdTrainer(partial(_same, line)) for line in lines]
+        meter = Meter(consortium, self.monotonic, connections=self.concurrency)
+        trainer = CrowdTrainer(partial(_same, Line(consortium.manifest.trainer, meter)))
         try:
-            crowd = await trainers[0].crowd(self.job, consortium)
+            crowd = await trainer.crowd(self.job, consortium)
             waiting = self._groups(crowd)
             begun = self.monotonic()
             async with asyncio.TaskGroup() as group:
-                for trainer in trainers:
+                for _ in range(self.concurrency):
                     group.create_task(self._work(trainer, crowd, waiting))
             seconds = self.monotonic() - begun
         finally:
-            for line in lines:
-                await line.close()
+            await meter.close()
         return CrowdFigures(
             seconds=seconds,
             acknowledged=self.done,
             refused=dict(self._refused),
-            errors=dict(tally.errors),
-            requests=tally.figures(),
-            received_bytes=dict(tally.received_bytes),
+            errors=dict(meter.errors),
+            requests=meter.figures(),
+            received_bytes=dict(meter.received_bytes),
             links=frozenset(self._links),
             draws=self._draws,
         )

@@ -1,5 +1,6 @@
 """Counts and times requests on their way to real services; it changes none and reads no body."""
 
+import asyncio
 import re
 from array import array
 from collections import Counter
@@ -10,7 +11,9 @@ from typing import Final
 import httpx
 import numpy as np
 
+from shoal_client.peer import LATER
 from shoal_hosting.connections import pinned_tls
+from shoal_hosting.lines import Lines
 from shoal_protocol.manifest import Consortium
 
 Monotonic = Callable[[], float]
@@ -31,7 +34,6 @@ _KINDS: Final = (
     (re.compile(r"/v1/crowds/[^/]+/draws"), DRAW),
     (re.compile(r"/v1/crowds/[^/]+/submissions"), SUBMISSION),
 )
-_KEPT_ALIVE_SECONDS: Final = 60.0  # less than a service keeps an idle connection
 
 
 @dataclass(frozen=True)
@@ -72,20 +74,16 @@ class Meter(httpx.AsyncBaseTransport):
         manifest = consortium.manifest
         self._monotonic = monotonic
         self._transports = {
-            _origin(httpx.URL(party.url)): httpx.AsyncHTTPTransport(
-                verify=pinned_tls(party.certificate),
-                trust_env=False,
-                limits=httpx.Limits(
-                    max_connections=connections,
-                    max_keepalive_connections=connections,
-                    keepalive_expiry=_KEPT_ALIVE_SECONDS,
-                ),
+            _origin(httpx.URL(party.url)): Lines(
+                pinned_tls(party.certificate), connections=connections
             )
             for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer)
         }
         self._requests: dict[str, _Requests] = {}
         self.errors: Counter[str] = Counter()
         """Failed requests, by kind of request and by exception or status."""
+        self.received_bytes: Counter[str] = Counter()
+        """Of the answers' bodies, by kind of request."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and count it; an httpx error passes through."""
@@ -99,10 +97,14 @@ class Meter(httpx.AsyncBaseTransport):
         except httpx.HTTPError as error:
             self.errors[f"{kind}: {type(error).__name__}"] += 1
             raise
+        except asyncio.CancelledError:
+            self.errors[f"{kind}: given up"] += 1
+            raise
         requests = self._requests.setdefault(kind, _Requests())
         requests.seconds.append(self._monotonic() - begun)
         requests.sent_bytes += _size(request)
-        if response.status_code >= 500 or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        self.received_bytes[kind] += int(response.headers.get("Content-Length", 0))
+        if response.status_code >= 500 or response.status_code in LATER:
             self.errors[f"{kind}: status {response.status_code}"] += 1
         return response
 

@@ -17,7 +17,7 @@ from nacl.signing import SigningKey
 from shoal_client.async_analyst import AsyncAnalyst
 from shoal_client.clock import Clock
 from shoal_client.holder import DataHolder
-from shoal_client.peer import ACKNOWLEDGED
+from shoal_client.peer import ACKNOWLEDGED, OK
 from shoal_client.policy import Policy
 from shoal_client.records import Records
 from shoal_client.swarm.figures import (
@@ -28,7 +28,7 @@ from shoal_client.swarm.figures import (
 )
 from shoal_client.swarm.metering import Meter, Monotonic
 from shoal_client.swarm.watching import Watch
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import Connection, Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.party import Party
 from shoal_protocol.documents import Signed
@@ -223,8 +223,11 @@ def made_up_records(
 
 async def _metrics(nodes: Sequence[ComputeParty]) -> dict[str, dict[str, float]]:
     async def read(node: ComputeParty) -> dict[str, float]:
-        async with pinned_client(node.certificate, base_url=node.url) as client:
-            return read_metrics((await client.get("/metrics")).raise_for_status().text)
+        async with Connection(node.url, node.certificate) as connection:
+            reply = await connection.ask("GET", "/metrics")
+        if reply.status != OK:
+            raise Unavailable(f"{node.name} shows no metrics: status {reply.status}")
+        return read_metrics(reply.body.decode())
 
     readings = await asyncio.gather(*map(read, nodes))
     return dict(zip((node.name for node in nodes), readings, strict=True))

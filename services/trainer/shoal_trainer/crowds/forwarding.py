@@ -10,7 +10,8 @@ from typing import Final
 import httpx
 from fastapi import APIRouter, Request, Response
 
-from shoal_hosting.connections import pinned_client
+from shoal_hosting.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
+from shoal_hosting.waiting import LONGEST_WAIT_SECONDS
 from shoal_protocol.errors import NotReady
 
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -27,8 +28,9 @@ class Forwarding:
         self, url: str, certificate: str, transport: httpx.AsyncBaseTransport | None
     ) -> None:
         """Forward to `url`, where the trainer's own certificate must be shown."""
-        self._base = httpx.URL(url)
-        self._client = pinned_client(certificate, transport=transport, connections=_CONNECTIONS)
+        self._connection = Connection(
+            url, certificate, transport=transport, connections=_CONNECTIONS
+        )
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -38,7 +40,7 @@ class Forwarding:
     async def close(self) -> None:
         """Let go of the connections."""
         self.stop()
-        await self._client.aclose()
+        await self._connection.close()
 
     async def forward(self, request: Request) -> Response:
         """Return what the conducting process answers.
@@ -50,29 +52,31 @@ class Forwarding:
             raise NotReady("SHOAL_CONDUCTED_AT is not the process that conducts rounds")
         query = request.scope["query_string"]
         path = request.scope["raw_path"] + (b"?" + query if query else b"")
-        sent = self._client.build_request(
+        asking = self._connection.ask(
             request.method,
-            self._base.copy_with(raw_path=path),
-            content=await request.body(),
+            path.decode("latin-1"),
+            await request.body() or None,
+            limit_bytes=LARGEST_ANSWER_BYTES,
+            wait_seconds=LONGEST_WAIT_SECONDS,
             headers={
                 _FORWARDED: "1",
                 **{name: request.headers[name] for name in _ASKED_WITH if name in request.headers},
             },
         )
-        answering = asyncio.ensure_future(self._client.send(sent))
+        answering = asyncio.ensure_future(asking)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({answering, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 raise NotReady
             answer = answering.result()
-        except httpx.TransportError:
+        except Unavailable:
             raise NotReady("the process that conducts rounds does not answer") from None
         finally:
             answering.cancel()
             stopping.cancel()
         headers = {name: answer.headers[name] for name in _ANSWERED_WITH if name in answer.headers}
-        return Response(answer.content, answer.status_code, headers)
+        return Response(answer.body, answer.status, headers)
 
 
 def forwarding_routes(forwarding: Forwarding) -> APIRouter:

@@ -1,0 +1,394 @@
+"""Whoever asks a service that lies has no answer, at no more than what an honest one would cost.
+
+The services are real sockets; the bounds are on memory and on what was taken from the line.
+"""
+
+import asyncio
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pydantic
+import pytest
+from nacl.signing import SigningKey
+from starlette.requests import Request
+
+from shoal_client.analyst import Analyst
+from shoal_client.async_analyst import AsyncAnalyst
+from shoal_client.command import connection
+from shoal_client.command import publishing as publishing_command
+from shoal_client.command import round as round_command
+from shoal_client.command.publishing import publish_to_all
+from shoal_client.command.terminal import Refused
+from shoal_client.crowds.trainer import CrowdTrainer
+from shoal_client.directory import Directory
+from shoal_client.peer import Peer
+from shoal_client.swarm import running
+from shoal_client.swarm.lines import Line
+from shoal_client.swarm.metering import Meter
+from shoal_compute import assembly
+from shoal_hosting.exchange import Connection, Connections, Unavailable
+from shoal_protocol.errors import NotReady
+from shoal_trainer.crowds import forwarding as forwarding_module
+from shoal_trainer.crowds.forwarding import Forwarding
+from shoal_trainer.peers import Peers
+from tests.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
+from tests.hosting.certificates import make_identity
+
+IDENTITY = make_identity()
+BOMBS = bombs()
+CHOSEN_BOMBS = [lie for lie in BOMBS if lie.name in {"gzip twice", "deflate"}]
+# of these it may read as much as any answer may have
+ENDLESS = [lie for lie in other_lies() if lie.name == "chunks without end"]
+OTHER_LIES = [lie for lie in other_lies() if lie not in ENDLESS]
+CHOSEN = {"103s without end", "a head without end", "a length beyond what comes", "somewhere else"}
+CHOSEN_LIES = [lie for lie in OTHER_LIES if lie.name in CHOSEN]
+CHOSEN_DRIPS = [lie for lie in drips() if lie.name in {"dripping head", "dripping body"}]
+SHORT_SECONDS = 0.2
+JOB = "0" * 64
+MIB = 1 << 20
+# A head, an encoding or a length is refused before anything of the body is taken. Where 16 MiB may
+# come, the buffer that they come into may double when it grows.
+AT_ONCE_BYTES = 4 * MIB
+IN_THE_END_BYTES = 48 * MIB
+
+
+class Number(pydantic.RootModel[int]):
+    """An answer that a command could expect."""
+
+
+class Clock:
+    """A clock by which every pause is over when it is looked at again."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self._now += timedelta(hours=2)
+        return self._now
+
+
+def agent(service: Hostile, directory: Path) -> None:
+    """Ask as a data holder's agent does."""
+
+    async def ask() -> None:
+        peers = Directory(
+            service.book(directory), clock=Clock(), random_bytes=bytes, transport=None
+        )
+        try:
+            for peer in (peers.trainer, peers.crowd_trainer):
+                with pytest.raises(Unavailable):
+                    await peer.get("/v1/jobs")
+            with pytest.raises(Unavailable):
+                await peers.nodes(service.consortium.digest)[0].post(
+                    "/v1/x", b"{}", "application/octet-stream"
+                )
+        finally:
+            await peers.close()
+
+    asyncio.run(ask())
+
+
+def crowd_client(service: Hostile, directory: Path) -> None:
+    """Ask as a client of a crowd job does."""
+
+    async def ask() -> None:
+        peer = Peer(service.party, clock=Clock(), random_bytes=bytes, transport=None)
+        with pytest.raises(Unavailable):
+            await CrowdTrainer(lambda: peer).open_jobs()
+        await peer.close()
+
+    asyncio.run(ask())
+
+
+def async_analyst(service: Hostile, directory: Path) -> None:
+    """Ask as an analyst's asynchronous program does."""
+
+    async def ask() -> None:
+        analyst = AsyncAnalyst(
+            name="a", key=SigningKey(bytes(32)), book=service.book(directory), clock=Clock()
+        )
+        async with analyst:
+            with pytest.raises(Unavailable):
+                await analyst.state(JOB, tries=1)
+            with pytest.raises(Unavailable):
+                await analyst.certificate(JOB, tries=1)
+
+    asyncio.run(ask())
+
+
+def analyst(service: Hostile, directory: Path) -> None:
+    """Ask as an analyst in a notebook does."""
+    asking = Analyst(
+        name="a", key=SigningKey(bytes(32)), book=service.book(directory), clock=Clock()
+    )
+    with pytest.raises(Unavailable):
+        asking.job(JOB).state()
+
+
+def trainer(service: Hostile, directory: Path) -> None:
+    """Announce a round, and ask for its outcome, as a trainer does."""
+
+    async def ask() -> None:
+        consortium, peers = service.consortium, Peers(None)
+        reception = await peers.announce(b"{}", consortium, without=frozenset())
+        assert reception.accepted == frozenset()
+        assert reception.refusal is None
+        with pytest.raises(Unavailable):
+            await peers.outcome(consortium.manifest.aggregator, JOB)
+        await peers.close()
+
+    asyncio.run(ask())
+
+
+def compute_node(service: Hostile, directory: Path) -> None:
+    """Gossip, and report, as a Compute node does."""
+
+    async def ask() -> None:
+        peers = Connections(None, answer_seconds=assembly.PEER_SECONDS)
+        for method, path, content in (("POST", "/v1/gossip", b"{}"), ("GET", "/v1/rounds", None)):
+            with pytest.raises(Unavailable):
+                await peers.to(service.party).ask(method, path, content)
+        await peers.close()
+
+    asyncio.run(ask())
+
+
+def forwarding_replica(service: Hostile, directory: Path) -> None:
+    """Hand a request on, as a trainer's replica does."""
+
+    async def received() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def ask() -> None:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/v1/jobs",
+            "raw_path": b"/v1/jobs",
+            "query_string": b"",
+            "headers": [],
+        }
+        forwarding = Forwarding(service.url, service.certificate, None)
+        with pytest.raises(NotReady):
+            await forwarding.forward(Request(scope, received))
+        await forwarding.close()
+
+    asyncio.run(ask())
+
+
+def publishing(service: Hostile, directory: Path) -> None:
+    """Hand out a manifest, as `shoal consortium publish` does."""
+    outcomes = publish_to_all([service.consortium])
+    assert [outcome.unreachable for outcome in outcomes] == [True] * 4
+
+
+def command(service: Hostile, directory: Path) -> None:
+    """Ask as the commands do that show what a service knows."""
+    with pytest.raises(Unavailable):
+        connection.ask(Number, service.certificate, service.url, "/v1/rounds", page=1)
+
+
+def round_account(service: Hostile, directory: Path) -> None:
+    """Ask as `shoal round account` does."""
+    with pytest.raises(Refused):
+        asyncio.run(round_command._gather(service.book(directory), JOB))
+
+
+def swarm(service: Hostile, directory: Path) -> None:
+    """Ask as the load generators do."""
+
+    async def ask() -> None:
+        consortium = service.consortium
+        with pytest.raises(Unavailable):
+            await running._metrics(consortium.manifest.compute_nodes[:1])
+        meter = Meter(consortium, lambda: 0.0, connections=2)
+        with pytest.raises(Unavailable):
+            await Line(consortium.manifest.trainer, meter).get("/v1/crowds")
+        await meter.close()
+
+    asyncio.run(ask())
+
+
+CALLERS = [
+    agent,
+    crowd_client,
+    async_analyst,
+    analyst,
+    trainer,
+    compute_node,
+    forwarding_replica,
+    publishing,
+    command,
+    round_account,
+    swarm,
+]
+each_caller = pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
+
+
+def peak_bytes(work: Callable[[], None]) -> int:
+    """Return how much more memory Python had at any time while it did `work` than before."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have everybody wait for a moment only."""
+    for waiting in (Connection, Connections, Peer, Peers):
+        monkeypatch.setitem(waiting.__init__.__kwdefaults__, "answer_seconds", SHORT_SECONDS)
+    monkeypatch.setattr(assembly, "PEER_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(connection, "ASK_WITHIN_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(round_command, "ASK_WITHIN_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(publishing_command, "_ANSWER_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(forwarding_module, "LONGEST_WAIT_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("lie", BOMBS, ids=lambda lie: lie.name)
+def test_nothing_is_unfolded(lie: Lie, tmp_path: Path) -> None:
+    with hostile(lie, IDENTITY) as service:
+        assert peak_bytes(lambda: trainer(service, tmp_path)) < AT_ONCE_BYTES
+        assert service.connections >= 1
+
+
+@each_caller
+@pytest.mark.parametrize("lie", CHOSEN_BOMBS, ids=lambda lie: lie.name)
+def test_nothing_is_unfolded_by_anybody(
+    caller: Callable[..., None], lie: Lie, tmp_path: Path
+) -> None:
+    with hostile(lie, IDENTITY) as service:
+        assert peak_bytes(lambda: caller(service, tmp_path)) < AT_ONCE_BYTES
+        assert service.connections >= 1
+
+
+@pytest.mark.parametrize("lie", OTHER_LIES, ids=lambda lie: lie.name)
+def test_a_lie_is_no_answer(lie: Lie, tmp_path: Path) -> None:
+    with hostile(lie, IDENTITY) as service:
+        assert peak_bytes(lambda: compute_node(service, tmp_path)) < AT_ONCE_BYTES
+        assert service.connections == 2  # what lied once is not asked over the same line again
+        assert service.heard_out == 0
+
+
+@each_caller
+@pytest.mark.parametrize("lie", CHOSEN_LIES, ids=lambda lie: lie.name)
+def test_a_lie_is_an_answer_for_nobody(
+    caller: Callable[..., None], lie: Lie, tmp_path: Path
+) -> None:
+    with hostile(lie, IDENTITY) as service:
+        assert peak_bytes(lambda: caller(service, tmp_path)) < AT_ONCE_BYTES
+        assert service.connections >= 1
+        assert service.heard_out == 0
+
+
+def test_an_answer_without_end_is_cut_off_at_its_bound(tmp_path: Path) -> None:
+    [lie] = [each for each in ENDLESS if each.name == "chunks without end"]
+    with hostile(lie, IDENTITY) as service:
+        assert peak_bytes(lambda: agent(service, tmp_path)) < IN_THE_END_BYTES
+        assert service.heard_out == 0
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("lie", drips(), ids=lambda lie: lie.name)
+def test_a_service_that_drips_is_given_up(lie: Lie, tmp_path: Path) -> None:
+    with hostile(lie, IDENTITY) as service:
+        compute_node(service, tmp_path)
+        assert service.connections == 2
+        assert service.heard_out == 0
+
+
+@each_caller
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("lie", CHOSEN_DRIPS, ids=lambda lie: lie.name)
+def test_a_service_that_drips_is_given_up_by_everybody(
+    caller: Callable[..., None], lie: Lie, tmp_path: Path
+) -> None:
+    with hostile(lie, IDENTITY) as service:
+        caller(service, tmp_path)
+        assert service.connections >= 1
+        assert service.heard_out == 0
+
+
+async def test_what_was_not_asked_for_is_no_answer_to_the_next_question() -> None:
+    forged = whole(b"", b'"forged"')
+    with hostile(Lie("two answers", whole(b"", b'"first"') + forged), IDENTITY) as service:
+        async with Connection(service.url, service.certificate) as asked:
+            assert [(await asked.ask("GET", "/")).json() for _ in range(3)] == ["first"] * 3
+        assert service.connections == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        whole(b"", b"{}"),
+        whole(b"Content-Encoding: identity\r\n", b"{}"),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n01\r\n}\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 \r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 99\r\n\r\n",
+        b"HTTP/1.1 404\r\ncontent-length:0\t\r\n\r\n",
+    ],
+    ids=["plain", "identity", "chunks", "no content", "not modified", "terse"],
+)
+async def test_what_services_do_answer_is_taken_and_the_line_kept(answer: bytes) -> None:
+    with hostile(Lie("none", answer), IDENTITY) as service:
+        async with Connection(service.url, service.certificate) as asked:
+            replies = [await asked.ask("GET", "/v1/x?y=%20z", parameters=None) for _ in range(3)]
+        assert {reply.status for reply in replies} == {int(answer[9:12])}
+        assert {reply.body for reply in replies} <= {b"{}", b""}
+        assert service.connections == 1
+        assert all(head.startswith(b"GET /v1/x?y=%20z HTTP/1.1\r\n") for head in service.heads)
+        assert all(b"Accept-Encoding: identity\r\n" in head for head in service.heads)
+
+
+async def test_who_is_refused_at_once_hears_it_without_sending_the_rest() -> None:
+    """The service reads the head alone: all that is sent would fill the line's buffers."""
+    full = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"
+    with hostile(Lie("early", full, is_deaf=True), IDENTITY) as service:
+        async with Connection(service.url, service.certificate) as asked:
+            for _ in range(2):
+                assert (await asked.ask("PUT", "/", bytes(64 * MIB))).status == 413
+        assert service.connections == 2
+
+
+async def test_a_line_that_is_to_close_is_not_used_again() -> None:
+    lie = Lie("none", whole(b"Connection: close\r\n", b"{}"))
+    with hostile(lie, IDENTITY) as service:
+        async with Connection(service.url, service.certificate) as asked:
+            for _ in range(2):
+                assert (await asked.ask("GET", "/")).status == 200
+        assert service.connections == 2
+
+
+async def test_no_cookie_is_kept() -> None:
+    lie = Lie("none", whole(b"Set-Cookie: client=7; Path=/\r\n", b"{}"))
+    with hostile(lie, IDENTITY) as service:
+        async with Connection(service.url, service.certificate) as asked:
+            for _ in range(2):
+                await asked.ask("GET", "/")
+        assert not any(b"ookie" in head for head in service.heads)
+
+
+async def test_as_many_lines_are_open_as_are_allowed() -> None:
+    with hostile(Lie("none", whole(b"", b"{}")), IDENTITY) as service:
+        async with Connection(service.url, service.certificate, connections=2) as asked:
+            await asyncio.gather(*(asked.ask("GET", "/") for _ in range(20)))
+        assert service.connections <= 2
+        assert len(service.heads) == 20
+
+
+async def test_a_question_that_is_called_off_leaves_its_line_to_nobody() -> None:
+    with hostile(Lie("silence", b"", is_silent=True), IDENTITY) as service:
+        async with Connection(service.url, service.certificate, connections=1) as asked:
+            question = asyncio.create_task(asked.ask("GET", "/"))
+            await asyncio.to_thread(service.asked.wait)
+            question.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await question
+            service.lie = Lie("none", whole(b"", b"{}"))
+            assert (await asked.ask("GET", "/")).status == 200
+        assert service.connections == 2
