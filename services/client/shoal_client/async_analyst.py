@@ -99,12 +99,8 @@ class AsyncAnalyst:
         self._book = book
         self._clock = clock
         self._random_bytes = random_bytes
-        self._trainer = Peer(
-            book.current.manifest.trainer,
-            clock=clock,
-            random_bytes=random_bytes,
-            transport=transport,
-        )
+        party = book.current.manifest.trainer
+        self._trainer = Peer(party, clock=clock, random_bytes=random_bytes, transport=transport)
         self._insist = Insisting(self._trainer, notice)
 
     @property
