@@ -36,7 +36,6 @@ from shoal_protocol.sharing import RandomBytes
 from shoal_protocol.tasks import Task
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
-CERTIFYING_SECONDS: Final = 10  # that the trainer may take for a large certificate
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back
 
 
@@ -254,7 +253,7 @@ class AsyncAnalyst:
             Unavailable: no answer, several times, or a Compute node did not sign its total yet.
             ProtocolError: it does not hold, or is of another job.
         """
-        path, seconds = f"/v1/jobs/{job}/certificate", CERTIFYING_SECONDS
+        path, seconds = f"/v1/jobs/{job}/certificate", 10  # a large one takes some
         answer = await self._insist(lambda: self._trainer.get_large(path, wait=seconds), tries)
         if answer.is_refusal and answer.code == WrongPhase.code:
             return None
