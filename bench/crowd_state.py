@@ -88,8 +88,7 @@ def contribute(state: State, key: SigningKey) -> None:
         document = submission.encode()
         receipts[document] = receipt.encode()
         prepared.append(Prepared(client, 0, submission.digest, draw.encode(), document))
-    records = [1] * len(prepared)
-    if not all(memory.charge(state, JOB, prepared, limits=LIMITS, records=records, now=NOW)):
+    if not all(memory.charge(state, JOB, prepared, limits=LIMITS, now=NOW)):
         raise RuntimeError("a contribution was not charged: the limits are too low")
     waiting = memory.pending(state, JOB, count=TOGETHER)
     memory.settle(state, [(each, "acknowledged", receipts[document]) for each, document in waiting])

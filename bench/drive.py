@@ -16,7 +16,7 @@ import demo.quickstart
 from demo.federation import Process
 from shoal_client import read_client_keys
 from shoal_client.consortium_files import open_chain
-from shoal_client.contribution import box_keys, draw_noise, seal_contribution
+from shoal_client.contribution import box_keys, draw_noise, encoded, seal_contribution
 from shoal_client.noise import exact_noise
 from shoal_hosting.exchange import Connection
 from shoal_hosting.party import load_party
@@ -127,11 +127,11 @@ class Drive:
 def _contributions(
     spec: RoundSpec, boxes: Sequence[bytes], first: int, keys: Sequence[SigningKey]
 ) -> list[list[bytes]]:
-    records = np.full((1, len(spec.query.columns)), 0.25)
+    values = encoded(spec.query, np.full((1, len(spec.query.columns)), 0.25))
     noise = draw_noise(spec, len(keys), exact_noise)
     return [
         seal_contribution(
-            spec, boxes, first + here, key, records, noise[here], random_bytes=secrets.token_bytes
+            spec, boxes, first + here, key, values, noise[here], random_bytes=secrets.token_bytes
         )
         for here, key in enumerate(keys)
     ]

@@ -88,7 +88,7 @@ class Play:
             box_keys(stage.consortium),
             client,
             stage.keys.clients[client],
-            record,
+            values,
             vector - values,
             random_bytes=random_bytes,
         )

@@ -1,7 +1,6 @@
 """The data holder's memory of crowds: each contribution charged with its bytes, under every cap."""
 
 import math
-import resource
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +18,10 @@ from shoal_client.crowds import memory, nonces
 from shoal_client.crowds.accounts import CrowdSpending, RecordsLeft, left_to_records, so_far
 from shoal_client.crowds.memory import Prepared
 from shoal_client.crowds.packing import packed, unpacked
-from shoal_client.crowds.records_used import Limits, allowed_records, contributions_made
+from shoal_client.crowds.records_used import Limits, allowed_places, contributions_made
 from shoal_client.enrolment import store_joins
 from shoal_client.site import Site
 from shoal_client.state import State
-from shoal_client.state_schema import SCHEMA_VERSION
 from shoal_protocol.accounting import NOTHING, Cap, Cost
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.ledger import verify_chain
@@ -34,10 +32,10 @@ from tests.protocol.crowd_examples import CROWD_DOCUMENTS
 INCREMENTAL = 2
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64
 AUTHORITY = "e" * 64
-RECORDS = 3  # of every client here
+PLACES = 3  # of every client here
 LIMITS = Limits(
     cost=Cost.pure(1.0),
-    per_client=100,
+    per_client=300,
     per_record=100,
     cap=Cap(epsilon=50.0, delta=1e-6),
     record_cap=Cap(epsilon=50.0, delta=0.0),
@@ -69,22 +67,22 @@ def limits(**changes: object) -> Limits:
 _drawn = iter(range(2**62))
 
 
-def prepared(client: int, record: int) -> Prepared:
+def prepared(client: int, place: int) -> Prepared:
     number = next(_drawn)
-    return Prepared(client, record, f"{number:064x}", b"draw", b"SECRET %d" % number)
+    return Prepared(client, place, f"{number:064x}", b"draw", b"SECRET %d" % number)
 
 
 def contribute(
     state: State, *who: tuple[int, int], job: str = CROWD, limits: Limits = LIMITS
 ) -> list[bool]:
-    """Charge contributions of (client, record)."""
-    ready = [prepared(client, record) for client, record in who]
-    return memory.charge(state, job, ready, limits=limits, records=[RECORDS] * len(who), now=NOW)
+    """Charge contributions of (client, place)."""
+    ready = [prepared(client, place) for client, place in who]
+    return memory.charge(state, job, ready, limits=limits, now=NOW)
 
 
 def allowed(state: State, client: int = 0, job: str = CROWD, limits: Limits = LIMITS) -> list[int]:
     committed = state.committed().get(client, NOTHING)
-    return allowed_records(state, job, client, RECORDS, limits, committed=committed)
+    return allowed_places(state, job, client, limits, committed=committed)
 
 
 def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State) -> None:
@@ -101,16 +99,16 @@ def test_a_contribution_is_charged_in_the_ledger_with_what_is_sent(state: State)
     assert contributions_made(state, CROWD, range(3)) == {0: 2, 1: 1, 2: 0}
 
 
-def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_record(state: State) -> None:
+def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: State) -> None:
     cap = Cap(epsilon=3.0, delta=0.0)
     assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 3.0, 3.0)
     contribute(state, (0, 0), (1, 2), (0, 0))
     contribute(state, (0, 0), (1, 0), job=OTHER_CROWD, limits=limits(cost=Cost.pure(0.5)))
     assert left_to_records(state, 4, cap) == RecordsLeft(3.0, 0.5, 3.0)
-    assert left_to_records(state, 3, cap) == RecordsLeft(3.0, 0.5, 2.5)
+    assert left_to_records(state, 2, cap) == RecordsLeft(3.0, 0.5, 1.5)
     thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
-    assert left_to_records(state, 3, thirds).least == 0.0
-    site = SimpleNamespace(policy=CROWD_POLICY, records=SimpleNamespace(counts=np.array([2, 2])))
+    assert left_to_records(state, 2, thirds).least == 0.0
+    site = SimpleNamespace(policy=CROWD_POLICY, keys=range(3))
     accounts = so_far(state, cast(Site, site))
     assert accounts.jobs == (
         CrowdSpending(CROWD, 3, 2, 1.0),
@@ -123,7 +121,7 @@ def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_record(state: Sta
 
 def test_what_crowds_cost_counts_beside_rounds_towards_the_owners_cap(state: State) -> None:
     """A round of Gaussian noise, an open job and contributions: one cap on all of it."""
-    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), joins=[(0, b"j")], declined=0)
+    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), joins=[(0, b"j")])
     tight = limits(cap=Cap(epsilon=20.0, delta=1e-6))
     assert allowed(state, limits=tight)
     times = 0
@@ -143,10 +141,10 @@ def test_a_job_is_joined_only_by_those_whom_crowds_left_enough_while_joins_were_
     contribute(state, (0, 0))
     cap, joins = Cap(epsilon=1.5, delta=0.0), [(0, b"j"), (1, b"j")]
     for job, cost, joined in ((JOB, 1.0, 1), ("d" * 64, 2.0, 0)):
-        arguments = {"cost": Cost.pure(cost), "cap": cap, "joins": joins, "declined": 1}
+        arguments = {"cost": Cost.pure(cost), "cap": cap, "joins": joins}
         assert store_joins(state, job, b"request", **arguments) == joined
     [found] = state.jobs()
-    assert (found.joins, found.declined) == ({"pending": 1}, 2)
+    assert found.joins == {"pending": 1}
     assert [client for client, _ in state.pending_joins(JOB)] == [1]
 
 
@@ -165,25 +163,36 @@ def test_a_record_has_a_cap_of_its_own_over_all_crowds(state: State) -> None:
     tight = limits(record_cap=Cap(epsilon=2.0, delta=0.0))
     assert contribute(state, (0, 1), limits=tight) == [True]
     assert contribute(state, (0, 1), job=OTHER_CROWD, limits=tight) == [True]
-    assert allowed(state, limits=tight) == allowed(state, job=OTHER_CROWD, limits=tight) == [0, 2]
     assert contribute(state, (0, 1), limits=tight) == [False]
+    assert allowed(state, limits=tight) == allowed(state, job=OTHER_CROWD, limits=tight) == [0, 2]
+    # whichever record was in that place may be in any place of the other job
+    assert contribute(state, (0, 2), (0, 2), limits=tight) == [True, False]
     assert allowed(state, client=1, limits=tight) == [0, 1, 2]
 
 
 def test_a_record_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
-    assert contribute(state, *[(0, 2)] * 3, limits=limits(per_record=2)) == [True, True, False]
-    assert allowed(state, limits=limits(per_record=2)) == [0, 1]
-    assert allowed(state, job=OTHER_CROWD, limits=limits(per_record=2)) == [0, 1, 2]
+    assert contribute(state, *[(0, 2)] * 3, limits=limits(per_client=6, per_record=2)) == [
+        True,
+        True,
+        False,
+    ]
+    assert allowed(state, limits=limits(per_client=6, per_record=2)) == [0, 1]
+    assert allowed(state, job=OTHER_CROWD, limits=limits(per_client=6, per_record=2)) == [0, 1, 2]
 
 
 def test_a_client_contributes_to_a_job_as_often_as_it_says(state: State) -> None:
     who = [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert contribute(state, *who, limits=limits(per_client=2)) == [True, True, False, True]
-    assert allowed(state, limits=limits(per_client=2)) == []
+    assert contribute(state, *who, limits=limits(per_client=2, per_record=1)) == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert allowed(state, limits=limits(per_client=2, per_record=1)) == []
 
 
-def test_a_record_that_is_not_there_contributes_nothing(state: State) -> None:
-    assert contribute(state, (0, RECORDS)) == [False]
+def test_a_place_that_the_job_does_not_ask_for_contributes_nothing(state: State) -> None:
+    assert contribute(state, (0, PLACES)) == [False]
 
 
 def test_a_job_that_ended_here_takes_no_more_contributions(state: State) -> None:
@@ -202,7 +211,7 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
     state.committed()
     same = prepared(0, 0)
     with pytest.raises(sqlite3.IntegrityError):
-        memory.charge(state, CROWD, [same, same], limits=LIMITS, records=[RECORDS] * 2, now=NOW)
+        memory.charge(state, CROWD, [same, same], limits=LIMITS, now=NOW)
     assert state.chain(after=0, count=9) == []
     assert memory.pending(state, CROWD, count=9) == []
     assert state.committed() == {}
@@ -252,7 +261,7 @@ def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
         Prepared(client, 0, f"{next(_drawn):064x}", generator.bytes(3000), generator.bytes(3000))
         for client in range(100)
     ]
-    memory.charge(state, CROWD, ready, limits=LIMITS, records=[RECORDS] * 100, now=NOW)
+    memory.charge(state, CROWD, ready, limits=LIMITS, now=NOW)
     memory.settle(
         state,
         [
@@ -290,7 +299,6 @@ def test_what_a_trainer_signs_takes_little_more_than_its_digests_and_signature()
     assert unpacked(packed(receipt, draw), draw) == receipt
     assert len(packed(draw, opening)) < 32 + 64 + 100  # nonce and signature, and the rest
     assert len(packed(receipt, draw)) < 32 + 32 + 64 + 60  # link, weights and signature
-    assert unpacked(draw, b"whatever") == draw  # of a file of an older version
 
 
 @pytest.mark.parametrize(
@@ -348,41 +356,6 @@ def test_a_charge_is_for_something_on_file(state: State) -> None:
         )
 
 
-def test_a_state_of_the_version_before_is_carried_over_with_its_ledger(path: Path) -> None:
-    write_version(3, path)
-    state = reopen(path)
-    assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
-    assert verify_chain(state.chain(after=0, count=9)).head.number == 3
-    assert {client: len(costs) for client, costs in state.spent().items()} == {0: 2, 1: 1, 2: 1}
-    memory.add(state, CROWD[::-1].replace("a", "7"), b"request", b"opening")
-    assert contribute(state, (0, 0), job="7" * 64) == [True]
-    assert len(state.chain(after=3, count=9)) == 1
-    state.close()
-    reopen(path).close()
-
-
-def test_a_state_of_version_4_keeps_its_contributions(path: Path) -> None:
-    write_version(4, path)
-    state = reopen(path)
-    assert state.file.one("PRAGMA user_version") == (SCHEMA_VERSION,)
-    assert verify_chain(state.chain(after=0, count=9)).head.number == 3
-    assert memory.open_crowds(state) == [CROWD, OTHER_CROWD]
-    [(unanswered, document)] = memory.pending(state, CROWD, count=9)
-    assert document.startswith(b"SECRET")
-    before = {each.contribution: each for each in memory.evidence(state, CROWD)}
-    assert len(before) > 0 and all(each.draw.startswith(b"{") for each in before.values())
-    memory.settle(state, [(unanswered, "acknowledged", b'{"signed":"receipt"}')])
-    after = {each.contribution: each for each in memory.evidence(state, CROWD)}
-    assert after[unanswered].receipt == b'{"signed":"receipt"}'
-    assert {each: after[each].draw for each in after} == {each: before[each].draw for each in after}
-    first = nonces.kept(state, CROWD, [0, 1], bytes)
-    assert first == nonces.kept(state, CROWD, [1, 0], fails)
-    assert contribute(state, (1, 0)) == [True]
-    assert set(nonces.kept(state, CROWD, [1], lambda count: b"\1" * count).values()) == {"01" * 32}
-    state.close()
-    reopen(path).close()
-
-
 def fails(count: int) -> bytes:
     """Stand in for a random source that must not be asked."""
     raise AssertionError
@@ -406,88 +379,10 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)
 
 
-@pytest.mark.parametrize("version", [3, 4])
-@pytest.mark.parametrize(
-    "table",
-    ["ledger", "charged", "contributions", "crowd_nonces", "crowd_outbox", "crowd_evidence"],
-)
-def test_a_state_that_was_carried_over_has_the_rules_of_a_new_one(
-    path: Path, tmp_path: Path, table: str, version: int
-) -> None:
-    write_version(version, path)
-    reopen(path).close()
-    new = tmp_path / "new.sqlite"
-    reopen(new).close()
-    assert rules(path, table) == rules(new, table)
-    assert rules(new, table) or table == "crowd_nonces"
-    assert auto_vacuum(path) == auto_vacuum(new) == INCREMENTAL
-
-
-def test_a_state_that_has_no_room_to_be_rewritten_takes_none_and_is_rewritten_later(
-    path: Path,
-) -> None:
-    state = reopen(path)
-    memory.add(state, CROWD, b"request", b"0" * 1_000_000)
-    state.close()
-    database = sqlite3.connect(path)
-    database.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
-    database.close()
-    assert auto_vacuum(path) != INCREMENTAL
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # a log of the whole file is larger than the file: each page has a header there
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 1, before[1]))
-    try:
-        state = reopen(path)
-        assert path.with_name(f"{path.name}-wal").stat().st_size == 0
-        assert contribute(state, (0, 0)) == [True]
-        state.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert auto_vacuum(path) != INCREMENTAL
-    reopen(path).close()
-    assert auto_vacuum(path) == INCREMENTAL
-
-
-def test_a_state_that_cannot_be_carried_over_stays_as_it_was(path: Path) -> None:
-    write_version(3, path, "CREATE TABLE crowds (in_the_way INTEGER);")
-    before = path.read_bytes()
-    with pytest.raises(sqlite3.OperationalError):
-        reopen(path)
-    database = sqlite3.connect(path)
-    assert database.execute("PRAGMA user_version").fetchone() == (3,)
-    assert database.execute("SELECT COUNT(*) FROM ledger").fetchone() == (3,)
-    database.close()
-    assert len(path.read_bytes()) == len(before)
-
-
-def write_version(version: int, path: Path, more: str = "") -> None:
-    dump = Path(__file__).with_name(f"state_of_version_{version}.sql")
-    database = sqlite3.connect(path)
-    database.executescript(dump.read_text(encoding="utf-8") + more)
-    database.close()
-
-
-def auto_vacuum(path: Path) -> int:
-    database = sqlite3.connect(path)
-    (mode,) = database.execute("PRAGMA auto_vacuum").fetchone()
-    database.close()
-    return int(mode)
-
-
-def rules(path: Path, table: str) -> list[str]:
-    database = sqlite3.connect(path)
-    rows = database.execute(
-        "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY name",
-        (table,),
-    ).fetchall()
-    database.close()
-    return [sql for (sql,) in rows]
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     tried=st.lists(
-        st.lists(st.tuples(st.integers(0, 1), st.integers(0, RECORDS - 1)), min_size=1, max_size=6),
+        st.lists(st.tuples(st.integers(0, 1), st.integers(0, PLACES - 1)), min_size=1, max_size=6),
         max_size=8,
     ),
     jobs=st.lists(st.sampled_from([CROWD, OTHER_CROWD]), min_size=8, max_size=8),
@@ -513,7 +408,7 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
         for job in (CROWD, OTHER_CROWD):
             memory.add(state, job, b"request", b"opening")
         if rounds:
-            state.add_job(JOB, b"r", cost=Cost.pure(0.5), joins=[(0, b"j")], declined=0)
+            state.add_job(JOB, b"r", cost=Cost.pure(0.5), joins=[(0, b"j")])
         cap, of_record = Cap(epsilon=client_cap, delta=0.0), Cap(epsilon=record_cap, delta=0.0)
         allowed_ = limits(
             per_client=per_client, per_record=per_record, cap=cap, record_cap=of_record
@@ -526,11 +421,14 @@ def test_whatever_is_tried_no_limit_is_passed_and_the_ledger_is_whole(
         for client in (0, 1):
             spent = sum(times for (_, who, _), times in made.items() if who == client)
             assert spent == 0 or spent + set_aside.get(client, 0.0) <= client_cap * (1 + 1e-9)
-            for record in range(RECORDS):
-                own = [made[job, client, record] for job in (CROWD, OTHER_CROWD)]
-                assert max(own) <= per_record and sum(own) <= record_cap * (1 + 1e-9)
+            # a record may have been in any place of each job
+            own = [
+                max(made[job, client, place] for place in range(PLACES))
+                for job in (CROWD, OTHER_CROWD)
+            ]
+            assert max(own) <= per_record and sum(own) <= record_cap * (1 + 1e-9)
             for job in (CROWD, OTHER_CROWD):
-                assert sum(made[job, client, each] for each in range(RECORDS)) <= per_client
+                assert sum(made[job, client, each] for each in range(PLACES)) <= per_client
         kept = {client: cost.epsilon for client, cost in state.committed().items()}
         state.close()
         again = reopen(path)  # which checks the whole ledger

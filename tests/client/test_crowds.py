@@ -127,15 +127,18 @@ async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
     await holder.close()
 
 
-async def test_every_record_of_a_client_may_contribute_and_its_own_cap_holds(
-    world: CrowdWorld,
+@pytest.mark.parametrize("whole", [0, 1, 3, 5])
+async def test_a_client_contributes_as_often_whatever_its_records_and_their_cap_holds(
+    tmp_path: Path, whole: int
 ) -> None:
-    """One client with three records, of which each may spend as much as one contribution."""
-    records = Records(
-        COLUMNS, np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0]]), np.array([0, 3])
-    )
+    """Of five rows so many are whole, of which each may spend as much as one contribution."""
+    world = CrowdWorld(tmp_path, contributions_per_client=3, contributions_per_record=1)
+    values = np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0], [5.0, 80.0], [70.0, 70.0]])
+    values[whole:, 1] = np.nan
     holder = world.holder(
-        keys=world.keys[:1], records=records, policy=policy(maximum_local_epsilon=0.5)
+        keys=world.keys[:1],
+        records=Records(COLUMNS, values, np.array([0, 5])),
+        policy=policy(maximum_local_epsilon=0.5),
     )
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3}

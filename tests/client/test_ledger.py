@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     state = State(path, authority=AUTHORITY)
     for job in (JOB, OTHER_JOB):
         joins = [(client, b"join") for client in range(4)]
-        state.add_job(job, b"request", cost=Cost.gaussian(0.5), joins=joins, declined=0)
+        state.add_job(job, b"request", cost=Cost.gaussian(0.5), joins=joins)
     for number, round_id in enumerate(ROUNDS):
         state.add_round(round_id, JOB, number, b"spec", None)
     for round_id, cost, clients in (

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal_client.answering import Assignment, seal_batch
 from shoal_client.contribution import encoded
+from shoal_client.noise import exact_noise
 from shoal_client.policy import Policy
+from shoal_client.preparing import Assignment, seal_batch, work_out
 from shoal_hosting import installed_models
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
@@ -155,9 +156,9 @@ def test_what_another_process_needs_for_gradients_can_be_pickled(
 ) -> None:
     spec = world.announce(world.submit(task=robust), query=asked(robust)).body
     records = world.records.of(0, COLUMNS)
-    batch = [Assignment(0, bytes(world.keys[0]), records)]
+    values, noise = work_out(*pickle.loads(pickle.dumps((spec, [records], exact_noise))))
+    batch = [Assignment(0, bytes(world.keys[0]), values[0])]
     keys = [bytes(world.box_key(f"compute-{node}").public_key) for node in range(3)]
-    noise = np.zeros((1, spec.dimension), dtype=np.int64)
     call = pickle.loads(pickle.dumps((spec, keys, batch, noise)))
     assert len(seal_batch(*call, random_bytes=nacl.utils.random)[0][1]) == 3
 

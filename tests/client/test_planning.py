@@ -165,14 +165,14 @@ def test_a_round_is_as_large_as_its_real_envelopes_and_spec() -> None:
         colluders=spec.colluders,
     )
     key = SigningKey.generate()
-    records = np.zeros((1, len(spec.query.columns)))
+    values = np.zeros(spec.dimension, np.int64)
     [noise] = draw_noise(spec, 1, exact_noise)
     envelopes = seal_contribution(
         spec,
         box_keys(examples.CONSORTIUM),
         0,
         key,
-        records,
+        values,
         noise,
         random_bytes=examples.random_bytes("planning"),
     )

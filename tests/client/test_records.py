@@ -47,6 +47,43 @@ def test_a_client_column_groups_rows_in_the_order_of_first_appearance(write: Wri
     assert records.counts.tolist() == [2, 1, 1]
 
 
+def test_an_empty_cell_is_a_missing_value(write: Write) -> None:
+    path = write("who,age,pressure\nx,1,\ny, ,\nx,,4\n")
+    records = Records.from_csv(path, client_column="who")
+    assert records.counts.tolist() == [2, 1]
+    expected = [[1.0, np.nan], [np.nan, 4.0], [np.nan, np.nan]]
+    assert np.array_equal(records.values, expected, equal_nan=True)
+
+
+def test_a_record_that_is_missing_in_a_file_of_one_column_is_quoted(write: Write) -> None:
+    records = Records.from_csv(write('age\n1\n""\n3\n'))
+    assert np.array_equal(records.values, [[1.0], [np.nan], [3.0]], equal_nan=True)
+
+
+def test_a_null_in_a_parquet_file_is_a_missing_value(tmp_path: Path) -> None:
+    path = parquet_file(
+        tmp_path / "records.parquet",
+        who=pa.array(["x", "y", "x"]),
+        age=pa.array([1, None, 3], pa.int32()),
+        pressure=pa.array([None, None, 3.5]),
+        visits=pa.array([None, None, None]),
+    )
+    found = Records.from_parquet(path, client_column="who")
+    expected = [[1.0, np.nan, np.nan], [3.0, 3.5, np.nan], [np.nan, np.nan, np.nan]]
+    assert np.array_equal(found.values, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_row_that_names_no_client_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"records.{kind}"
+    if kind == "csv":
+        path.write_text("who,age\nx,1\n ,2\n")
+    else:
+        parquet_file(path, who=pa.array(["x", None]), age=pa.array([1, 2]))
+    with pytest.raises(ValueError, match="the row names no client"):
+        Records.from_file(path, client_column="who")
+
+
 def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -> None:
     path = write(b'\xef\xbb\xbfage,"a\nb"\r\n1,2\r\n3,4\r\n')
     assert Records.from_csv(path, ["age"]).values.tolist() == [[1.0], [3.0]]
@@ -64,8 +101,6 @@ def test_a_byte_order_mark_and_quoted_line_breaks_are_understood(write: Write) -
         ("age,,pressure\n1,2,3\n", "line 1: field 2 is not a column's name"),
         (f"{SECRET},pressure\n1,2\n", "line 1: field 1 is not a column's name"),
         (f"age,pressure\n1,2\n3,{SECRET}x\n", "line 3, column 'pressure': not a number"),
-        ("age,pressure\n1,2\n3,\n", "line 3, column 'pressure': empty; fill it in"),
-        ("age,pressure\n1,2\n3,  \n", "line 3, column 'pressure': empty; fill it in"),
         ("age,pressure\nnan,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n-inf,2\n", "line 2, column 'age': not a finite number"),
         ("age,pressure\n1e999,2\n", "line 2, column 'age': not a finite number"),
@@ -127,7 +162,7 @@ def test_numbers_survive_the_file_exactly(
     [
         (("x", "x"), np.ones((2, 2)), [0, 1, 2]),
         (("x",), np.ones((2, 2)), [0, 1, 2]),
-        (("x",), np.array([[np.nan]]), [0, 1]),
+        (("x",), np.array([[np.inf]]), [0, 1]),
         (("x",), np.ones((2, 1)), [0, 1]),
         (("x",), np.ones((2, 1)), [0, 2, 2]),
         (("x",), np.ones((0, 1)), [0]),
@@ -166,9 +201,8 @@ def test_a_parquet_file_gives_the_same_as_a_csv_file(tmp_path: Path, write: Writ
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1.0, None]), "row 2, column 'age': empty or not finite"),
-        (pa.array([1, None]), "row 2, column 'age': empty or not finite"),
-        (pa.array([float("inf"), 1.0]), "row 1, column 'age': empty or not finite"),
+        (pa.array([1.0, float("nan")]), "row 2, column 'age': not a finite number"),
+        (pa.array([None, float("inf"), 1.0]), "row 2, column 'age': not a finite number"),
         (pa.array([SECRET, "1"]), "column 'age' does not hold numbers"),
         (pa.array([], pa.float64()), "holds no records"),
     ],

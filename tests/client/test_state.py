@@ -35,7 +35,7 @@ def state(path: Path) -> Iterator[State]:
 
 def with_round(state: State, clients: int = 4) -> None:
     joins = [(client, b"join") for client in range(clients)]
-    state.add_job(JOB, b"request", cost=Cost.gaussian(0.5), joins=joins, declined=1)
+    state.add_job(JOB, b"request", cost=Cost.gaussian(0.5), joins=joins)
     state.add_round(ROUND, JOB, 0, b"spec", None)
 
 
@@ -199,7 +199,7 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     state.settle_joins(JOB, [(2, "refused-job")])
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25})
     joins = [(0, b"j"), (2, b"j")]
-    state.add_job(OTHER_JOB, b"request", cost=Cost.gaussian(1.0), joins=joins, declined=0)
+    state.add_job(OTHER_JOB, b"request", cost=Cost.gaussian(1.0), joins=joins)
     assert squares(state) == pytest.approx({0: 1.25, 1: 0.25, 2: 1.0})
     state.end_job(JOB, "job-finished")
     state.end_job(OTHER_JOB, "job-failed")
@@ -212,7 +212,7 @@ def squares(state: State) -> dict[int, float]:
 
 
 def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
-    state.add_job(JOB, b"request", cost=Cost.pure(1.0), joins=[(0, b"j"), (1, b"j")], declined=0)
+    state.add_job(JOB, b"request", cost=Cost.pure(1.0), joins=[(0, b"j"), (1, b"j")])
     state.add_round(ROUND, JOB, 0, b"spec", None)
     state.record_answers(ROUND, Cost.pure(0.25), NOW, [(0, [b"e"])])
     assert state.committed()[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75 with it

@@ -151,7 +151,7 @@ async def test_nobody_but_the_manifests_services_is_asked(world: World) -> None:
 def test_a_watch_tells_rates_from_beginning_to_last_event() -> None:
     clock = Seconds()
     watch = Watch(clock)
-    watch("job joined", job="j", joining=4, declined=0)  # at 1
+    watch("job joined", job="j", joining=4)  # at 1
     watch("joins settled", job="j", taken=2, not_taken=0)
     watch("joins settled", job="j", taken=2, not_taken=1)  # at 3
     watch("round taken", round="r", number=0, reason=None)  # at 4

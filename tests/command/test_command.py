@@ -381,15 +381,35 @@ def test_quickstart_refuses_a_malformed_plan_and_writes_nothing(tmp_path, option
 
 
 def test_records_are_checked_against_a_task(tmp_path) -> None:
-    (tmp_path / "records.csv").write_text("who,age,dose\na,30,1\nb,200,2\nb,40,3\n")
+    (tmp_path / "records.csv").write_text(
+        "who,age,dose\na,30,1\nb,200,2\nb,40,3\nb,,4\nc,30,\nd,,\n"
+    )
     check = ["records", "check", tmp_path / "records.csv", "--client-column", "who", "--json"]
     assert json.loads(shoal(*check, "--columns", "age,dose").stdout) == {
-        "clients": 2,
+        "clients": 4,
+        "rows": 6,
         "records": 3,
         "most_records_of_a_client": 2,
+        "clients_without_a_record": 2,
+        "clients_over_the_bound": None,
         "columns": ["age", "dose"],
+        "missing": {"age": 2, "dose": 2},
         "outside_bounds": {},
     }
+    job, crowd = (shoal(*of, "example").stdout for of in (("job",), ("crowd",)))
+    of_job = job.replace("body_mass_index = [10, 60]\n", "")
+    (tmp_path / "job.toml").write_text(of_job.replace("systolic_pressure", "dose"))
+    of_crowd = crowd.replace("body_mass_index = [10, 60]\n", "").replace("smoker", "dose")
+    (tmp_path / "crowd.toml").write_text(of_crowd)
+    found = json.loads(shoal(*check, "--task", tmp_path / "job.toml").stdout)
+    assert (found["records"], found["clients_over_the_bound"]) == (3, 1)
+    assert found["outside_bounds"] == {"age": 1, "dose": 4}
+    found = json.loads(shoal(*check, "--crowd", tmp_path / "crowd.toml").stdout)
+    assert (found["clients_over_the_bound"], found["outside_bounds"]["age"]) == (1, 1)
+    said = " ".join(shoal(*check[:-1], "--task", tmp_path / "job.toml").stdout.split())
+    assert "2 clients have none: they take part with zeros" in said
+    assert "takes 1 of each client's records. 1 clients have more" in said
+    refused(*check, "--task", tmp_path / "job.toml", "--crowd", tmp_path / "crowd.toml")
     assert "height" in refused(*check, "--columns", "age,height")
 
 

@@ -91,10 +91,10 @@ def noise(client: int, dimension: int) -> np.ndarray:
 
 def envelopes(directory: Path, drive: Drive, spec: RoundSpec) -> list[list[bytes]]:
     keys = read_client_keys(directory / "clients" / SITE / "clients.key")
-    records = np.full((1, len(spec.query.columns)), 0.25)
+    values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
     return [
         seal_contribution(
-            *(spec, box_keys(drive.consortium), client, key, records),
+            *(spec, box_keys(drive.consortium), client, key, values),
             noise(client, spec.dimension),
             random_bytes=secrets.token_bytes,
         )

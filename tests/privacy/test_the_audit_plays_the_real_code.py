@@ -52,7 +52,7 @@ def envelopes(
         [examples.box_key(node) for node in range(examples.NODES)],
         client,
         examples.client_key(client),
-        records,
+        spec.query.encode(records),
         noise,
         random_bytes=fixed_bytes(label),
     )

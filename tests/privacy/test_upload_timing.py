@@ -18,6 +18,7 @@ from shoal_client.departure import (
     MOST_SECONDS,
     PORTION_SECONDS,
     departure,
+    encoding_seconds,
     portion,
     sampling_seconds,
 )
@@ -28,6 +29,7 @@ from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
 from tests.client.world import COLUMNS, Timer, World
 
 TRIALS = 40
+ENCODING = encoding_seconds(columns=2, coordinates=6, records=1)
 BLOCKS_OF_QUERY = 2  # each is a call of the sampler
 PARTS = st.one_of(
     st.builds(GaussianPart, scale=st.floats(4.0, 2.0**50)),
@@ -157,19 +159,19 @@ def test_a_portion_takes_bounded_time_and_leaves_before_the_deadline(
     blocks: list, clients: int, seconds: float
 ) -> None:
     def fits(count: int) -> bool:
-        took = sampling_seconds(blocks, count)
+        took = sampling_seconds(blocks, count) + count * ENCODING
         draws = count * sum(coordinates for coordinates, _ in blocks)
         alone = count == 1 or (took <= PORTION_SECONDS and draws <= MOST_DRAWS)
-        return alone and departure(began=0.0, drawn=0.0, allowed_seconds=took) < seconds
+        return alone and departure(began=0.0, ready=0.0, allowed_seconds=took) < seconds
 
-    found = portion(blocks, clients, seconds=seconds)
+    found = portion(blocks, clients, encoding=ENCODING, seconds=seconds)
     assert 0 <= found <= clients
     assert found == 0 or fits(found)
     assert found == clients or not fits(found + 1)
 
 
 def test_few_draws_that_take_long_are_drawn_for_few_clients_together() -> None:
-    found = portion(SLOWEST, MOST_DRAWS // 231, seconds=3600.0)
+    found = portion(SLOWEST, MOST_DRAWS // 231, encoding=ENCODING, seconds=3600.0)
     assert 1 < found < 50
     assert sampling_seconds(SLOWEST, found) <= PORTION_SECONDS
 
@@ -245,8 +247,8 @@ def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
 ) -> None:
     allowed = sampling_seconds(blocks, clients)
     took = data.draw(st.floats(0.0, allowed))
-    leaves = departure(began=began, drawn=began + took, allowed_seconds=allowed)
-    assert leaves == departure(began=began, drawn=began, allowed_seconds=allowed)
+    leaves = departure(began=began, ready=began + took, allowed_seconds=allowed)
+    assert leaves == departure(began=began, ready=began, allowed_seconds=allowed)
     assert allowed <= leaves - began + 1e-9
     assert leaves - began <= allowed + GRID_SECONDS + 1e-9
 

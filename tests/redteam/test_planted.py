@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import aggregation, aggregator
-from shoal_client import answering
+from shoal_client import answering, departure
 from shoal_compute import announcing, attesting, shares, uploading
 from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
@@ -183,7 +183,7 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
         return block
 
     patch.setattr(timing, "sampler", drawn)
-    patch.setattr(answering, "departure", lambda *, began, drawn, allowed_seconds: drawn)
+    patch.setattr(departure, "departure", lambda *, began, ready, allowed_seconds: ready)
 
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_client import answering, enrolment, spending
+from shoal_client import enrolment, preparing, spending
 from shoal_client.crowds import audit as crowd_audit
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
@@ -41,12 +41,12 @@ def _noise_as(
     change: Callable[[Int64Vector, dict[tuple[int, ...], Int64Vector]], Int64Vector],
 ) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        draw, first = answering.draw_noise, {}
+        draw, first = preparing.draw_noise, {}
 
         def drawn(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vector:
             return change(draw(spec, clients, noise), first)
 
-        patch.setattr(answering, "draw_noise", drawn)
+        patch.setattr(preparing, "draw_noise", drawn)
 
     plant.__name__ = change.__name__
     return plant

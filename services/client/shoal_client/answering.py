@@ -1,29 +1,26 @@
 """Fetches rounds, judges them and prepares the clients' answers; it decides about no job.
 
-An answer is on disk, and charged, before its first byte is sent; when does not depend on its noise.
+An answer is on disk, and charged, before its first byte is sent. Who answers, and when, depends
+neither on records nor on noise.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
-from nacl.signing import SigningKey
-from numpy.typing import NDArray
 
 from shoal_client import outbox
 from shoal_client.admission import check_round
 from shoal_client.background import Background
-from shoal_client.contribution import box_keys, draw_noise, seal_contribution
+from shoal_client.contribution import box_keys
 from shoal_client.delivery import MOST_BYTES, MOST_ENVELOPES, Delivery
-from shoal_client.departure import departure, portion, sampling_seconds
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
 from shoal_client.judging import Judging
 from shoal_client.leaving import Leaving
 from shoal_client.next_rounds import NextRounds
 from shoal_client.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer, Peer
+from shoal_client.preparing import Assignment, Preparing, seal_batch
 from shoal_client.repair import Repair
 from shoal_client.reporting import Report
 from shoal_client.site import Site
@@ -35,20 +32,11 @@ from shoal_protocol.envelope import envelope_size
 from shoal_protocol.errors import ProtocolError, RefusedSpec, UnknownJob, UnknownManifest
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import RandomBytes, ShareKind
+from shoal_protocol.sharing import ShareKind
 
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
 OVER: Final = "over"
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One client that is to answer; its key's seed and its records, shape (r, m)."""
-
-    client: int
-    seed: bytes = field(repr=False)
-    records: NDArray[np.float64] = field(repr=False)
 
 
 @dataclass
@@ -87,6 +75,7 @@ class Answering:
         self._judging = judging
         self._leaving = leaving
         self._report = report
+        self._preparing = Preparing(site, background)
         self._open: dict[str, _OpenRound] = {}
 
     async def fetch_rounds(self) -> None:
@@ -182,28 +171,18 @@ class Answering:
         return not known.prepared
 
     async def _prepare(self, round_id: str, known: _OpenRound, nodes: Sequence[Peer]) -> None:
-        """Prepare and send the answers of as many clients as noise is drawn for together."""
+        """Prepare and send the answers of as many clients as are worked on together."""
         spec = known.spec
         clients = await self._who_answers(round_id, spec)
         left = (spec.deadline - self._site.clock()).total_seconds()
-        size = portion(spec.noise_blocks(), len(clients), seconds=left) if clients else 0
+        size = self._preparing.portion(spec, len(clients), seconds=left) if clients else 0
         if clients and size == 0:  # nothing is drawn for them, and they are charged nothing
             known.outcome = MISSED
             self._report("too late to answer", round=round_id, clients=len(clients))
         known.prepared = size in (0, len(clients))
         if size:
-            noise = await self._draw(spec, size)
-            await self._send_answers(round_id, spec, nodes, clients[:size], noise)
-
-    async def _draw(self, spec: RoundSpec, clients: int) -> Int64Vector:
-        """Return noise, shape (clients, spec.dimension), when its answers may leave."""
-        timer = self._site.timer
-        began = timer.now()
-        noise = await self._background.work(draw_noise, spec, clients, self._site.noise)
-        allowed = sampling_seconds(spec.noise_blocks(), clients)
-        leaves = departure(began=began, drawn=timer.now(), allowed_seconds=allowed)
-        await timer.sleep(leaves - timer.now())
-        return noise
+            values, noise = await self._preparing.work_out(spec, clients[:size])
+            await self._send_answers(round_id, spec, nodes, clients[:size], values, noise)
 
     async def _send_answers(
         self,
@@ -211,9 +190,13 @@ class Answering:
         spec: RoundSpec,
         nodes: Sequence[Peer],
         clients: Sequence[int],
+        values: Int64Vector,
         noise: Int64Vector,
     ) -> None:
-        """Seal, store and send; all is sent, or failed, before other noise is drawn."""
+        """Seal, store and send; all is sent, or failed, before others are worked on.
+
+        What is done from here on is the same, on as many bytes, whatever is in them.
+        """
         site = self._site
         positions = site.positions()
         keys = box_keys(site.book.get(spec.manifest))
@@ -224,12 +207,10 @@ class Answering:
                 if site.clock() >= spec.deadline:
                     return
                 batch = [
-                    Assignment(
-                        client,
-                        bytes(site.keys[positions[client]]),
-                        site.records.of(positions[client], spec.query.column_names),
+                    Assignment(client, bytes(site.keys[positions[client]]), value)
+                    for client, value in zip(
+                        clients[start : start + size], values[start : start + size], strict=True
                     )
-                    for client in clients[start : start + size]
                 ]
                 answers = await self._background.work(
                     seal_batch,
@@ -251,49 +232,15 @@ class Answering:
         clients = await self._background.disk(State.unanswered, round_id, self._of_ours(spec))
         if not clients:
             return []
-        # since it joined the job, the owner may have come to other records, or lowered the cap
-        records, positions = self._site.records, self._site.positions()
-        if not set(spec.query.column_names) <= set(records.columns):
+        # since it joined the job, the owner may have come to other columns, or lowered the cap
+        if not set(spec.query.column_names) <= set(self._site.records.columns):
             self._report("a column of the round is missing", round=round_id, clients=len(clients))
             return []
-        most, cap = spec.query.records_per_client, self._site.policy.cap
+        cap = self._site.policy.cap
         committed = await self._background.disk(State.committed)  # the job is in there already
-        return [
-            client
-            for client in clients
-            if records.counts[positions[client]] <= most and cap.allows(committed[client])
-        ]
+        return [client for client in clients if cap.allows(committed[client])]
 
     def _of_ours(self, spec: RoundSpec) -> list[int]:
         """Return the clients here whom a round asks."""
         population = spec.clients()
         return [client for client in self._site.positions() if client in population]
-
-
-def seal_batch(
-    spec: RoundSpec,
-    box_keys: Sequence[bytes],
-    batch: Sequence[Assignment],
-    noise: Int64Vector,
-    *,
-    random_bytes: RandomBytes,
-) -> list[tuple[int, list[bytes]]]:
-    """Return (client, its envelopes) for each assignment; runs in a thread or another process.
-
-    `noise` has shape (assignments, spec.dimension): each client's own.
-    """
-    return [
-        (
-            each.client,
-            seal_contribution(
-                spec,
-                box_keys,
-                each.client,
-                SigningKey(each.seed),
-                each.records,
-                drawn,
-                random_bytes=random_bytes,
-            ),
-        )
-        for each, drawn in zip(batch, noise, strict=True)
-    ]

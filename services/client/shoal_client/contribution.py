@@ -41,9 +41,9 @@ def make_contribution(
     """
     if spec.manifest != consortium.digest:
         raise ValueError("the spec is bound to another manifest")
-    [drawn] = draw_noise(spec, 1, noise)
+    values, [drawn] = encoded(spec.query, records), draw_noise(spec, 1, noise)
     return seal_contribution(
-        spec, box_keys(consortium), client, key, records, drawn, random_bytes=random_bytes
+        spec, box_keys(consortium), client, key, values, drawn, random_bytes=random_bytes
     )
 
 
@@ -86,19 +86,18 @@ def seal_contribution(
     box_keys: Sequence[bytes],
     client: int,
     key: SigningKey,
-    records: NDArray[np.float64],
+    values: Int64Vector,
     noise: Int64Vector,
     *,
     random_bytes: RandomBytes,
 ) -> list[bytes]:
-    """Do as `make_contribution`, with noise that was drawn for this client alone.
+    """Do as `make_contribution`, with records that are `encoded` and noise drawn for them alone.
 
     Raises:
-        ValueError: the records do not fit the query, or the noise does not fit the spec.
+        ValueError: one of the two does not have the spec's dimension.
     """
-    if noise.shape != (spec.dimension,):
-        raise ValueError("the noise must have the spec's dimension")
-    values = encoded(spec.query, records)
+    if {values.shape, noise.shape} != {(spec.dimension,)}:
+        raise ValueError("values and noise must have the spec's dimension")
     if spec.hidden is not None:  # the same work whatever it says, and nothing keeps what it said
         values = values * spec.hidden.toss(random_bytes)
     answer = random_bytes(ANSWER_BYTES)  # tells later which shares belong together

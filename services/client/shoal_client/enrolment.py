@@ -9,7 +9,6 @@ from nacl.signing import SigningKey
 from shoal_client.admission import check_request
 from shoal_client.background import Background
 from shoal_client.directory import Directory
-from shoal_client.outside_bounds import outside_bounds
 from shoal_client.peer import ACCEPTED, ACKNOWLEDGED, OK, Answer, Peer, outcomes
 from shoal_client.reporting import Report
 from shoal_client.site import Site
@@ -83,21 +82,17 @@ class Enrolment:
         if reason := await self._background.work(refusal, request.task):
             raise RefusedJob(reason)
         committed = await self._background.disk(State.committed)
-        most_records, cost = request.task.records_per_client, request.privacy.cost
-        positions = sorted(site.positions().items())
-        small = {here for _, here in positions if site.records.counts[here] <= most_records}
-        solvent = {
-            here
+        cost, positions = request.privacy.cost, sorted(site.positions().items())
+        # of records nothing is asked: who joins is told to everybody, and paid for by nobody
+        joining = [
+            (client, site.keys[here])
             for client, here in positions
             if site.policy.cap.allows(compose([committed.get(client, NOTHING), cost]))
-        }
-        able = small & solvent
-        joining = [(client, site.keys[here]) for client, here in positions if here in able]
+        ]
         if not joining:
             raise RefusedJob(
                 f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
-                f"{len(small)} of these have at most {most_records} records, {len(solvent)} have "
-                f"budget left for {request.privacy.cap}"
+                f"and none of these has budget left for {request.privacy.cap}"
             )
         joins = await self._background.work(sign_joins, request.manifest, job, joining)
         joined = await self._background.disk(
@@ -107,14 +102,10 @@ class Enrolment:
             cost=cost,
             cap=site.policy.cap,
             joins=joins,
-            declined=len(site.keys) - len(joining),
         )
         if not joined:
             raise RefusedJob("no client here can join: their budgets went to crowd jobs meanwhile")
-        declined = len(site.keys) - joined
-        self._report("job joined", job=job, joining=joined, declined=declined)
-        if outside := outside_bounds(site.records, request.task.columns):
-            self._report("values outside bounds", job=job, columns=outside)
+        self._report("job joined", job=job, joining=joined)
 
     async def send_joins(self) -> None:
         """Send the joins that nobody has answered, the same bytes as before."""
@@ -162,12 +153,11 @@ def store_joins(
     cost: Cost,
     cap: Cap,
     joins: Sequence[tuple[int, bytes]],
-    declined: int,
 ) -> int:
     """Store a job with (client, signed join) of those for whom it still fits under `cap`.
 
     While joins are signed, contributions to crowds are charged. Who has too little left by now
-    declines as well. Return how many join; if nobody does, nothing is stored.
+    does not join. Return how many join; if nobody does, nothing is stored.
     """
     committed = state.committed()
     solvent = [
@@ -176,8 +166,7 @@ def store_joins(
         if cap.allows(compose([committed.get(client, NOTHING), cost]))
     ]
     if solvent:
-        declined += len(joins) - len(solvent)
-        state.add_job(job, request, cost=cost, joins=solvent, declined=declined)
+        state.add_job(job, request, cost=cost, joins=solvent)
     return len(solvent)
 
 

@@ -1,6 +1,7 @@
 """The data holder's records, checked when they are loaded; knows no query, no key and no peer.
 
-What is wrong is named by file, line and column, never by value: a message may end in a log.
+What is wrong is named by file, line and column, never by value: a message may end in a log. An
+empty cell is a missing value; a client without any record has a row of them.
 """
 
 import csv
@@ -20,7 +21,7 @@ FloatMatrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Records:
-    """Numbers, shape (rows, columns), and which rows belong to which client.
+    """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
 
     `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
     starts[i + 1]. It is the client of the i-th key in the key file, so neither order may change
@@ -36,8 +37,8 @@ class Records:
             raise ValueError("two columns have the same name")
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
             raise ValueError("values must have shape (rows, columns)")
-        if not np.isfinite(self.values).all():
-            raise ValueError("every value must be a finite number")
+        if np.isinf(self.values).any():
+            raise ValueError("every value must be a finite number, or NaN where it is missing")
         if len(self) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.values):
             raise ValueError("starts must divide all rows among one or more clients")
         if (self.counts < 1).any():
@@ -49,11 +50,11 @@ class Records:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Return how many records each client has, shape (clients,)."""
+        """Return how many rows each client has, shape (clients,)."""
         return np.diff(self.starts)
 
     def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
-        """Return the records of the client at `position`, shape (its rows, len(columns)).
+        """Return the rows of the client at `position`, shape (its rows, len(columns)).
 
         Raises:
             ValueError: there is no such column.
@@ -91,8 +92,8 @@ class Records:
         """Read a CSV file (RFC 4180, UTF-8, a header line); `columns` None takes all columns.
 
         One row is one client's record. With `client_column`, the rows that have the same text in
-        that column are one client's, and clients come in the order of their first rows. Blank
-        lines may only stand at the end.
+        that column are one client's, and clients come in the order of their first rows. Empty
+        cells are missing values. Blank lines may only stand at the end.
 
         Raises:
             ValueError: the file cannot be used; the message names line and column.
@@ -112,7 +113,10 @@ class Records:
             line, blank = reader.line_num + 1, 0
             for row in reader:
                 if row and blank:
-                    raise ValueError(f"{file}, line {blank}: blank line")
+                    raise ValueError(
+                        f"{file}, line {blank}: blank line; a row without values has its commas, "
+                        'and in a file of one column ""'
+                    )
                 if not row:
                     blank = blank or line
                     line = reader.line_num + 1
@@ -122,6 +126,8 @@ class Records:
                 values.append([_number(file, line, header[i], row[i]) for i in wanted])
                 if group is not None:
                     clients.append(row[group])
+                    if not row[group].strip():
+                        raise ValueError(f"{file}, line {line}: the row names no client")
                 line = reader.line_num + 1
         except csv.Error as error:
             raise ValueError(f"{file}, line {reader.line_num}: not CSV: {error}") from None
@@ -136,6 +142,8 @@ class Records:
         client_column: str | None = None,
     ) -> "Records":
         """Read a Parquet file (needs the extra `parquet`); arguments as for `from_csv`.
+
+        A null is a missing value; NaN is refused.
 
         Raises:
             ValueError: the file cannot be used; the message names row (from 1) and column.
@@ -163,20 +171,23 @@ class Records:
         matrix = np.empty((table.num_rows, len(names)))
         for position, name in enumerate(names):
             column = table.column(name)
+            if types.is_null(column.type):  # no value of it is there
+                matrix[:, position] = np.nan
+                continue
             if not (types.is_integer(column.type) or types.is_floating(column.type)):
                 raise ValueError(f"{file}, column {name!r} does not hold numbers")
-            # a null becomes NaN, which is refused below
-            matrix[:, position] = column.to_numpy()
-        bad = np.argwhere(~np.isfinite(matrix))
-        if bad.size:
-            row, position = (int(index) for index in bad[0])
-            raise ValueError(
-                f"{file}, row {row + 1}, column {names[position]!r}: empty or not finite"
-            )
-        clients = None
+            found = column.to_numpy()  # a null becomes NaN, and so did what was one in the file
+            missing = column.is_null().to_numpy()
+            if bad := np.flatnonzero(~np.isfinite(found) & ~missing).tolist():
+                raise ValueError(f"{file}, row {bad[0] + 1}, column {name!r}: not a finite number")
+            matrix[:, position] = found
+        clients: list[str] = []
         if client_column is not None:
-            clients = [str(each) for each in table.column(client_column).to_pylist()]
-        return _records(file, names, matrix, clients)
+            for row, named in enumerate(table.column(client_column).to_pylist(), start=1):
+                if named is None or not str(named).strip():
+                    raise ValueError(f"{file}, row {row}: the row names no client")
+                clients.append(str(named))
+        return _records(file, names, matrix, clients if client_column else None)
 
 
 def _decoded(file: Path) -> str:
@@ -223,10 +234,7 @@ def _positions(header: Sequence[str], names: Sequence[str], where: str) -> list[
 
 def _number(file: Path, line: int, column: str, text: str) -> float:
     if not text.strip():
-        raise ValueError(
-            f"{file}, line {line}, column {column!r}: empty; fill it in, or leave the row out"
-            " (with its client's key, if it has one)"
-        )
+        return math.nan
     if not _is_number(text):
         raise ValueError(f"{file}, line {line}, column {column!r}: not a number")
     number = float(text)

@@ -6,8 +6,11 @@ It reads no file and asks no peer.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from nacl.signing import SigningKey
+from numpy.typing import NDArray
 
+from shoal_client.choice import chosen_records
 from shoal_client.clock import Clock, Timer
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
@@ -36,6 +39,17 @@ class Site:
                 f"{len(self.keys)} keys for {len(self.records)} clients in the records: "
                 "there must be one key for each client, in the same order"
             )
+
+    def records_of(
+        self, position: int, columns: Sequence[str], *, most: int
+    ) -> NDArray[np.float64]:
+        """Return the records that count for the client at `position`, shape (at most `most`, m).
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        rows = self.records.of(position, columns)
+        return chosen_records(rows, bytes(self.keys[position]), most=most)
 
     def positions(self) -> dict[int, int]:
         """Return {client index: position here} of the clients enrolled in the current manifest."""

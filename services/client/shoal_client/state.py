@@ -82,14 +82,13 @@ class State:
         *,
         cost: Cost,
         joins: Iterable[tuple[int, bytes]],
-        declined: int,
     ) -> None:
         """Store a job, which may cost each client `cost`, with the signed joins to be sent."""
         self._committed = None
         with self.file.transaction():
             self.file.database.execute(
-                "INSERT INTO jobs (job, request, mu, epsilon, declined) VALUES (?, ?, ?, ?, ?)",
-                (job, request, cost.mu, cost.stated_epsilon, declined),
+                "INSERT INTO jobs (job, request, mu, epsilon) VALUES (?, ?, ?, ?)",
+                (job, request, cost.mu, cost.stated_epsilon),
             )
             self.file.database.executemany(
                 "INSERT INTO joins VALUES (?, ?, ?, ?)",

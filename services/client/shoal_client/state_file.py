@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_client.state_memory import Counted, StateMemory
-from shoal_client.state_schema import SCHEMA, SCHEMA_VERSION, UPGRADES
+from shoal_client.state_schema import SCHEMA, SCHEMA_VERSION
 from shoal_hosting.marks import DAMAGED, RESTORE
-
-_INCREMENTAL: Final = 2  # of SQLite's modes of giving space back
 
 PENDING: Final = "pending"
 """The outcome, so far, of what nobody has answered."""
@@ -33,7 +31,6 @@ class StateFile:
                 not a state file or a damaged one, or what was charged is not in it.
         """
         self._memory: StateMemory | None = None
-        self._carried_over = False  # from a version that marked nothing
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives its side files the same mode
         self._path = path
@@ -42,9 +39,7 @@ class StateFile:
         )
         try:
             self._prepare(authority)
-            self._memory = StateMemory(
-                self.database, path, accept=accept_loss, unmarked=self._carried_over
-            )
+            self._memory = StateMemory(self.database, path, accept=accept_loss)
         except BaseException as error:
             self.database.close()  # or the file stays locked for as long as the error is looked at
             if isinstance(error, sqlite3.OperationalError):
@@ -59,7 +54,7 @@ class StateFile:
 
     def _prepare(self, authority: str) -> None:
         for pragma in (
-            "auto_vacuum = INCREMENTAL",  # of a new file; an older one is rewritten below
+            "auto_vacuum = INCREMENTAL",
             "locking_mode = EXCLUSIVE",  # held until the file is closed
             "journal_mode = WAL",
             "synchronous = FULL",
@@ -67,7 +62,7 @@ class StateFile:
             "secure_delete = ON",
         ):
             self.database.execute(f"PRAGMA {pragma}")
-        self._bring_up_to_date()
+        self._lay_out()
         with self.transaction():  # from here on the file is locked
             self.database.execute(
                 "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
@@ -75,52 +70,22 @@ class StateFile:
         if self.one("SELECT authority FROM owner") != (authority,):
             raise ValueError(f"{self._path} belongs to another consortium")
         self.truncate_log()  # a crash may have come between an erasure and this
-        self._make_it_shrink()
 
-    def _bring_up_to_date(self) -> None:
-        """Lay out a new file, or carry an older one over, at once or not at all.
+    def _lay_out(self) -> None:
+        """Lay out a new file.
 
         Raises:
-            ValueError: this program does not know the file's version.
+            ValueError: the file is of another version.
         """
         (version,) = self.one("PRAGMA user_version")
-        if version == SCHEMA_VERSION:
-            return
         if version == 0 and self.one("SELECT 1 FROM sqlite_master") is not None:
             raise ValueError(f"{self._path} is not a state file; {RESTORE}")
-        if version not in (0, *UPGRADES):
+        if version == 0:
+            self.database.executescript(
+                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            )
+        elif version != SCHEMA_VERSION:
             raise ValueError(f"{self._path} is of another version than {SCHEMA_VERSION}")
-        self._carried_over = version != 0
-        statements = (
-            SCHEMA
-            if version == 0
-            else "".join(UPGRADES[each] for each in range(version, SCHEMA_VERSION))
-        )
-        self.database.execute("PRAGMA foreign_keys = OFF")
-        self.database.execute("PRAGMA legacy_alter_table = ON")
-        self.database.executescript(
-            f"BEGIN IMMEDIATE; {statements} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
-        )
-        self.database.execute("PRAGMA legacy_alter_table = OFF")
-        self.database.execute("PRAGMA foreign_keys = ON")
-
-    def _make_it_shrink(self) -> None:
-        """Rewrite a file of an older version, once, so that `give_back` has an effect on it.
-
-        It needs the file's size once more; without that much room the file stays as it is, and the
-        next start tries again.
-        """
-        if self.one("PRAGMA auto_vacuum") == (_INCREMENTAL,):
-            return
-        try:
-            self.rows("PRAGMA auto_vacuum = INCREMENTAL")
-            try:
-                self.rows("VACUUM")
-            finally:
-                self.truncate_log()  # after a failure, too: the log would keep all the room
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise
 
     def close(self) -> None:
         """Close the file. Nothing is written: whatever was done is on disk already."""

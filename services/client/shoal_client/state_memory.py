@@ -18,12 +18,8 @@ class Counted(NamedTuple):
 class StateMemory:
     """Counts commits and marks them before anybody hears of them; a read is not counted."""
 
-    def __init__(
-        self, database: sqlite3.Connection, path: Path, *, accept: str | None, unmarked: bool
-    ) -> None:
+    def __init__(self, database: sqlite3.Connection, path: Path, *, accept: str | None) -> None:
         """Hold the state file at `path`, which is open and locked, against its mark.
-
-        One that is `unmarked` is of a version that knew of no marks.
 
         Raises:
             ValueError: it does not know what was charged by it, or is damaged.
@@ -43,7 +39,7 @@ class StateMemory:
 
         try:
             self._marking = open_marking(
-                path.with_suffix(".mark"), stored, begin, accept=accept, vouched=unmarked
+                path.with_suffix(".mark"), stored, begin, accept=accept, vouched=False
             )
         except MemoryLost as error:
             raise ValueError(str(error)) from None

@@ -1,11 +1,8 @@
-"""The layout of the data holder's SQLite file, and how an older file gets it; it opens no file.
-
-The parts are separate where a file of an older version is given one of them.
-"""
+"""The layout of the data holder's SQLite file; it opens no file."""
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -24,7 +21,6 @@ CREATE TABLE jobs (
     request BLOB NOT NULL,
     mu REAL NOT NULL,                -- what it may cost each client
     epsilon REAL,                    -- NULL is infinite
-    declined INTEGER NOT NULL,       -- clients of ours that did not join
     ended TEXT                       -- why we have no more part in it; NULL while we have
 );
 CREATE TABLE joins (
@@ -76,7 +72,7 @@ CREATE TABLE contributions (
     job TEXT NOT NULL REFERENCES crowds,
     client INTEGER NOT NULL,
     number INTEGER NOT NULL,         -- of the client's contributions to the job
-    record INTEGER NOT NULL,         -- its place among the client's
+    record INTEGER NOT NULL,         -- the place in the job's choice; empty or not, none can tell
     submission TEXT NOT NULL,        -- digest of the document
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     UNIQUE (job, client, number)
@@ -87,7 +83,7 @@ CREATE TABLE crowd_outbox (          -- what nobody has answered
 ) WITHOUT ROWID;
 CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closing bears it out
     contribution TEXT PRIMARY KEY REFERENCES contributions,
-    draw BLOB NOT NULL,              -- packed; as it is, where an older version stored it
+    draw BLOB NOT NULL,              -- packed
     receipt BLOB
 ) WITHOUT ROWID;
 CREATE INDEX contributions_of ON contributions (client, record);
@@ -201,54 +197,3 @@ SCHEMA: Final = (
     + _LEDGER_RULES
     + _OUTBOX
 )
-
-_CONTRIBUTIONS_OF_4: Final = """
-CREATE TABLE contributions (
-    contribution TEXT PRIMARY KEY, job TEXT, client INTEGER, number INTEGER, record INTEGER,
-    submission TEXT, draw BLOB, document BLOB, outcome TEXT, receipt BLOB
-);
-"""
-
-UPGRADES: Final = {
-    # the ledger may charge contributions to crowds, too: it names no table any more
-    3: "\n".join(
-        (
-            "DROP VIEW spending;",
-            "ALTER TABLE ledger RENAME TO ledger_of_rounds;",
-            _CROWD_JOBS,
-            _CONTRIBUTIONS_OF_4,
-            _LEDGER,
-            "INSERT INTO ledger SELECT * FROM ledger_of_rounds ORDER BY number;",
-            "DROP TABLE ledger_of_rounds;",
-            _LEDGER_RULES,
-        )
-    ),
-    # what is erased when it has served stands apart, so that its pages are free then
-    4: "\n".join(
-        (
-            "ALTER TABLE contributions RENAME TO contributions_of_4;",
-            *(
-                f"DROP {kind} IF EXISTS contributions_{name};"
-                for kind, name in (
-                    *(("INDEX", "of"), ("INDEX", "pending")),
-                    *(("TRIGGER", "keep"), ("TRIGGER", "stay"), ("TRIGGER", "add")),
-                )
-            ),
-            _CONTRIBUTIONS,
-            "INSERT INTO contributions SELECT contribution, job, client, number, record,"
-            " submission, outcome FROM contributions_of_4 ORDER BY rowid;",
-            "INSERT INTO crowd_outbox SELECT contribution, document FROM contributions_of_4"
-            " WHERE document IS NOT NULL;",
-            "INSERT INTO crowd_evidence SELECT contribution, draw, receipt FROM contributions_of_4"
-            " WHERE draw IS NOT NULL;",
-            "DROP TABLE contributions_of_4;",
-            _CROWD_NONCES,
-        )
-    ),
-    5: _LEAVING,
-    6: _MEMORY,
-}
-"""By version: statements that make a file of it one of the next.
-
-To be run with foreign keys off and `legacy_alter_table` on, or references follow what is renamed.
-"""

@@ -24,14 +24,13 @@ class RoundStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job. `joins` counts them by outcome; `declined` clients of ours did not join.
+    """One job. `joins` counts them by outcome.
 
     `ended` says why we have no more part in it; `leaves` are counted as `joins` are.
     """
 
     job: str
     ended: str | None
-    declined: int
     joins: dict[str, int]
     rounds: tuple[RoundStatus, ...]
     leaves: dict[str, int] = field(default_factory=dict)
@@ -95,17 +94,8 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             )
         )
     return tuple(
-        JobStatus(
-            job,
-            ended,
-            declined,
-            joins.get(job, {}),
-            tuple(rounds.get(job, ())),
-            leaves.get(job, {}),
-        )
-        for job, ended, declined in file.rows(
-            "SELECT job, ended, declined FROM jobs ORDER BY rowid"
-        )
+        JobStatus(job, ended, joins.get(job, {}), tuple(rounds.get(job, ())), leaves.get(job, {}))
+        for job, ended in file.rows("SELECT job, ended FROM jobs ORDER BY rowid")
     )
 
 

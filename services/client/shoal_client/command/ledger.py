@@ -269,7 +269,7 @@ def _left_to_records(left: RecordsLeft | None) -> str:
         return " Crowd jobs are not allowed."
     return (
         f" For crowd jobs, of the epsilon {left.maximum:.4g} that you allow one record: "
-        f"{left.least:.4g} to the record with the least, {left.most:.4g} to the one with the most, "
+        f"{left.least:.4g} to those of the client with the least, {left.most:.4g} with the most, "
         "and to no client more than it has for pure jobs."
     )
 

@@ -109,7 +109,7 @@ class Left(pydantic.BaseModel):
 
 
 class RecordsLeft(pydantic.BaseModel):
-    """The epsilon that records may still spend on crowd jobs, of `maximum` each."""
+    """The epsilon that a record may still spend on crowd jobs, of `maximum`, by client."""
 
     maximum: float
     least: float

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from shoal_client.crowds.records_used import used_places
 from shoal_client.site import Site
 from shoal_client.state import State
 from shoal_protocol.accounting import Cap
@@ -22,7 +23,7 @@ class CrowdSpending:
 
 @dataclass(frozen=True)
 class RecordsLeft:
-    """The epsilon that the record with the least may still spend, and the one with the most."""
+    """The epsilon that a record may still spend, of the client with the least and the most."""
 
     maximum: float
     least: float
@@ -45,18 +46,18 @@ def so_far(state: State, site: Site) -> CrowdAccounts:
     )
     left = None
     if site.policy.maximum_local_epsilon is not None:
-        left = left_to_records(state, int(site.records.counts.sum()), site.policy.record_cap)
+        left = left_to_records(state, len(site.keys), site.policy.record_cap)
     return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
 
 
-def left_to_records(state: State, records: int, cap: Cap) -> RecordsLeft:
-    """Return what is left of `cap` to the `records` that there are here."""
-    spent = state.file.rows(
-        "SELECT SUM(epsilon) FROM contributions JOIN spending USING (job, client, number)"
-        " GROUP BY client, record"
-    )
-    left = [_left(cap.epsilon, epsilon) for (epsilon,) in spent]
-    if len(left) < records or not left:
+def left_to_records(state: State, clients: int, cap: Cap) -> RecordsLeft:
+    """Return what is left of `cap` to the records of so many clients.
+
+    Of each client's as much as is surely left to any: to one that was chosen in every job.
+    """
+    spent = [used.elsewhere for used in used_places(state, job="").values()]
+    left = [_left(cap.epsilon, epsilon) for epsilon in spent]
+    if len(left) < clients or not left:
         left.append(cap.epsilon)
     return RecordsLeft(cap.epsilon, min(left), max(left))
 

@@ -4,39 +4,39 @@ import math
 from collections.abc import Mapping
 
 from shoal_client.crowds.contributor import Contributor
-from shoal_client.crowds.records_used import contributions_made, used_records
-from shoal_client.site import Site
+from shoal_client.crowds.records_used import Used, contributions_made, used_places
 from shoal_client.state import State
 from shoal_protocol.accounting import NOTHING, Cost
 
 
-def contributions_left(state: State, site: Site, contributor: Contributor) -> dict[int, int]:
+def contributions_left(state: State, contributor: Contributor) -> dict[int, int]:
     """Return as many contributions of each client as it can make to the job, or some more.
 
-    What other jobs take of the same allowance is not foreseen, only what they have taken.
+    What other jobs take of the same allowance is not foreseen, only what they have taken. How many
+    records a client has does not count.
     """
     limits = contributor.limits
-    positions = contributor.positions()
-    made = contributions_made(state, contributor.crowd.job, positions)
+    clients = contributor.positions().keys()
+    made = contributions_made(state, contributor.crowd.job, clients)
     committed: Mapping[int, Cost] = state.committed()
-    used = used_records(state, contributor.crowd.job)
-    record_cap = limits.record_cap.epsilon
+    used = used_places(state, contributor.crowd.job)
 
-    def of_record(times: int, spent: float) -> int:
-        return max(0, min(limits.per_record - times, _times(record_cap - spent, limits.cost)))
+    def of_places(client: int) -> int:
+        found = used.get(client, Used())
+        epsilon = limits.record_cap.epsilon - found.elsewhere
+        each = min(limits.per_record, _times(epsilon, limits.cost))
+        return sum(
+            max(0, each - found.places.get(place, (0, 0.0))[0]) for place in range(limits.places)
+        )
 
-    unused = of_record(0, 0.0)
     affordable = {  # many clients have spent alike, and it takes time to say what is left
         spent: _times(limits.cap.left(spent)[0], limits.cost)
         for spent in {NOTHING, *committed.values()}
     }
     left = {}
-    for client, position in positions.items():
-        count = int(site.records.counts[position])
-        before = [each for record, each in used.get(client, {}).items() if record < count]
-        of_records = (count - len(before)) * unused + sum(of_record(*each) for each in before)
+    for client in clients:
         of_client = affordable[committed.get(client, NOTHING)]
-        left[client] = max(0, min(limits.per_client - made[client], of_records, of_client))
+        left[client] = max(0, min(limits.per_client - made[client], of_places(client), of_client))
     return left
 
 

@@ -1,7 +1,7 @@
 """One contribution to a crowd job; pure: it sends nothing, stores nothing, asks nobody.
 
-What goes into it is the drawn weights and one record. Which coordinate is touched, and the noise,
-depend on neither.
+What goes into it is the drawn weights and one record, or none. Which coordinate is touched, and the
+noise, depend on neither.
 """
 
 from typing import Final
@@ -50,14 +50,15 @@ def make_submission(
     draw: Signed[Draw],
     client: int,
     key: SigningKey,
-    record: NDArray[np.float64],
+    record: NDArray[np.float64] | None,
     *,
     noise: Int64Vector,
     random_bytes: RandomBytes,
 ) -> Signed[Submission]:
     """Return the signed submission that answers a verified draw by a step on one record.
 
-    `record`, shape (m,), holds the columns `task.column_names`; `client` is the index of `key` on
+    `record`, shape (m,), holds the columns `task.column_names`; None takes no step, and sends its
+    noise like any other. `client` is the index of `key` on
     the roster; `noise`, shape (task.touched,), was drawn for this contribution alone. Call it once
     for a draw, and keep the bytes for retries.
 
@@ -65,9 +66,11 @@ def make_submission(
         ValueError: a shape does not fit the task.
     """
     task = crowd.request.task
-    rows, targets = design_rows(task, record[None])
     weights = np.array(draw.body.weights, np.int64)
-    [step] = steps(task, weights[None], rows, targets)
+    # the same work for who has no record: it is timed by who drew the weights
+    stand_in = [each.centre for each in (*task.features, task.target)]
+    rows, targets = design_rows(task, np.array([stand_in if record is None else record]))
+    [step] = steps(task, weights[None], rows, targets) * (record is not None)
     one = task.variant == "one"
     coordinate = FairBits(random_bytes).below(task.dimension) if one else None
     sent = contribute(task, weights, step, coordinate=coordinate, noise=noise)

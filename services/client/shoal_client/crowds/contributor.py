@@ -1,10 +1,12 @@
 """Contributes to one crowd job for the clients here: draw, step, charge, store, send, receipt.
 
 In that order: what is sent is on disk, and its price in the ledger, before a byte of it leaves;
-however often it is sent, it is the same. Which records contribute is chosen by lot among those
-that have an allowance left, and when the answers leave does not depend on the noise in them.
+however often it is sent, it is the same. A client contributes as often whether it has records or
+not, with one of those that the job asks for, by lot, or with none; when its answers leave depends
+neither on that nor on the noise in them.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,9 +24,9 @@ from shoal_client.crowds.contributing import (
 )
 from shoal_client.crowds.crowd import Crowd
 from shoal_client.crowds.memory import Prepared
-from shoal_client.crowds.records_used import Limits, allowed_records
+from shoal_client.crowds.records_used import Limits, allowed_places
 from shoal_client.crowds.trainer import CrowdTrainer, Sent
-from shoal_client.departure import departure, sampling_seconds
+from shoal_client.departure import departure, encoding_seconds, sampling_seconds
 from shoal_client.negative_binomial import FairBits
 from shoal_client.peer import ACKNOWLEDGED
 from shoal_client.reporting import Report
@@ -43,19 +45,20 @@ ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their t
 
 @dataclass(frozen=True)
 class Chosen:
-    """A client that is to contribute, and one of its records, chosen by lot."""
+    """A client that is to contribute, and one of its places in the job, chosen by lot."""
 
     client: int
     position: int
-    record: int
+    place: int
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A client that is chosen, its nonce, and the noise of its contribution, shape (touched,)."""
+    """A client that is chosen, its nonce, its record, shape (m,), and its noise, (touched,)."""
 
     chosen: Chosen
     nonce: str
+    record: NDArray[np.float64] | None = field(repr=False)
     noise: NDArray[np.int64] = field(repr=False)
 
 
@@ -103,7 +106,7 @@ class Contributor:
         }
 
     async def prepare(self, clients: Sequence[int]) -> list[Ready]:
-        """Choose records, and draw noise, of up to `MOST_TOGETHER` clients that still may.
+        """Choose places, and draw noise, of up to `MOST_TOGETHER` clients that still may.
 
         The nonces by which they are to draw are on file then.
         """
@@ -114,9 +117,10 @@ class Contributor:
         kept = await self._background.disk(
             nonces.kept, self.crowd.job, choosing, self._site.random_bytes
         )
-        noise = await self._draw_noise(len(chosen))
+        records, noise = await self._work_out(chosen)
         return [
-            Ready(each, kept[each.client], drawn) for each, drawn in zip(chosen, noise, strict=True)
+            Ready(each, kept[each.client], record, drawn)
+            for each, record, drawn in zip(chosen, records, noise, strict=True)
         ]
 
     async def contribute(self, ready: Sequence[Ready]) -> int:
@@ -135,7 +139,7 @@ class Contributor:
         submissions = await self._background.work(
             make_submissions,
             self.crowd,
-            [self._assignment(each) for each in chosen],
+            [self._assignment(each) for each in ready],
             draws,
             [each.noise for each in ready],
             random_bytes=self._site.random_bytes,
@@ -173,30 +177,36 @@ class Contributor:
         here = [client for client in dict.fromkeys(clients) if client in positions]
         chosen = []
         for client in here[:MOST_TOGETHER]:
-            count = int(self._site.records.counts[positions[client]])
-            allowed = await self._background.disk(
-                _allowed, self.crowd.job, client, count, self.limits
-            )
+            allowed = await self._background.disk(_allowed, self.crowd.job, client, self.limits)
             if allowed:
-                record = allowed[self._chance.below(len(allowed))]
-                chosen.append(Chosen(client, positions[client], record))
+                place = allowed[self._chance.below(len(allowed))]
+                chosen.append(Chosen(client, positions[client], place))
         return chosen
 
-    async def _draw_noise(self, contributions: int) -> NDArray[np.int64]:
-        """Return noise, shape (contributions, touched), at a moment that says nothing of it."""
-        timer, task = self._site.timer, self.crowd.request.task
+    async def _work_out(
+        self, chosen: Sequence[Chosen]
+    ) -> tuple[list[NDArray[np.float64] | None], NDArray[np.int64]]:
+        """Return records, and noise of shape (chosen, touched), at a moment that tells nothing."""
+        timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
         began = timer.now()
-        noise = await self._background.work(draw_noise, task, contributions, self._site.noise)
-        blocks = [(task.touched, noise_part(task))]
-        allowed = sampling_seconds(blocks, contributions)
-        leaves = departure(began=began, drawn=timer.now(), allowed_seconds=allowed)
+        records = await asyncio.to_thread(lambda: [self._record(each) for each in chosen])
+        noise = await self._background.work(draw_noise, task, count, self._site.noise)
+        allowed = sampling_seconds([(task.touched, noise_part(task))], count)
+        columns = len(task.column_names)
+        allowed += count * encoding_seconds(columns=columns, coordinates=0, records=1)
+        leaves = departure(began=began, ready=timer.now(), allowed_seconds=allowed)
         await timer.sleep(leaves - timer.now())
-        return noise
+        return records, noise
 
-    def _assignment(self, chosen: Chosen) -> "Assignment":
-        columns = self.crowd.request.task.column_names
-        record = self._site.records.of(chosen.position, columns)[chosen.record]
-        return Assignment(chosen.client, bytes(self._site.keys[chosen.position]), record)
+    def _record(self, chosen: Chosen) -> NDArray[np.float64] | None:
+        """Return the record in a client's place, None if it has too few."""
+        columns, most = self.crowd.request.task.column_names, self.limits.places
+        records = self._site.records_of(chosen.position, columns, most=most)
+        return records[chosen.place] if chosen.place < len(records) else None
+
+    def _assignment(self, ready: Ready) -> "Assignment":
+        chosen = ready.chosen
+        return Assignment(chosen.client, bytes(self._site.keys[chosen.position]), ready.record)
 
     async def _charge(
         self, chosen: Sequence[Chosen], submissions: Sequence[Signed[Submission]]
@@ -204,20 +214,18 @@ class Contributor:
         prepared = [
             Prepared(
                 each.client,
-                each.record,
+                each.place,
                 submission.digest,
                 submission.body.draw.encode(),
                 submission.encode(),
             )
             for each, submission in zip(chosen, submissions, strict=True)
         ]
-        counts = [int(self._site.records.counts[each.position]) for each in chosen]
         taken = await self._background.disk(
             memory.charge,
             self.crowd.job,
             prepared,
             limits=self.limits,
-            records=counts,
             now=self._site.clock(),
         )
         self._report("contributions charged", job=self.crowd.job, contributions=sum(taken))
@@ -225,11 +233,11 @@ class Contributor:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One client that contributes; its key's seed and one of its records, shape (m,)."""
+    """One client that contributes; its key's seed and one of its records, shape (m,), or none."""
 
     client: int
     seed: bytes = field(repr=False)
-    record: NDArray[np.float64] = field(repr=False)
+    record: NDArray[np.float64] | None = field(repr=False)
 
 
 def make_submissions(
@@ -255,6 +263,6 @@ def make_submissions(
     ]
 
 
-def _allowed(state: State, job: str, client: int, records: int, limits: Limits) -> list[int]:
+def _allowed(state: State, job: str, client: int, limits: Limits) -> list[int]:
     committed = state.committed().get(client, NOTHING)
-    return allowed_records(state, job, client, records, limits, committed=committed)
+    return allowed_places(state, job, client, limits, committed=committed)

@@ -13,7 +13,7 @@ from typing import Final
 from shoal_client import ledger
 from shoal_client.crowds import nonces
 from shoal_client.crowds.packing import packed, unpacked
-from shoal_client.crowds.records_used import Limits, allowed_records
+from shoal_client.crowds.records_used import Limits, allowed_places
 from shoal_client.state import State
 from shoal_client.state_file import PENDING
 from shoal_client.status import CrowdStatus
@@ -36,7 +36,7 @@ class Prepared:
     """A contribution that is ready to be charged: `document` is the signed submission."""
 
     client: int
-    record: int
+    place: int
     submission: str  # digest of the document
     draw: bytes = field(repr=False)
     document: bytes = field(repr=False)
@@ -88,27 +88,26 @@ def charge(
     prepared: Sequence[Prepared],
     *,
     limits: Limits,
-    records: Sequence[int],
     now: datetime,
 ) -> list[bool]:
     """Charge contributions and store what is to be sent, in one transaction; say which of them.
 
-    `records` are how many records each one's client has. One that would break a limit by now, or
-    whose job has ended here, is not stored, and must never be sent.
+    One that would break a limit by now, or whose job has ended here, is not stored, and must never
+    be sent.
     """
     committed, anew = state.committed(), dict[int, Cost]()
     taken = []
     with state.file.transaction():
         is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
         near = _common(state, job)
-        for each, count in zip(prepared, records, strict=True):
+        for each in prepared:
             before = anew.get(each.client, committed.get(each.client, NOTHING))
-            allowed = is_open and each.record in allowed_records(
-                state, job, each.client, count, limits, committed=before
+            allowed = is_open and each.place in allowed_places(
+                state, job, each.client, limits, committed=before
             )
             if allowed:
                 _store(state, job, each, near)
-                contribution = ledger.contribution_id(each.submission, each.record)
+                contribution = ledger.contribution_id(each.submission, each.place)
                 ledger.charge_contribution(state.file, contribution, limits.cost, now)
                 anew[each.client] = compose([before, limits.cost])
             taken.append(allowed)
@@ -118,14 +117,14 @@ def charge(
 
 
 def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
-    contribution = ledger.contribution_id(prepared.submission, prepared.record)
+    contribution = ledger.contribution_id(prepared.submission, prepared.place)
     state.file.database.execute(
         "INSERT INTO contributions (contribution, job, client, number, record, submission, outcome)"
         " VALUES (?, ?, ?,"
         " (SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?), ?, ?, ?)",
         (
             *(contribution, job, prepared.client, job, prepared.client),
-            *(prepared.record, prepared.submission, PENDING),
+            *(prepared.place, prepared.submission, PENDING),
         ),
     )
     state.file.database.execute(

@@ -16,7 +16,6 @@ _SPELLING: Final = (
     b'{"body":{"expires_at":"2026-01-01T00:00:00.000Z","instance":,"job":"","kind":"draw",'
     b'"manifest":"","nonce":"","revision":,"version":1,"weights":[]},"signature":"","signer":"'
 )
-_AS_IT_IS: Final = b"{"  # a canonical document begins so, and no packed one
 _LARGEST: Final = 1 << 24  # bytes, of a document
 
 
@@ -27,13 +26,11 @@ def packed(document: bytes, near: bytes) -> bytes:
 
 
 def unpacked(stored: bytes, near: bytes) -> bytes:
-    """Return the document that was `packed` with the same `near`; one stored as it is, too.
+    """Return the document that was `packed` with the same `near`.
 
     Raises:
         MalformedDocument: it was packed with another, or changed on file.
     """
-    if stored.startswith(_AS_IT_IS):
-        return stored
     inflate = zlib.decompressobj(zlib.MAX_WBITS, zdict=_SPELLING + near)
     try:
         document = inflate.decompress(stored, _LARGEST)

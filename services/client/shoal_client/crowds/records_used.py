@@ -1,10 +1,23 @@
-"""Which records may contribute to a crowd job once more, by what was charged before; reads only."""
+"""How often a client may contribute once more, by what was charged before; reads only.
 
+A job asks for so many of each client's records: these are its places. Places are counted and
+charged whether a client has a record for them or not, so nothing here depends on records.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from shoal_client.state import State
-from shoal_protocol.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.accounting import Cap, Cost, compose
+
+_SUMS: Final = (
+    "SELECT client, job, record, COUNT(*), SUM(epsilon) FROM contributions"
+    " JOIN spending USING (job, client, number)"
+)
+_OF_ALL: Final = _SUMS + " GROUP BY client, job, record"
+_OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, job, record"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,46 +35,54 @@ class Limits:
     cap: Cap
     record_cap: Cap
 
+    @property
+    def places(self) -> int:
+        """How many of a client's records the job asks for: as few as its counts allow."""
+        return -(-self.per_client // self.per_record)
 
-def allowed_records(
-    state: State, job: str, client: int, records: int, limits: Limits, *, committed: Cost
+
+@dataclass
+class Used:
+    """What one client was charged: in this job by place, as (times, epsilon), and in others."""
+
+    places: dict[int, tuple[int, float]] = field(default_factory=dict)
+    elsewhere: float = 0.0
+    """Epsilon, of a place in each other job: the most that any one record may have spent there."""
+
+
+def allowed_places(
+    state: State, job: str, client: int, limits: Limits, *, committed: Cost
 ) -> list[int]:
-    """Return the places of those of a client's `records` that may contribute once more.
+    """Return the places of a client that may contribute once more.
 
     `committed` is what the client has spent, and what open jobs may still ask of it.
     """
-    (made,) = state.file.one(
-        "SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?", job, client
-    )
+    used = used_places(state, job, client).get(client, Used())
+    made = sum(times for times, _ in used.places.values())
     if made >= limits.per_client or not limits.cap.allows(compose([committed, limits.cost])):
         return []
-    used = {
-        record: (times, Cost.pure(epsilon))
-        for record, times, epsilon in state.file.rows(
-            "SELECT record, SUM(contributions.job = ?), SUM(epsilon) FROM contributions"
-            " JOIN spending USING (job, client, number) WHERE client = ? GROUP BY record",
-            job,
-            client,
-        )
-    }
 
-    def is_allowed(record: int) -> bool:
-        times, spent = used.get(record, (0, NOTHING))
-        return times < limits.per_record and limits.record_cap.allows(compose([spent, limits.cost]))
+    def is_allowed(place: int) -> bool:
+        times, spent = used.places.get(place, (0, 0.0))
+        once_more = Cost.pure(used.elsewhere + spent + limits.cost.epsilon)
+        return times < limits.per_record and limits.record_cap.allows(once_more)
 
-    return [record for record in range(records) if is_allowed(record)]
+    return [place for place in range(limits.places) if is_allowed(place)]
 
 
-def used_records(state: State, job: str) -> dict[int, dict[int, tuple[int, float]]]:
-    """Return {client: {record: (times in this job, epsilon in all of them)}} of all that was."""
-    used: dict[int, dict[int, tuple[int, float]]] = {}
-    for client, record, times, epsilon in state.file.rows(
-        "SELECT client, record, SUM(contributions.job = ?), SUM(epsilon) FROM contributions"
-        " JOIN spending USING (job, client, number) GROUP BY client, record",
-        job,
-    ):
-        used.setdefault(client, {})[record] = (times, epsilon)
-    return used
+def used_places(state: State, job: str, client: int | None = None) -> dict[int, Used]:
+    """Return what every client that ever contributed, or the one, was charged."""
+    found = defaultdict[int, Used](Used)
+    others: dict[tuple[int, str], float] = {}
+    rows = state.file.rows(_OF_ALL) if client is None else state.file.rows(_OF_ONE, client)
+    for each, where, place, times, epsilon in rows:
+        if where == job:
+            found[each].places[place] = (times, epsilon)
+        else:
+            others[each, where] = max(others.get((each, where), 0.0), epsilon)
+    for (each, _), epsilon in others.items():
+        found[each].elsewhere += epsilon
+    return dict(found)
 
 
 def contributions_made(state: State, job: str, clients: Iterable[int]) -> dict[int, int]:

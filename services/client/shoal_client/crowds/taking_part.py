@@ -17,7 +17,6 @@ from shoal_client.crowds.schedule import Schedule
 from shoal_client.crowds.trainer import CrowdRefused, CrowdTrainer
 from shoal_client.directory import Directory
 from shoal_client.enrolment import follow_to
-from shoal_client.outside_bounds import outside_bounds
 from shoal_client.policy import NO_CROWDS
 from shoal_client.reporting import Report
 from shoal_client.site import Site
@@ -31,8 +30,8 @@ BETWEEN_IDLE_LOOKS: Final = timedelta(seconds=60)  # if none is allowed: only to
 CONTRIBUTED: Final = "contributed"
 OVER: Final = "over"
 NO_ALLOWANCE: Final = (
-    "no allowance left: of those enrolled when it opened, no client or record has enough epsilon "
-    "left under your policy (maximum_local_epsilon, maximum_epsilon)"
+    "no allowance left: of those enrolled when it opened, no client has enough epsilon left "
+    "under your policy (maximum_local_epsilon, maximum_epsilon)"
 )
 LAST_ANSWERS: Final = timedelta(seconds=60)
 """How long after a job's time the trainer is still asked what became of what was sent."""
@@ -168,9 +167,6 @@ class TakingPart:
             return
         await self._background.disk(memory.add, job, request.encode(), opening.encode())
         self._report("crowd job taken", job=job)
-        task = request.body.task
-        if outside := outside_bounds(site.records, [*task.features, task.target]):
-            self._report("values outside bounds", job=job, columns=outside)
 
     async def _is_taken(self, job: str) -> bool:
         """Tell whether a job on file is contributed to; end it if it is no more."""
@@ -218,7 +214,7 @@ class TakingPart:
     def _planned(self, state: State, contributor: Contributor) -> Schedule:
         site = self._site
         return Schedule(
-            contributions_left(state, site, contributor),
+            contributions_left(state, contributor),
             now=site.clock(),
             end=contributor.crowd.request.closes_at,
             random_bytes=site.random_bytes,
@@ -253,6 +249,6 @@ class TakingPart:
         self._report("crowd job ended", job=job, reason=reason)
         contributor, _ = self._contributors.pop(job, (None, None))
         if contributor is not None and reason != CONTRIBUTED:
-            left = await self._background.disk(contributions_left, self._site, contributor)
+            left = await self._background.disk(contributions_left, contributor)
             if missing := sum(left.values()):
                 self._report("contributions not made", job=job, contributions=missing)

@@ -1,0 +1,129 @@
+"""Everything that leaves a data holder, in order and with its time; what is paid for is masked.
+
+Masked are the sealed shares and the digests and signatures over them, not their lengths; and of a
+contribution to a crowd the weights and what is signed over them.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import numpy as np
+
+from shoal_client.records import Records
+from shoal_protocol import envelope, quantisation
+from shoal_protocol.held import decode_query
+from tests.client.world import Timer, World
+
+# Of the owner's own requests, by the clock of the wall, and of the process
+_OF_THE_MACHINE = re.compile(
+    r"^(# .*|process_.*|python_.*|.*(_seconds|_created).*)\n", re.MULTILINE
+)
+_OF_THE_WEIGHTS = re.compile(r"""(closing['"]?[=:] ?['"])[0-9a-f-]+""")
+_BY_THE_WALL = {"timestamp", "seconds"}  # fields of log lines
+_HEADER_BYTES = 84
+
+
+@dataclass
+class Leaving:
+    """What left one data holder: requests, events, pages and log lines."""
+
+    world: World
+    timer: Timer = field(default_factory=Timer)
+    seen: list[tuple[datetime, float, str]] = field(default_factory=list)
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        """Return the wire, which notes what goes over it and when."""
+        world = self.world.transport
+
+        def carry(request: httpx.Request) -> httpx.Response:
+            path = request.url.path
+            headers = list(request.headers.raw)
+            if path.endswith("/submissions"):  # the weights' digits, which are paid for
+                headers = [each for each in headers if each[0].lower() != b"content-length"]
+            body = masked(path, request.content)
+            self.note(request.method, str(request.url), headers, body)
+            return world.handler(request)  # type: ignore[no-any-return]
+
+        return httpx.MockTransport(carry)
+
+    def note(self, *what: Any) -> None:
+        """Note something that can be seen from outside, at this moment."""
+        # written out, so that no number passes for another; a closing's fingerprint is a digest
+        said = _OF_THE_WEIGHTS.sub(r"\1", repr(what))
+        self.seen.append((self.world.clock(), self.timer.passed, said))
+
+    def report(self, event: str, /, **facts: object) -> None:
+        """Note an event that the library tells its caller."""
+        self.note("event", event, facts)
+
+    def metrics(self, page: str) -> None:
+        """Note the page of metrics, without the machine's own times."""
+        self.note("metrics", _OF_THE_MACHINE.sub("", page + "\n"))
+
+    def log(self, text: str) -> None:
+        """Note log lines, without the wall's time in them."""
+        for line in text.splitlines():
+            said = json.loads(line)
+            self.note("log", {name: said[name] for name in sorted(said.keys() - _BY_THE_WALL)})
+
+
+def masked(path: str, body: bytes) -> object:
+    """Return a request's body, without what is paid for but with its length."""
+    if path.endswith("/shares"):
+        return _masked_envelope(body)
+    if path.endswith("/shares/bulk"):
+        return [_masked_envelope(each) for each in envelope.unframe(body)]
+    if path.endswith("/shares/held"):
+        return [(client, len(digest)) for client, digest in decode_query(body)]
+    if path.endswith("/submissions"):
+        documents = json.loads(body)["documents"]
+        for each in documents:
+            for document in (each, each["body"]["draw"]):  # a draw holds what others sent before
+                document["signature"] = len(document["signature"])
+                document["body"]["weights"] = len(document["body"]["weights"])
+        return documents
+    return body
+
+
+def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
+    return encoded[:_HEADER_BYTES], len(encoded)
+
+
+@contextmanager
+def work_that_takes_time(timer: Timer) -> Iterator[None]:
+    """Have reading and encoding take the longer, on a timer, the more records there are."""
+    read, to_box = Records.of, quantisation.to_box
+
+    def slow_read(self: Records, position: int, columns: Any) -> Any:
+        rows = read(self, position, columns)
+        timer.passed += 1e-4 * len(rows)
+        return rows
+
+    def slow_to_box(records: Any, *bounds: Any) -> Any:
+        timer.passed += 1e-4 * len(np.atleast_2d(records))
+        return to_box(records, *bounds)
+
+    with (
+        patch.object(Records, "of", slow_read),
+        patch.object(quantisation, "to_box", slow_to_box),
+    ):
+        yield
+
+
+def difference(one: Leaving, other: Leaving) -> str | None:
+    """Return the first that is not the same of what left two data holders, None if all is."""
+    for mine, others in zip(one.seen, other.seen, strict=False):
+        if mine != others:
+            return f"{mine}\n{others}"
+    if len(one.seen) != len(other.seen):
+        longer = max(one.seen, other.seen, key=len)
+        return f"only one of them: {longer[min(len(one.seen), len(other.seen))]!r}"
+    return None

@@ -1,0 +1,273 @@
+"""Data sets that differ in one client's records in any way, and what data holders do with them."""
+
+import functools
+import io
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import numpy as np
+import structlog
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from shoal_client.agent import assembly
+from shoal_client.agent.settings import Settings
+from shoal_client.consortium_files import create
+from shoal_client.holder import DataHolder
+from shoal_client.party_files import write_client_keys
+from shoal_client.policy import Policy
+from shoal_client.records import Records
+from shoal_hosting.logs import configure_logs
+from shoal_hosting.settings import read_settings
+from shoal_protocol.questions.linear_regression import query_for
+from shoal_protocol.questions.variational import gradient_query
+from shoal_protocol.tasks import LinearRegressionTask, LogisticRegressionTask
+from tests.client.crowd_world import CrowdWorld
+from tests.client.world import COLUMNS, POLICY, PRIVACY, TASK, World, problem
+from tests.neighbours.leaving import Leaving, work_that_takes_time
+from tests.simulated.chance import FixedNoise
+from tests.simulated.one_thread import one_thread
+
+CLIENTS = 12
+MANY = 9  # more records than a job takes of a client
+Rows = Sequence[Sequence[float | None]]
+
+CELLS = st.none() | st.floats(-1e300, 1e300) | st.sampled_from((0.0, 50.0, 120.0, 1e9, -5e-324))
+ROWS = st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=MANY)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked: "rounds", "batches" or "crowd", of how many records, and of whom."""
+
+    kind: str
+    records_per_client: int
+    agent: bool
+    bulk: bool
+
+
+CASES = st.builds(
+    Case,
+    kind=st.sampled_from(("rounds", "batches", "crowd")),
+    records_per_client=st.sampled_from((1, 2, 5)),
+    agent=st.booleans(),
+    bulk=st.booleans(),
+)
+
+
+def everybody(rows: Rows, *, at: int = 0) -> list[Rows]:
+    """Return the rows of each client, of which the one `at` has these."""
+    others: list[Rows] = [[(30.0 + each, 100.0 + each)] for each in range(CLIENTS)]
+    others[at] = rows
+    return others
+
+
+async def leaving(directory: Path, rows: Sequence[Rows], case: Case) -> Leaving:
+    """Let a data holder with these records do all that the case asks; return what left it."""
+    if case.kind == "crowd":
+        counts = {"contributions_per_client": 2 * case.records_per_client}
+        crowd = CrowdWorld(directory, CLIENTS, **counts, contributions_per_record=2)
+        left = Leaving(crowd)
+    else:
+        queries: Any = ("second_moments", "second_moment_matrix", "gradient_sum")
+        left = Leaving(World(directory, CLIENTS, queries=queries))
+    with ExitStack() as stack:
+        stack.enter_context(work_that_takes_time(left.timer))
+        stack.enter_context(one_thread())
+        runner = _Agent if case.agent else _Library
+        running = runner(left, rows, case, stack)
+        if case.kind == "crowd":
+            await _contribute(left, running)
+        else:
+            await _answer(left, running, case)
+        await running.close()
+    return left
+
+
+async def _answer(left: Leaving, running: "_Library | _Agent", case: Case) -> None:
+    world, tasks = left.world, _tasks(case)
+    refused = world.submit(task=tasks[0], join_deadline=world.clock() - timedelta(seconds=1))
+    await running.step()
+    jobs = [world.submit(task=each) for each in tasks]
+    await running.step()
+    for number in range(tasks[0].rounds if case.kind == "batches" else 1):
+        for job, task in zip(jobs, tasks, strict=True):
+            world.announce(job, number, **_round(task, number, case))
+        world.scripts["compute-1"] = _fails_once()
+        for _ in range(4):
+            await running.step()
+            world.clock.pass_seconds(17.0)
+    assert refused.digest not in world.trainer.joined
+    assert len(world.trainer.joined) == len(jobs)
+    world.trainer.ended |= {job.digest for job in jobs}
+    await running.step()
+
+
+def _tasks(case: Case) -> list[Any]:
+    if case.kind == "batches":
+        task = LogisticRegressionTask(
+            features=TASK.features,
+            target=TASK.target,
+            rounds=3,
+            batch=10,
+            records_per_client=case.records_per_client,
+        )
+        return [task]
+    update = {"records_per_client": case.records_per_client}
+    return [TASK.model_copy(update=update)] * 2
+
+
+def _round(task: LinearRegressionTask | LogisticRegressionTask, number: int, case: Case) -> Any:
+    if isinstance(task, LinearRegressionTask):
+        return {"query": query_for(task, CLIENTS, ())}
+    return {
+        "query": gradient_query(task, [0.1 * number] * task.model.dimension(2)),
+        "population": BitMap(each for each in range(CLIENTS) if each % 6 != number),
+        "mu": PRIVACY.cost.mu * 0.3,
+    }
+
+
+def _fails_once() -> Any:
+    calls = iter(range(2**31))
+
+    def script(request: httpx.Request) -> httpx.Response | None:
+        first = "/shares" in request.url.path and next(calls) == 0
+        return problem(503, "not-ready") if first else None
+
+    return script
+
+
+async def _contribute(left: Leaving, running: "_Library | _Agent") -> None:
+    world = left.world
+    assert isinstance(world, CrowdWorld)
+    for _ in range(13):
+        await running.step()
+        world.clock.pass_seconds(90.0)
+    world.crowds.closed = True
+    for _ in range(3):
+        await running.step()
+        world.clock.pass_seconds(90.0)
+
+
+def _policy(kind: str) -> Policy:
+    rules: dict[str, Any] = {
+        "tasks": ("linear_regression", "logistic_regression"),
+        "queries": ("second_moments", "second_moment_matrix", "gradient_sum"),
+    }
+    if kind == "crowd":
+        rules |= {"maximum_local_epsilon": 2.0, "crowd_families": ("linear",)}
+    return Policy.model_validate(POLICY.model_dump() | rules)
+
+
+class _Library:
+    """A `DataHolder` in a program of its owner's."""
+
+    def __init__(self, left: Leaving, rows: Sequence[Rows], case: Case, stack: ExitStack) -> None:
+        values = [[np.nan if cell is None else cell for cell in row] for own in rows for row in own]
+        starts = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
+        self._left = left
+        self._holder = DataHolder(
+            records=Records(COLUMNS, np.array(values, np.float64), starts),
+            keys=left.world.keys,
+            policy=_policy(case.kind),
+            book=left.world.book,
+            data_directory=left.world.directory / "data",
+            clock=left.world.clock,
+            transport=left.transport,
+            report=left.report,
+            **_chance(left, case),
+        )
+
+    async def step(self) -> None:
+        await self._holder.step()
+        self._left.note("status", await self._holder.status())
+
+    async def close(self) -> None:
+        self._left.note("spent", await self._holder.spent(), await self._holder.committed())
+        await self._holder.close()
+
+
+class _Agent:
+    """The agent's process, with its files, its page, its log and its metrics."""
+
+    def __init__(self, left: Leaving, rows: Sequence[Rows], case: Case, stack: ExitStack) -> None:
+        world, self._left, self._log = left.world, left, io.StringIO()
+        home = world.directory
+        (home / "party").mkdir(parents=True)
+        create(home / "consortium", world.consortium.signed_manifest, world.consortium.roster)
+        (home / "party" / "pin").write_text(world.consortium.digest + "\n")
+        write_client_keys(home / "party" / "clients.key", world.keys)
+        lines = ["who,age,pressure"]
+        for client, own in enumerate(rows):
+            cells = (["" if cell is None else repr(cell) for cell in row] for row in own)
+            lines += [",".join([f"c{client}", *each]) for each in cells]
+        (home / "records.csv").write_text("\n".join(lines))
+        policy = _policy(case.kind).model_dump()
+        (home / "policy.toml").write_text(_toml(policy))
+        environment = {
+            "SHOAL_PARTY": str(home / "party"),
+            "SHOAL_CONSORTIUM": str(home / "consortium"),
+            "SHOAL_DATA": str(home / "data"),
+            "SHOAL_PORT": "0",
+            "SHOAL_AGENT_KEYS": str(home / "party" / "clients.key"),
+            "SHOAL_AGENT_RECORDS": str(home / "records.csv"),
+            "SHOAL_AGENT_POLICY": str(home / "policy.toml"),
+            "SHOAL_AGENT_CLIENT_COLUMN": "who",
+        }
+        stack.callback(structlog.configure, **structlog.get_config())
+        root = logging.getLogger()
+        stack.callback(setattr, root, "handlers", root.handlers)
+        stack.callback(root.setLevel, root.level)
+        configure_logs(level="debug", stream=self._log)
+        seeded = functools.partial(DataHolder, **_chance(left, case))
+        with patch.object(assembly, "DataHolder", seeded):
+            self._service = assembly.assemble(
+                read_settings(Settings, "SHOAL_", environment),
+                clock=world.clock,
+                transport=left.transport,
+            )
+
+    async def step(self) -> None:
+        await self._service.step()
+        transport = httpx.ASGITransport(app=self._service.app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://agent") as client:
+            for path in ("/healthz", "/readyz", "/v1/status", "/v1/policy", "/v1/ledger"):
+                answer = await client.get(path)
+                self._left.note(path, answer.status_code, answer.content)
+            self._left.metrics((await client.get("/metrics")).text)
+        self._left.log(self._log.getvalue())
+        self._log.seek(0)
+        self._log.truncate()
+
+    async def close(self) -> None:
+        await self._service.close()
+        self._left.log(self._log.getvalue())
+
+
+def _chance(left: Leaving, case: Case) -> dict[str, Any]:
+    return {
+        "random_bytes": left.world.random_bytes,
+        "noise": FixedNoise("of both"),
+        "timer": left.timer,
+        "bulk": case.bulk,
+    }
+
+
+def _toml(policy: dict[str, Any]) -> str:
+    spelt = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in policy.items()
+    }
+    return "\n".join(
+        f"{name} = {_spelt(value)}" for name, value in spelt.items() if value is not None
+    )
+
+
+def _spelt(value: object) -> str:
+    return repr(value).replace("'", '"')

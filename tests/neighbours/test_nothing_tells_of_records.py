@@ -1,0 +1,160 @@
+"""Of two data sets that differ in one client's records nothing that leaves a holder tells which."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shoal_client.crowds import taking_part
+from shoal_client.enrolment import Enrolment
+from shoal_client.preparing import Preparing
+from shoal_client.site import Site
+from tests.neighbours.leaving import difference
+from tests.neighbours.scenarios import CASES, CLIENTS, MANY, ROWS, Case, Rows, everybody, leaving
+
+WHOLE: Rows = [(40.0, 110.0)]
+NONE: Rows = [(None, None)]
+LACKING: Rows = [(40.0, None), (None, 110.0)]
+OUTSIDE: Rows = [(1e9, -1e9)]
+SEVERAL: Rows = WHOLE * MANY
+
+
+def first_difference(one: Rows, other: Rows, case: Case, *, at: int = 0) -> str | None:
+    """Return where what leaves two data holders differs first, None if nowhere."""
+    with TemporaryDirectory() as directory:
+        left = []
+        for world, rows in enumerate((one, other)):
+            home = Path(directory) / str(world)
+            left.append(asyncio.run(leaving(home, everybody(rows, at=at), case)))
+        found = difference(*left)
+        return None if found is None else found.replace(directory, "")
+
+
+@settings(max_examples=20)
+@given(one=ROWS, other=ROWS, at=st.integers(0, CLIENTS - 1), case=CASES)
+@example(one=WHOLE, other=NONE, at=0, case=Case("rounds", 1, agent=False, bulk=True))
+@example(one=WHOLE, other=SEVERAL, at=3, case=Case("rounds", 2, agent=True, bulk=False))
+@example(one=NONE, other=SEVERAL, at=11, case=Case("batches", 5, agent=False, bulk=False))
+@example(one=LACKING, other=WHOLE, at=5, case=Case("batches", 1, agent=True, bulk=True))
+@example(one=WHOLE, other=OUTSIDE, at=7, case=Case("rounds", 1, agent=True, bulk=True))
+@example(one=NONE, other=WHOLE, at=0, case=Case("crowd", 1, agent=False, bulk=True))
+@example(one=NONE, other=SEVERAL, at=2, case=Case("crowd", 5, agent=True, bulk=True))
+def test_all_that_leaves_a_data_holder_is_the_same_whatever_one_clients_records(
+    one: Rows, other: Rows, at: int, case: Case
+) -> None:
+    assert first_difference(one, other, case, at=at) is None
+
+
+@pytest.mark.parametrize("agent", [False, True])
+@pytest.mark.parametrize("kind", ["rounds", "batches", "crowd"])
+async def test_what_is_compared_has_everything_in_it(
+    tmp_path: Path, kind: str, agent: bool
+) -> None:
+    left = await leaving(tmp_path / "one", everybody(WHOLE), Case(kind, 1, agent=agent, bulk=True))
+    said = "\n".join(map(repr, left.seen))
+    for part in {
+        "rounds": ("/joins", "/shares/bulk", "/shares/held", "job refused", "joins settled"),
+        "batches": ("/joins", "/shares/bulk", "/shares/held", "envelopes not sent"),
+        "crowd": ("/draws", "/submissions", "/closing", "contributions charged", "borne out"),
+    }[kind]:
+        assert part in said, part
+    for part in ("/v1/status", "shoal_agent_events", "log") if agent else ("status", "event"):
+        assert part in said, part
+    assert left.timer.passed > 0.0
+
+
+# Planted faults: each must be seen
+
+
+def declines_by_count(patch: pytest.MonkeyPatch) -> None:
+    positions = Site.positions
+
+    def few(self: Site) -> dict[int, int]:
+        return {
+            client: here
+            for client, here in positions(self).items()
+            if self.records.counts[here] <= 1
+        }
+
+    patch.setattr(Site, "positions", few)
+
+
+def tells_how_many(patch: pytest.MonkeyPatch) -> None:
+    send = Enrolment.send_joins
+
+    async def sent(self: Enrolment) -> None:
+        self._report("joining", count=len(self._site.records.values))
+        await send(self)
+
+    patch.setattr(Enrolment, "send_joins", sent)
+
+
+def encodes_after_the_moment(patch: pytest.MonkeyPatch) -> None:
+    work_out = Preparing.work_out
+
+    async def late(self: Preparing, spec: Any, clients: Any) -> Any:
+        found = await work_out(self, spec, clients)
+        self._records(spec.query, clients)
+        return found
+
+    patch.setattr(Preparing, "work_out", late)
+
+
+def contributes_as_often_as_it_has_records(patch: pytest.MonkeyPatch) -> None:
+    left = taking_part.contributions_left
+
+    def by_records(state: Any, contributor: Any) -> dict[int, int]:
+        site, found = contributor._site, left(state, contributor)
+        here = contributor.positions()
+        return {each: min(found[each], int(site.records.counts[here[each]])) for each in found}
+
+    patch.setattr(taking_part, "contributions_left", by_records)
+
+
+def stays_away_without_a_record(patch: pytest.MonkeyPatch) -> None:
+    work_out = Preparing.work_out
+
+    async def refusing(self: Preparing, spec: Any, clients: Any) -> Any:
+        if not all(len(each) for each in self._records(spec.query, clients)):
+            raise TimeoutError
+        return await work_out(self, spec, clients)
+
+    patch.setattr(Preparing, "work_out", refusing)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "other"),
+    [
+        (declines_by_count, "rounds", SEVERAL),
+        (declines_by_count, "crowd", SEVERAL),
+        (tells_how_many, "rounds", SEVERAL),
+        (encodes_after_the_moment, "rounds", SEVERAL),
+        (encodes_after_the_moment, "batches", SEVERAL),
+        (contributes_as_often_as_it_has_records, "crowd", SEVERAL),
+    ],
+)
+@pytest.mark.parametrize("agent", [False, True])
+def test_a_planted_fault_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    kind: str,
+    other: Rows,
+    agent: bool,
+) -> None:
+    case = Case(kind, 1, agent=agent, bulk=True)
+    assert first_difference(WHOLE, other, case) is None
+    fault(monkeypatch)
+    assert first_difference(WHOLE, other, case) is not None
+
+
+def test_a_holder_that_stays_away_without_a_record_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    stays_away_without_a_record(monkeypatch)
+    case = Case("rounds", 1, agent=False, bulk=True)
+    assert first_difference(WHOLE, WHOLE, case) is None
+    with pytest.raises(TimeoutError):
+        first_difference(WHOLE, NONE, case)
