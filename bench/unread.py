@@ -154,7 +154,7 @@ def made(directory: Path, clients: int) -> Consortium:
 def run(directory: Path, *, readers: int, clients: int, hold: float) -> dict[str, Figures]:
     """Measure each service of a new consortium; return its figures by name."""
     consortium = made(directory, clients)
-    found = {}
+    path, found = f"/v1/rosters/{consortium.roster.digest}", {}
     for start in quickstart.services(directory, consortium):
         if start.name not in MEASURED:
             continue
@@ -166,7 +166,7 @@ def run(directory: Path, *, readers: int, clients: int, hold: float) -> dict[str
             )
             federation.start(process)
             found[start.name] = asyncio.run(
-                measure(process, party, "/v1/manifest", readers=readers, hold=hold)
+                measure(process, party, path, readers=readers, hold=hold)
             )
     return found
 

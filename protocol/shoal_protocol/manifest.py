@@ -12,15 +12,7 @@ from nacl.signing import VerifyKey
 from pydantic import Field, StringConstraints
 
 from shoal_protocol.accounting import Cap
-from shoal_protocol.documents import (
-    BoundDocument,
-    Document,
-    DocumentT,
-    Model,
-    Role,
-    Signed,
-    decode,
-)
+from shoal_protocol.documents import BoundDocument, Document, DocumentT, Model, Role, Signed, decode
 from shoal_protocol.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
 from shoal_protocol.errors import (
     MalformedDocument,
@@ -31,7 +23,7 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.queries import Mechanism, QueryName
 from shoal_protocol.reach import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
-from shoal_protocol.roster import Roster
+from shoal_protocol.roster import Roster, roster_size
 
 Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
 Certificate = Annotated[
@@ -111,6 +103,11 @@ class RosterReference(Model):
     digest: Digest
     clients: int = Field(ge=0)
 
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the roster file."""
+        return roster_size(self.clients)
+
 
 class Manifest(Document):
     """One version of the consortium's agreement, signed by its authority."""
@@ -131,12 +128,8 @@ class Manifest(Document):
 
     @pydantic.model_validator(mode="after")
     def _names_and_keys_are_distinct(self) -> Self:
-        parties: list[ServiceParty | Analyst] = [
-            *self.compute_nodes,
-            self.aggregator,
-            self.trainer,
-            *self.analysts,
-        ]
+        services = [*self.compute_nodes, self.aggregator, self.trainer]
+        parties: list[ServiceParty | Analyst] = [*services, *self.analysts]
         for what, values in {
             "names": [party.name for party in parties],
             "verify keys": [party.verify_key for party in parties],
@@ -183,6 +176,17 @@ class Parties:
         """Tell whether `later` is the version that follows this one, as far as it says itself."""
         found = (later.consortium, later.sequence, later.previous)
         return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
+
+    def announced(self, signed_manifest: bytes) -> Signed[Manifest]:
+        """Check the manifest of the version that follows this one; its roster is yet to come.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if not self.precedes(signed.body):
+            raise WrongManifest("the manifest is not the next version of the one in force")
+        return Parties.of(signed, authority=self.manifest.authority).signed_manifest
 
     def party(self, name: str) -> ServiceParty | Analyst:
         """Return the party of that name.
@@ -269,13 +273,9 @@ class Consortium(Parties):
         """Open the manifest version that follows this one.
 
         Raises:
-            WrongManifest: it does not follow this version.
-            MalformedDocument, BadSignature: it is broken, or not signed by the authority that
-                this version names.
+            WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
         """
-        signed = decode(signed_manifest, Manifest)
-        if not self.precedes(signed.body):
-            raise WrongManifest("the manifest is not the next version of the one in force")
+        signed = self.announced(signed_manifest)
         follows = self._opened(signed, roster, authority=self.manifest.authority)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(

@@ -1,30 +1,36 @@
-"""A manifest version on its way: signed manifest and roster in one body; it trusts neither."""
+"""A manifest version on its way: the signed manifest behind its length, then the roster file.
 
-import base64
-import binascii
+Who takes it in knows from the manifest, before anything of the roster has come, whether it is to
+be taken at all, how long it is, and what its digest must be.
+"""
 
-from shoal_protocol.encoding import canonical_json, parse_canonical_json
+from typing import Final
+
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import Consortium
+
+LENGTH_BYTES: Final = 4
+LARGEST_MANIFEST_BYTES: Final = 1 << 20
 
 
 def bundle(consortium: Consortium) -> bytes:
     """Return the body that hands a manifest version with its roster to another party."""
-    roster = base64.b64encode(consortium.roster.encode()).decode()
-    return canonical_json({"manifest": consortium.signed_manifest.to_json(), "roster": roster})
+    return framed(consortium.signed_manifest.encode(), consortium.roster.encode())
 
 
-def unbundle(body: bytes) -> tuple[bytes, bytes]:
-    """Return the signed manifest's and the roster's bytes; neither is checked.
+def framed(signed_manifest: bytes, roster: bytes) -> bytes:
+    """Return a body that begins with the manifest's length in `LENGTH_BYTES`, little-endian."""
+    length = len(signed_manifest).to_bytes(LENGTH_BYTES, "little")
+    return b"".join((length, signed_manifest, roster))
+
+
+def manifest_length(prefix: bytes) -> int:
+    """Return the length of the signed manifest that follows the first `LENGTH_BYTES` of a body.
 
     Raises:
-        MalformedDocument: the body is not what `bundle` makes.
+        MalformedDocument: no manifest is that long.
     """
-    value = parse_canonical_json(body)
-    if not isinstance(value, dict) or value.keys() != {"manifest", "roster"}:
-        raise MalformedDocument("the body has the fields manifest and roster")
-    try:
-        roster = base64.b64decode(value["roster"], validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise MalformedDocument("roster must be base64") from error
-    return canonical_json(value["manifest"]), roster
+    length = int.from_bytes(prefix, "little")
+    if not 0 < length <= LARGEST_MANIFEST_BYTES:
+        raise MalformedDocument("the body does not begin with the length of a signed manifest")
+    return length

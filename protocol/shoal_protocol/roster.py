@@ -23,6 +23,16 @@ _KEY_BYTES: Final = 32
 _REVOKED: Final = bytes(_KEY_BYTES)
 
 
+def roster_size(clients: int) -> int:
+    """Return the length of the file of a roster with so many clients."""
+    return _HEADER_BYTES + _KEY_BYTES * clients
+
+
+def roster_digest() -> "hashlib._Hash":
+    """Return the hash that becomes a roster's digest once it was given the file, in any pieces."""
+    return hashlib.sha256(domain("roster"))
+
+
 class Roster:
     """Verify keys by client index. Immutable; an index is never given to another client."""
 
@@ -34,14 +44,19 @@ class Roster:
         """
         if len(keys) % _KEY_BYTES:
             raise ValueError("a roster's keys are 32 bytes each")
-        self._keys = keys
+        count = (len(keys) // _KEY_BYTES).to_bytes(4, "little")
+        self._encoded = b"".join((_MAGIC, bytes([VERSION]), count, keys))
         rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, _KEY_BYTES)))
         enrolled = rows[rows != np.void(_REVOKED)]
         if np.unique(enrolled).size != enrolled.size:
             raise ValueError("two clients of a roster share a key")
 
     def __len__(self) -> int:
-        return len(self._keys) // _KEY_BYTES
+        return (len(self._encoded) - _HEADER_BYTES) // _KEY_BYTES
+
+    @property
+    def _keys(self) -> memoryview:
+        return memoryview(self._encoded)[_HEADER_BYTES:]
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Roster":
@@ -53,7 +68,7 @@ class Roster:
         count = int.from_bytes(encoded[len(_MAGIC) + 1 : _HEADER_BYTES], "little")
         if encoded[: len(_MAGIC) + 1] != _MAGIC + bytes([VERSION]):
             raise MalformedDocument("not a roster of version 1")
-        if len(encoded) != _HEADER_BYTES + count * _KEY_BYTES:
+        if len(encoded) != roster_size(count):
             raise MalformedDocument("the roster's length does not match its number of clients")
         try:
             return cls(encoded[_HEADER_BYTES:])
@@ -61,13 +76,15 @@ class Roster:
             raise MalformedDocument(str(error)) from error
 
     def encode(self) -> bytes:
-        """Return the roster file's bytes."""
-        return _MAGIC + bytes([VERSION]) + len(self).to_bytes(4, "little") + self._keys
+        """Return the roster file's bytes: the same object each time."""
+        return self._encoded
 
     @cached_property
     def digest(self) -> str:
         """Return the digest by which a manifest names this roster."""
-        return hashlib.sha256(domain("roster") + self.encode()).hexdigest()
+        running = roster_digest()
+        running.update(self._encoded)
+        return running.hexdigest()
 
     def verify_key_bytes(self, client: int) -> bytes:
         """Return a client's verify key, 32 bytes.
@@ -77,15 +94,16 @@ class Roster:
         """
         if not 0 <= client < len(self):
             raise UnknownClient
-        key = self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]
+        key = bytes(self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES])
         if key == _REVOKED:
             raise RevokedClient
         return key
 
     def indices(self, keys: Iterable[VerifyKey]) -> list[int | None]:
         """Return the client index of each key, or None for one that is not enrolled."""
+        own = self._keys.tobytes()
         by_key = {
-            self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]: client
+            own[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]: client
             for client in range(len(self))
         }
         by_key.pop(_REVOKED, None)
@@ -130,7 +148,7 @@ class Roster:
         Raises:
             ValueError: a key is on the roster already, or twice among `keys`.
         """
-        return Roster(self._keys + b"".join(bytes(key) for key in keys))
+        return Roster(b"".join((self._keys, *(bytes(key) for key in keys))))
 
     def with_revoked(self, clients: Iterable[int]) -> "Roster":
         """Return a roster on which `clients` are revoked for good.

@@ -31,7 +31,6 @@ from shoal_protocol import envelope
 from shoal_protocol.accounting import compose
 from shoal_protocol.jobs import JobRequest
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest_bundle import bundle
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.questions.linear_regression import query_for, thresholds_for
 from tests.client.test_policy import RULES
@@ -824,10 +823,11 @@ async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_o
         newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
         world.consortium = world.consortium.successor(newer.encode(), roster.encode())
         address = f"/v1/manifests/{world.consortium.manifest.sequence}"
-        versions[address] = bundle(world.consortium)
+        versions[address] = newer.encode()
+        versions[f"/v1/rosters/{roster.digest}"] = roster.encode()
 
     def relay(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.startswith("/v1/manifests/"):
+        if request.url.path.startswith(("/v1/manifests/", "/v1/rosters/")):
             version = versions.get(request.url.path)
             return httpx.Response(404 if version is None else 200, content=version or b"")
         return None
@@ -845,14 +845,57 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
     roster = world.consortium.roster.with_revoked([5])
     stolen = next_manifest(world.consortium, roster=roster, authority=world.authority)
     forged = replace(stolen, signature="00" * 64)
-    fake = Consortium(forged, roster)
-    world.scripts["trainer"] = lambda request: (
-        httpx.Response(200, content=bundle(fake)) if request.url.path == "/v1/manifests/2" else None
-    )
+    asked = []
+
+    def relay(request: httpx.Request) -> httpx.Response | None:
+        asked.append(request.url.path)
+        forgery = request.url.path == "/v1/manifests/2"
+        return httpx.Response(200, content=forged.encode()) if forgery else None
+
+    world.scripts["trainer"] = relay
     request = world.submit(manifest=stolen.digest)
     await holder.step()
+    assert not any("rosters" in path for path in asked)  # its roster is not even asked for
     assert world.book.current.digest == world.consortium.digest
     assert request.digest in (await holder.status()).refused
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"", lambda it: it[:-1], lambda it: it + b"x", lambda it: it[::-1]],
+    ids=["empty", "short", "long", "turned"],
+)
+async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
+    world: World, holder: DataHolder, wrong: Any
+) -> None:
+    roster = world.consortium.roster.with_revoked([5])
+    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    sent = wrong(roster.encode()) if callable(wrong) else wrong
+    answers = {"/v1/manifests/2": newer.encode(), f"/v1/rosters/{roster.digest}": sent}
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, content=answers[request.url.path])
+        if request.url.path in answers
+        else None
+    )
+    world.submit(manifest=newer.digest)
+    await holder.step()
+    assert world.book.current.digest == world.consortium.digest
+
+
+async def test_a_manifest_that_leaves_the_roster_as_it_was_is_taken_without_one(
+    world: World, holder: DataHolder
+) -> None:
+    roster = world.consortium.roster
+    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    world.scripts["trainer"] = lambda request: (
+        httpx.Response(200, content=newer.encode())
+        if request.url.path == "/v1/manifests/2"
+        else None
+    )
+    world.consortium = world.consortium.successor(newer.encode(), roster.encode())
+    world.submit()
+    await holder.step()
+    assert world.book.current.digest == newer.digest
 
 
 async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(

@@ -42,6 +42,7 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/metrics": {"get"},
         "/v1/manifest": {"get", "put"},
         "/v1/manifests/{sequence}": {"get"},
+        "/v1/rosters/{digest}": {"get"},
         "/v1/rounds": {"post"},
         "/v1/rounds/{round_id}": {"get"},
         "/v1/rounds/{round_id}/spec": {"get"},

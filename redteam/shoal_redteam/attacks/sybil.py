@@ -1,6 +1,5 @@
 """Clients that are none, or more than one: in a round, in a population, on the roster, in a job."""
 
-import base64
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pyroaring import BitMap
 
 from shoal_client.peer import CREATED, OK, Answer
 from shoal_protocol.documents import Role, Signed, sign
-from shoal_protocol.encoding import canonical_json, domain, encode_clients
+from shoal_protocol.encoding import domain, encode_clients
 from shoal_protocol.envelope import parse
 from shoal_protocol.errors import (
     BadSignature,
@@ -22,6 +21,7 @@ from shoal_protocol.errors import (
 )
 from shoal_protocol.jobs import JobRequest, PrivacyDemand
 from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.manifest_bundle import framed
 from shoal_protocol.membership import Join
 from shoal_protocol.roster import Roster
 from shoal_protocol.schemes import ADDITIVE
@@ -118,12 +118,11 @@ class Sybil(Attack):
         longer = Roster(roster.encode()[_ROSTER_HEADER:] + bytes(stranger.verify_key))
         named = RosterReference(digest=longer.digest, clients=len(longer))
         await hand_over(stage, stage.consortium.signed_manifest, longer.encode())
-        shown = [
-            (await stage.ask(name, "/v1/manifest")).json()["roster"] for name in stage.services
-        ]
+        path = f"/v1/rosters/{roster.digest}"
+        shown = [(await stage.ask(name, path)).body for name in stage.services]
         yield seen(
             "a roster with a Sybil on it, beside the manifest in force",
-            stopped=set(shown) == {base64.b64encode(roster.encode()).decode()},
+            stopped=set(shown) == {roster.encode()},
             answered=f"{len(shown)} services: the roster is what it was",
             check="the manifest names its roster by digest",
         )
@@ -239,8 +238,7 @@ def job_request(
 
 async def hand_over(stage: Stage, manifest: Signed[Manifest], roster: bytes) -> dict[str, Answer]:
     """Hand a manifest and a roster to every service, whether they belong together or not."""
-    encoded = base64.b64encode(roster).decode()
-    body = canonical_json({"manifest": manifest.to_json(), "roster": encoded})
+    body = framed(manifest.encode(), roster)
     return await stage.tell(stage.services, "/v1/manifest", body, method="PUT")
 
 

@@ -10,7 +10,7 @@ from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.rows import Standing
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
 from shoal_hosting.waiting import WaitSeconds
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.errors import UnknownRound
@@ -40,8 +40,9 @@ def create_app(aggregator: Aggregator, book: ManifestBook, registry: CollectorRe
         body_limit_bytes_by_ending={
             "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+            MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
         },
+        streamed=(MANIFEST_PATH,),
     )
     app.include_router(manifest_routes(book))
 

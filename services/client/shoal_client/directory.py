@@ -7,7 +7,6 @@ from shoal_client.peer import NOT_FOUND, OK, Peer
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.errors import MalformedDocument
 from shoal_protocol.manifest import ServiceParty
-from shoal_protocol.manifest_bundle import unbundle
 from shoal_protocol.sharing import RandomBytes
 
 
@@ -77,9 +76,18 @@ class Directory:
         """
         while True:
             following = self._book.current.manifest.sequence + 1
-            answer = await self.trainer.get_large(f"/v1/manifests/{following}")
+            answer = await self.trainer.get(f"/v1/manifests/{following}")
             if answer.status == NOT_FOUND:
                 return
             if answer.status != OK:
                 raise MalformedDocument("the trainer shows no manifest")
-            self._book.accept(*unbundle(answer.body))
+            named = self._book.current.announced(answer.body).body.roster
+            if named.digest == self._book.current.manifest.roster.digest:
+                roster = self._book.current.roster.encode()
+            else:
+                path = f"/v1/rosters/{named.digest}"
+                came = await self.trainer.get_large(path, limit_bytes=named.size_bytes)
+                if came.status != OK:
+                    raise MalformedDocument("the trainer shows no roster")
+                roster = came.body
+            self._book.accept(answer.body, roster)

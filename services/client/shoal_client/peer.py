@@ -175,13 +175,15 @@ class Peer:
         """
         return await self._get(path, ORDINARY_ANSWER_BYTES, parameters)
 
-    async def get_large(self, path: str, **parameters: str | int) -> Answer:
-        """Ask for what may have up to `LARGEST_ANSWER_BYTES`, and takes time in proportion.
+    async def get_large(
+        self, path: str, *, limit_bytes: int = LARGEST_ANSWER_BYTES, **parameters: str | int
+    ) -> Answer:
+        """Ask for what may have up to `limit_bytes`, and takes time in proportion.
 
         Raises:
             Unavailable: as `get`.
         """
-        return await self._get(path, LARGEST_ANSWER_BYTES, parameters)
+        return await self._get(path, min(limit_bytes, LARGEST_ANSWER_BYTES), parameters)
 
     async def _get(
         self, path: str, limit_bytes: int, parameters: Mapping[str, str | int]

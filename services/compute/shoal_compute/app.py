@@ -20,7 +20,7 @@ from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
 from shoal_hosting.problems import problem_document
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.envelope import envelope_size
@@ -102,8 +102,9 @@ def create_app(
             "/shares/held": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+            MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
         },
+        streamed=(MANIFEST_PATH,),
     )
     app.include_router(manifest_routes(book, accepted=manifest_accepted))
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)

@@ -1,6 +1,6 @@
 """A FastAPI application with what all services share; knows none of their endpoints."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ def create_application(
     lifespan: Lifespan | None = None,
     body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
+    streamed: Collection[str] = (),
     body_grace_seconds: float = 30.0,
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
@@ -49,7 +50,8 @@ def create_application(
     `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
     as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
-    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together,
+    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
+    but those to paths with endings in `streamed`, which their routes do not keep in memory;
     `unsent_bytes` all large answers that were not taken yet.
     """
     app = FastAPI(
@@ -85,6 +87,7 @@ def create_application(
         BodyLimits,
         limit_bytes=body_limit_bytes,
         limit_bytes_by_ending=body_limit_bytes_by_ending or {},
+        streamed=streamed,
         grace_seconds=body_grace_seconds,
         slowest_bytes_per_second=slowest_body_bytes_per_second,
         in_memory_bytes=bodies_in_memory_bytes,

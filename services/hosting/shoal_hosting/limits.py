@@ -1,7 +1,7 @@
 """Bounds on the size, form, number and slowness of request bodies; knows no path's meaning."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shoal_hosting.problems import http_problem
 from shoal_protocol.errors import NotReady
 
+UNREAD_BYTES: Final = 64 << 10  # as much of a refused body is rather read than cut off
 # The connection is closed, for the rest of the body must not be read as the next request.
 CLOSE: Final = {"Connection": "close"}
 LATER: Final = CLOSE | {"Retry-After": str(NotReady.retry_after_seconds)}
@@ -20,7 +21,8 @@ class BodyLimits:
 
     One that says that it is encoded is refused with 415: what is counted is what is read.
 
-    `limit_bytes_by_ending` sets other bounds for paths with certain endings. A body may take
+    `limit_bytes_by_ending` sets other bounds for paths with certain endings; what comes to those in
+    `streamed` is not kept in memory, and so not counted there. A body may take
     `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
     that a large body over a thin line passes and a silent peer holds nothing for long.
 
@@ -28,6 +30,8 @@ class BodyLimits:
     larger than what is left of them is refused with 503: so the largest give way first, and
     however many of those there are, some room stays for small ones (the dynamic threshold of
     Choudhury and Hahne, 1998).
+
+    A connection is closed with a refusal that was sent before the end of a large body.
 
     FastAPI's own `max_body_size` answers in plain text and sets no time.
     """
@@ -38,6 +42,7 @@ class BodyLimits:
         *,
         limit_bytes: int,
         limit_bytes_by_ending: Mapping[str, int],
+        streamed: Collection[str],
         grace_seconds: float,
         slowest_bytes_per_second: float,
         in_memory_bytes: int,
@@ -45,6 +50,7 @@ class BodyLimits:
         self._app = app
         self._limit_bytes = limit_bytes
         self._limit_bytes_by_ending = dict(limit_bytes_by_ending)
+        self._streamed = tuple(streamed)
         self._grace_seconds = grace_seconds
         self._slowest_bytes_per_second = slowest_bytes_per_second
         self._left_bytes = in_memory_bytes
@@ -57,17 +63,18 @@ class BodyLimits:
             await http_problem(415, CLOSE | {"Accept-Encoding": "identity"})(scope, receive, send)
             return
         limit = self._limit_for(scope["path"])
-        if _declared_length(scope) > limit:
+        declared, streamed = _declared_length(scope), scope["path"].endswith(self._streamed)
+        if declared > limit:
             await http_problem(413, CLOSE)(scope, receive, send)
             return
 
         loop = asyncio.get_running_loop()
-        received = 0
+        received = held = 0
         began: float | None = None
         complete = False
 
         async def bounded_receive() -> Message:
-            nonlocal received, began, complete
+            nonlocal received, held, began, complete
             if complete:  # what follows is a disconnect, and may be awaited for as long as it takes
                 return await receive()
             began = loop.time() if began is None else began
@@ -80,18 +87,27 @@ class BodyLimits:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 received += size
-                self._left_bytes -= size  # given back when the request was answered
+                if not streamed:
+                    held += size
+                    self._left_bytes -= size  # given back when the request was answered
                 complete = not message.get("more_body", False)
                 if received > limit:
                     raise HTTPException(413, headers=CLOSE)
-                if size and received > self._left_bytes:
+                if held and size and held > self._left_bytes:
                     raise HTTPException(503, headers=LATER)
             return message
 
+        async def closing_send(message: Message) -> None:
+            refuses = message["type"] == "http.response.start" and message["status"] >= 400
+            if refuses and not complete and declared - received > UNREAD_BYTES:
+                others = [each for each in message["headers"] if each[0] != b"connection"]
+                message["headers"] = [*others, (b"connection", b"close")]
+            await send(message)
+
         try:
-            await self._app(scope, bounded_receive, send)
+            await self._app(scope, bounded_receive, closing_send)
         finally:
-            self._left_bytes += received
+            self._left_bytes += held
 
     def _limit_for(self, path: str) -> int:
         for ending, limit in self._limit_bytes_by_ending.items():

@@ -13,6 +13,7 @@ from shoal_hosting.security import StartupRefused
 from shoal_protocol.documents import decode
 from shoal_protocol.errors import MalformedDocument, ProtocolError, UnknownManifest, WrongManifest
 from shoal_protocol.manifest import Consortium, Manifest
+from shoal_protocol.roster import Roster
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
 _VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
@@ -97,6 +98,11 @@ class ManifestBook:
                     )
 
     @property
+    def directory(self) -> Path:
+        """Return where the versions that follow the pinned one are kept."""
+        return self._directory
+
+    @property
     def current(self) -> Consortium:
         """Return the version in force."""
         return self._current
@@ -128,6 +134,21 @@ class ManifestBook:
                 return consortium
         raise UnknownManifest
 
+    def roster(self, digest: str) -> Roster:
+        """Return the roster of that digest of an accepted version.
+
+        Raises:
+            UnknownManifest: no accepted version names it.
+        """
+        for consortium in list(self._versions.values()):
+            if consortium.manifest.roster.digest == digest:
+                return consortium.roster
+        raise UnknownManifest("no accepted version of the manifest names this roster")
+
+    def known(self, signed_manifest: bytes) -> Consortium | None:
+        """Return the accepted version that a signed manifest is of, or None for another one."""
+        return self._versions.get(decode(signed_manifest, Manifest).digest)
+
     def in_force(self, digest: str) -> Consortium:
         """Return the version in force, which must have this digest.
 
@@ -146,7 +167,7 @@ class ManifestBook:
             OSError: it could not be stored; it is not in force.
         """
         with self._lock:
-            known = self._versions.get(decode(signed_manifest, Manifest).digest)
+            known = self.known(signed_manifest)
             if known is not None:
                 return known
             successor = self._current.successor(signed_manifest, roster)

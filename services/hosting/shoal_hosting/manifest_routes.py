@@ -1,63 +1,52 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.errors import StorageUnavailable
+from shoal_hosting.manifest_intake import ManifestIntake
 from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest_bundle import bundle, unbundle
 
-MANIFEST_LIMIT_BYTES: Final = 128 << 20  # with the roster: 43 bytes for each enrolled client
+MANIFEST_PATH: Final = "/v1/manifest"
+MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 32 bytes for each enrolled client
 
 
 def manifest_routes(
     book: ManifestBook, *, accepted: Callable[[], Awaitable[None]] | None = None
 ) -> APIRouter:
-    """Return GET and PUT /v1/manifest, and GET /v1/manifests/{sequence} for each accepted version.
+    """Return GET and PUT /v1/manifest, and GET of each accepted version and of each roster.
 
     A version is acknowledged after `accepted`, which may hand it to other processes, has returned.
 
     Anyone may relay a version; the signature decides.
-
-    Versions are judged one by one, for judging takes several times a body's size in memory.
     """
     router = APIRouter()
-    judging = asyncio.Lock()
-    encoding = asyncio.Lock()
-    latest: dict[str, bytes] = {}  # the bundle asked for last: a large roster takes long to encode
+    intake = ManifestIntake(book)
 
-    async def encoded(consortium: Consortium) -> Response:
-        async with encoding:
-            if consortium.digest not in latest:
-                content = await run_in_threadpool(bundle, consortium)
-                latest.clear()
-                latest[consortium.digest] = content
-            return Response(latest[consortium.digest], media_type="application/json")
+    def shown(consortium: Consortium) -> Response:
+        return Response(consortium.signed_manifest.encode(), media_type="application/json")
 
-    def accept(body: bytes) -> Consortium:
-        try:
-            return book.accept(*unbundle(body))
-        except OSError as error:
-            raise StorageUnavailable("the manifest could not be stored") from error
-
-    @router.get("/v1/manifest")
+    @router.get(MANIFEST_PATH)
     async def show_manifest() -> Response:
-        return await encoded(book.current)
+        """Serve the signed manifest in force."""
+        return shown(book.current)
 
     @router.get("/v1/manifests/{sequence}")
     async def show_version(sequence: int) -> Response:
-        return await encoded(book.version(sequence))
+        """Serve an accepted version of the signed manifest."""
+        return shown(book.version(sequence))
 
-    @router.put("/v1/manifest")
+    @router.get("/v1/rosters/{digest}")
+    async def show_roster(digest: str) -> Response:
+        """Serve the roster that an accepted version names by this digest."""
+        return Response(book.roster(digest).encode(), media_type="application/octet-stream")
+
+    @router.put(MANIFEST_PATH)
     async def put_manifest(request: Request) -> dict[str, Any]:
-        body = await request.body()
-        async with judging:
-            consortium = await run_in_threadpool(accept, body)
+        """Take the next version: its signed manifest behind its length, then its roster."""
+        consortium = await intake.take(request.stream())
         if accepted is not None:
             await accepted()
         return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 
 from shoal_hosting.application import create_application
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
 from shoal_hosting.paging import After
 from shoal_hosting.problems import problem_document
 from shoal_hosting.waiting import WaitSeconds
@@ -38,8 +38,9 @@ def create_app(
             "/joins": JOINS_LIMIT_BYTES,
             "/leaves": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
-            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+            MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
         },
+        streamed=(MANIFEST_PATH,),
     )
     app.include_router(
         manifest_routes(resources.book, accepted=partial(share_manifests, crowds.resources))

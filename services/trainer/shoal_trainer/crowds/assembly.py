@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from shoal_hosting.application import create_application
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, manifest_routes
+from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
 from shoal_hosting.memory import open_memory
 from shoal_hosting.party import Party, check_party
 from shoal_hosting.security import StartupRefused
@@ -191,8 +191,9 @@ def assemble_replica(
         body_limit_bytes_by_ending={
             "/joins": JOINS_LIMIT_BYTES,
             "/submissions": SUBMISSIONS_LIMIT_BYTES,
-            "/v1/manifest": MANIFEST_LIMIT_BYTES,
+            MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
         },
+        streamed=(MANIFEST_PATH,),
     )
     app.include_router(manifest_routes(book, accepted=partial(share_manifests, resources)))
     app.include_router(crowd_routes(crowds))
