@@ -5,16 +5,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import Counts, Query, SecondMoments
+from shoal_protocol.queries import Counts, FirstMoments, Query, SecondMoments
 
 Floats = NDArray[np.float64]
 
 
 def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
-    """Return two clients' records, each of shape (records_per_client, m), as far apart as can be.
+    """Return two clients' records, each of shape (records, m), as far apart as can be.
 
-    They are corners of the box or orthogonal rows of the ball: docs/mathematics.md, section 2,
-    says which bounds are reached. `audit.game` plays no pair that does not reach its bound.
+    They are corners of the box, or one and no record at all, or orthogonal rows of the ball:
+    docs/mathematics.md, section 2, says which bounds are reached. `audit.game` plays no pair that
+    does not reach its bound.
     """
     if isinstance(query, Counts):
         away = np.nextafter(max(query.levels), np.inf)  # no level, so in the last cell or in none
@@ -27,8 +28,11 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
         length = math.isqrt(query.squared_norm_limit) / query.grid
         one[0] = length
         other[1:2] = length
+    elif isinstance(query, FirstMoments):
+        one[:], other[:] = 1.0, -1.0
     elif isinstance(query, SecondMoments) or columns == 1:
         one[:] = 1.0
+        return _records(query, one), np.empty((0, columns))
     else:
         one[:], other[:] = 1.0, 1.0
         other[: columns // 2] = -1.0

@@ -26,7 +26,14 @@ from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.encoding import Int64Vector
 from shoal_protocol.manifest import Consortium, Policy
 from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries import (
+    Column,
+    FirstMoments,
+    Mechanism,
+    Query,
+    SecondMomentMatrix,
+    SecondMoments,
+)
 from shoal_protocol.rounds import RoundSpec, make_spec
 from shoal_protocol.schemes import ADDITIVE, Sharing
 from shoal_protocol.threshold import ThresholdSharing
@@ -93,7 +100,7 @@ class Rounds:
                 maximum_epsilon=100.0,
                 delta=delta,
                 mechanisms=("discrete_gaussian", "discrete_laplace"),
-                queries=("second_moments", "second_moment_matrix"),
+                queries=("first_moments", "second_moments", "second_moment_matrix"),
                 maximum_round_seconds=3600,
                 minimum_threshold=2,
             ),
@@ -136,9 +143,17 @@ class Rounds:
 
 
 def one_square(*, scale: float = 1.0, grid_bits: int = 12) -> SecondMoments:
-    """Return the query for one column's squares: of one coordinate, so a run takes least time."""
+    """Return the query for one column's squares, where no record is furthest from one."""
     column = Column(name="x", centre=0.0, scale=scale)
     return SecondMoments(
+        columns=(column,), intercept=0.0, radius=None, grid_bits=grid_bits, records_per_client=1
+    )
+
+
+def one_sum(*, grid_bits: int) -> FirstMoments:
+    """Return the query for one column's sum: two records differ in it, and in nothing else."""
+    column = Column(name="x", centre=0.0, scale=1.0)
+    return FirstMoments(
         columns=(column,), intercept=0.0, radius=None, grid_bits=grid_bits, records_per_client=1
     )
 
@@ -188,7 +203,7 @@ def _gaussian(
 
 def _laplace(epsilon: float) -> Game:
     spec = Rounds.under(delta=DELTA).spec(
-        one_square(grid_bits=4),  # coarse, for the sampler takes longer on a finer grid
+        one_sum(grid_bits=4),  # coarse, for the sampler takes longer on a finer grid
         mechanism="discrete_laplace",
         cost=Cost.pure(epsilon),
         population=5,
@@ -243,7 +258,7 @@ def missing_laplace_noise(epsilon: float, runs: int) -> Scenario:
     game = _laplace(epsilon)
     shares = game.spec.parties
     silent = replace(game, samplers={game.cohort[-1]: no_noise})
-    [(_, part)] = game.spec.noise_blocks()
+    (_, part), _ = game.spec.noise_blocks()
     true = _loss_of_shares((shares - 1) / shares, part.scale, step=round(epsilon * part.scale))
     name = f"a client's noise missing, Laplace, ε = {epsilon:g}"
     return Scenario(name=name, game=silent, runs=runs, fault=true)

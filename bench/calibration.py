@@ -10,6 +10,7 @@ Noise is drawn by numpy, rounded to integers, as in `shoal_learning.simulation`;
 
 import argparse
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -24,6 +25,7 @@ from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.measurements import record_count
 from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
 
 Floats = NDArray[np.float64]
@@ -167,13 +169,15 @@ def ridge_predictions(sum_: ReleasedSum, x: Floats) -> Floats:
     query = sum_.query
     if not isinstance(query, SecondMomentMatrix):
         raise TypeError("ridge regression needs the matrix of second moments")
-    diagonal_sd, off_diagonal_sd = (sum_.noise_sd[[0, -1]] / query.grid**2).tolist()
+    diagonal_sd, off_diagonal_sd = (sum_.noise_sd[[0, -2]] / query.grid**2).tolist()
     estimate = ridge_estimate(
         NoisyMoments(
             matrix=query.matrix_from(sum_.values),
             diagonal_sd=diagonal_sd,
             off_diagonal_sd=off_diagonal_sd,
-            records=sum_.cohort_size,
+            records=record_count(sum_),
+            records_sd=0.0,
+            largest_square=math.inf,
         )
     )
     *features, target = query.columns

@@ -81,6 +81,8 @@ def one_by_one(
                     diagonal_sd=diagonal,
                     off_diagonal_sd=off_diagonal,
                     records=sample,
+                    records_sd=0.0,
+                    largest_square=math.inf,
                 )
             )
             slopes = estimate[1:] * each.target / each.features

@@ -50,7 +50,7 @@ def conditional_posterior(design: DesignMoments) -> CoefficientDraws:
     Raises:
         NoReliablePosterior: no attempt passed, or none could; the message says what to do.
     """
-    check_feasible(len(design.prior_sd), design.moments.records // design.several)
+    check_feasible(len(design.prior_sd), design.most)
     reasons = []
     for number, (target_acceptance, thinning) in enumerate(_ATTEMPTS):
         draws = sample(design, number, target_acceptance=target_acceptance, thinning=thinning)

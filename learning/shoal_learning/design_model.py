@@ -27,11 +27,10 @@ _MAXIMUM_TREE_DEPTH: Final = 10
 
 class Kind(NamedTuple):
     """What decides the model's shape: has it a constant first column, do rows shrink into a ball,
-    may a client hold several records, is the noise Laplace's instead of normal."""
+    is the noise Laplace's instead of normal."""
 
     constant: bool
     shrunk: bool
-    several: bool
     laplace: bool
 
 
@@ -39,9 +38,10 @@ class Evidence(NamedTuple):
     """Noisy moments and what is public about them; batched, every field has one more axis in front.
 
     `gram`, shape (k, k), `cross`, shape (k,), and `square` are X'X, X'y and y'y with noise of
-    standard deviation `diagonal_sd` and `off_diagonal_sd`. Up to `records` rows went in, at least
-    `least_fraction` of them. `prior_sd`, shape (k,): of b. `mean_square`: what the prior expects
-    of a column. `constant` is the first column before rows shrink, where there is one.
+    standard deviation `diagonal_sd` and `off_diagonal_sd`. Up to `most` rows went in, at least
+    `least_fraction` of them; `seen` is their number with noise of standard deviation `seen_sd`.
+    `prior_sd`, shape (k,): of b. `mean_square`: what the prior expects of a column. `constant` is
+    the first column before rows shrink, where there is one.
     """
 
     gram: Array
@@ -49,8 +49,10 @@ class Evidence(NamedTuple):
     square: Array
     diagonal_sd: Array
     off_diagonal_sd: Array
-    records: Array
+    most: Array
     least_fraction: Array
+    seen: Array
+    seen_sd: Array
     prior_sd: Array
     mean_square: Array
     constant: Array
@@ -76,9 +78,7 @@ def model(kind: Kind, evidence: Evidence) -> None:
     size = evidence.cross.shape[-1]
     noise = dist.Laplace if kind.laplace else dist.Normal
     unit = jnp.sqrt(0.5) if kind.laplace else 1.0  # scale of noise of standard deviation 1
-    rows = evidence.records
-    if kind.several:
-        rows = rows * numpyro.sample("fraction", dist.Uniform(evidence.least_fraction, 1.0))
+    rows = evidence.most * numpyro.sample("fraction", dist.Uniform(evidence.least_fraction, 1.0))
     shrinkage = numpyro.sample("shrinkage", dist.Beta(4.0, 1.0)) if kind.shrunk else 1.0
     mean_squares = jnp.zeros(0)
     if size > kind.constant:
@@ -120,6 +120,7 @@ def model(kind: Kind, evidence: Evidence) -> None:
     numpyro.factor("transport", own + b_scale + e_scale + q_scale)
     numpyro.deterministic("coefficients", b)
 
+    numpyro.sample("count", noise(rows, unit * evidence.seen_sd), obs=evidence.seen)
     upper = jnp.triu_indices(size)
     sd = off + (diagonal - off) * jnp.eye(size)
     numpyro.sample("gram", noise(gram[upper], unit * sd[upper]), obs=evidence.gram[upper])

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments
-from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.queries import SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.measurements import noisy_count, record_law
 
 if TYPE_CHECKING:
     from shoal_learning.design_model import Evidence, Kind
@@ -32,9 +33,9 @@ _LARGEST_MEAN_SQUARE: Final = 1.0 / 3.0  # of a column in [-1, 1], as the prior 
 class DesignMoments:
     """Noisy second moments of rows (design, target), and what is public about the rows.
 
-    `moments.records` is how many rows went in at most; with `several`, records of a client, at
-    least `moments.records / several`. `prior_sd`, shape (k,): independent normal priors of b with
-    mean zero. `constant` is the design's first coordinate before rows shrink, 0 if there is none.
+    Of up to `most` rows `seen` went in, plus noise of standard deviation `seen_sd`. `prior_sd`,
+    shape (k,): independent normal priors of b with mean zero. `constant` is the design's first
+    coordinate before rows shrink, 0 if there is none.
     `squared_radius` is that of the ball into which rows were shrunk, None if none was. `laplace`:
     the noise is Laplace's.
     """
@@ -43,7 +44,9 @@ class DesignMoments:
     prior_sd: FloatVector
     constant: float
     squared_radius: float | None
-    several: int
+    most: int
+    seen: float
+    seen_sd: float
     laplace: bool
 
     @classmethod
@@ -57,18 +60,24 @@ class DesignMoments:
         if not isinstance(query, SecondMomentMatrix):
             raise ValueError("sampling given the design needs a round of second moments")
         limit = query.squared_norm_limit
-        diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
+        diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
+        rows, rows_sd = record_law(released)
+        seen, seen_sd = noisy_count(released)
         return cls(
             moments=NoisyMoments(
                 matrix=query.matrix_from(released.values),
                 diagonal_sd=diagonal_sd,
                 off_diagonal_sd=off_diagonal_sd,
-                records=released.cohort_size * query.records_per_client,
+                records=max(rows, 1.0),
+                records_sd=rows_sd,
+                largest_square=largest_square(query),
             ),
             prior_sd=prior_sd,
             constant=query.constant / query.grid,
             squared_radius=None if limit is None else limit / query.grid**2,
-            several=query.records_per_client,
+            most=released.cohort_size * query.records_per_client,
+            seen=seen,
+            seen_sd=seen_sd,
             laplace=released.mechanism == "discrete_laplace",
         )
 
@@ -78,7 +87,6 @@ class DesignMoments:
         kind: Kind = model().Kind(
             constant=self.constant > 0.0,
             shrunk=self.squared_radius is not None,
-            several=self.several > 1,
             laplace=self.laplace,
         )
         return kind
@@ -94,6 +102,11 @@ class DesignMoments:
         return min(left / columns, _LARGEST_MEAN_SQUARE)
 
     @property
+    def least_fraction(self) -> float:
+        """The least part of `most` that is considered: more rows than coefficients."""
+        return (len(self.prior_sd) + 0.5) / self.most
+
+    @property
     def seed(self) -> int:
         """A number that follows from the public sums, the same for whoever has them."""
         numbers = [*self.moments.matrix.ravel().tolist(), self.moments.diagonal_sd]
@@ -102,20 +115,28 @@ class DesignMoments:
 
     def evidence(self) -> "Evidence":
         """Return what the model is given, of one data set."""
-        matrix, records = self.moments.matrix, float(self.moments.records)
+        matrix = self.moments.matrix
         evidence: Evidence = model().Evidence(
             gram=matrix[:-1, :-1],
             cross=matrix[:-1, -1],
             square=matrix[-1, -1],
             diagonal_sd=np.float64(self.moments.diagonal_sd),
             off_diagonal_sd=np.float64(self.moments.off_diagonal_sd),
-            records=np.float64(records),
-            least_fraction=np.float64(1.0 / self.several),
+            most=np.float64(self.most),
+            least_fraction=np.float64(self.least_fraction),
+            seen=np.float64(self.seen),
+            seen_sd=np.float64(self.seen_sd),
             prior_sd=self.prior_sd,
             mean_square=np.float64(self.mean_square),
             constant=np.float64(self.constant),
         )
         return evidence
+
+
+def largest_square(query: SecondMomentMatrix | UnitRowMatrix) -> float:
+    """Return what no row's squared norm exceeds, in normalised units."""
+    limit = query.squared_norm_limit
+    return float(query.width if limit is None else limit / query.grid**2)
 
 
 def model() -> ModuleType:

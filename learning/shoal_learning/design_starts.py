@@ -50,17 +50,16 @@ def starts(design: DesignMoments, chains: int, generator: np.random.Generator) -
         location[name] = values.mean(axis=0)
         scale[name] = np.clip(values.std(axis=0), 1e-9, 1.0)
 
-    rows = np.full(len(grams), float(moments.records))
     shrinkage = np.ones(len(grams))
-    seen = squares[:, 0] / (moments.records * design.constant**2) if kind.constant else None
-    if kind.several:
-        least = 1.0 / design.several
-        share = np.full(len(grams), 0.5) if seen is None else (seen - least) / (1.0 - least)
-        share = np.clip(share, 0.05, 0.95)
-        add("fraction", _logit(share))
-        rows *= least + (1.0 - least) * share
+    least = design.least_fraction
+    rows = moments.records + moments.records_sd * generator.standard_normal(len(grams))
+    share = np.clip((rows / design.most - least) / (1.0 - least), 0.005, 0.995)
+    add("fraction", _logit(share))
+    rows = design.most * (least + (1.0 - least) * share)
     if kind.shrunk:
-        left = np.full(len(grams), 0.8) if seen is None else seen * moments.records / rows
+        left = np.full(len(grams), 0.8)
+        if kind.constant:
+            left = squares[:, 0] / (rows * design.constant**2)
         shrinkage = np.clip(left, 0.05, 0.99)
         add("shrinkage", _logit(shrinkage))
     if size > kind.constant:

@@ -19,7 +19,7 @@ from shoal_learning.conditional_design import (
     conditional_posterior,
 )
 from shoal_learning.contract import RequestedRound
-from shoal_learning.design_moments import DesignMoments
+from shoal_learning.design_moments import DesignMoments, largest_square
 from shoal_learning.grounds import grounds_of
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
@@ -28,7 +28,7 @@ from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.linear_regression import Thresholds, query_for
-from shoal_protocol.questions.measurements import measured_spreads, record_count
+from shoal_protocol.questions.measurements import measured_spreads, record_count, record_law
 from shoal_protocol.tasks import LinearRegressionTask
 
 SHARES: Final[dict[QueryName, float]] = {
@@ -112,8 +112,9 @@ def _posterior(
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         raise ValueError("a posterior is made of a matrix of second moments")
     matrix = query.matrix_from(released.values)
-    diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -1]] / query.grid**2).tolist()
-    records = record_count(released)
+    diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
+    records, (rows, rows_sd) = record_count(released), record_law(released)
+    rows = max(rows, 1.0)
     scales = np.array([column.scale for column in query.columns]) / units
     prior = task.prior_sd * scales[:-1] / scales[-1]
     constant = _lattice_intercept(query)
@@ -127,10 +128,12 @@ def _posterior(
         matrix=matrix,
         diagonal_sd=diagonal_sd,
         off_diagonal_sd=off_diagonal_sd,
-        records=records,
+        records=rows,
+        records_sd=rows_sd,
+        largest_square=largest_square(query),
     )
     result = noise_aware_posterior(moments, prior)
-    shrinkage = _mean_squared_shrinkage(query, float(matrix[0, 0]), diagonal_sd, records)
+    shrinkage = _mean_squared_shrinkage(query, moments)
     grounds = grounds_of(task, query, moments, prior, _to_data_units(query), spreads)
     residual_sd = result.residual_sd / math.sqrt(shrinkage)
     return _in_data_units(query, result, residual_sd, records, grounds)
@@ -210,17 +213,19 @@ def _lattice_intercept(query: SecondMomentMatrix | UnitRowMatrix) -> float:
 
 
 def _mean_squared_shrinkage(
-    query: SecondMomentMatrix | UnitRowMatrix, first_moment: float, noise_sd: float, records: int
+    query: SecondMomentMatrix | UnitRowMatrix, moments: NoisyMoments
 ) -> float:
     """Return the mean squared factor by which the ball shrank rows, by the constant's share of it.
 
-    A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is seen in the
-    constant's second moment; it is combined with a prior guess of .85 +- .15.
+    A row shrunk by c has its residual shrunk by c too. Noise allowing, c^2 is the constant's second
+    moment over the number of rows; it is combined with a prior guess of .85 +- .15.
     """
     unit_rows = isinstance(query, UnitRowMatrix)  # which are within the ball as they are
     if unit_rows or query.squared_norm_limit is None or query.intercept == 0.0:
         return 1.0
-    whole = records * _lattice_intercept(query) ** 2
-    precision = (whole / noise_sd) ** 2
-    estimate = (first_moment / whole * precision + 0.85 / 0.15**2) / (precision + 1.0 / 0.15**2)
+    square = _lattice_intercept(query) ** 2
+    seen = float(moments.matrix[0, 0]) / (moments.records * square)
+    error = math.hypot(moments.diagonal_sd / square, moments.records_sd) / moments.records
+    precision: float = error**-2.0
+    estimate = (seen * precision + 0.85 / 0.15**2) / (precision + 1.0 / 0.15**2)
     return min(max(estimate, 0.4), 1.0)

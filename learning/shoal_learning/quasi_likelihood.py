@@ -30,13 +30,16 @@ class NoisyMoments:
     """Noisy second moments of rows (design, target) with k design coordinates.
 
     `matrix`, shape (k + 1, k + 1), symmetric, the target last; noise of standard deviation
-    `diagonal_sd` and `off_diagonal_sd`; `records` rows went in.
+    `diagonal_sd` and `off_diagonal_sd`; `records` rows went in, known to `records_sd`. No row's
+    squared norm is above `largest_square`.
     """
 
     matrix: FloatMatrix
     diagonal_sd: float
     off_diagonal_sd: float
-    records: int
+    records: float
+    records_sd: float
+    largest_square: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ def noise_aware_posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coeff
 
 
 def _posterior(moments: NoisyMoments, prior_sd: FloatVector) -> Coefficients:
-    gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records)
+    gram = _nearest_gram(moments.matrix[:-1, :-1], moments.records, moments.largest_square)
     precision = np.diag(prior_sd**-2.0)
     grid = np.geomspace(_SMALLEST_S, _LARGEST_S, _GRID_POINTS)
     fits, weights = _weighted(grid, ridge_estimate(moments), gram, moments, precision)
@@ -115,26 +118,29 @@ def ridge_estimate(moments: NoisyMoments) -> FloatVector:
 
 
 def ridge_estimates(
-    matrices: FloatMatrix, off_diagonal_sds: FloatVector, records: int
+    matrices: FloatMatrix, off_diagonal_sds: FloatVector, records: float
 ) -> FloatMatrix:
     """Return `ridge_estimate` of many moment matrices at once, shape (m, k).
 
     `matrices` has shape (m, k + 1, k + 1), `off_diagonal_sds` shape (m,).
     """
-    gram = _nearest_gram(matrices[:, :-1, :-1], records)
+    gram = _nearest_gram(matrices[:, :-1, :-1], records, np.inf)
     size = gram.shape[-1]
     ridges = 1.0 + 0.5 * off_diagonal_sds * size**0.5
     ridged = gram + ridges[:, None, None] * np.eye(size)
     return np.asarray(np.linalg.solve(ridged, matrices[:, :-1, -1:])[..., 0], dtype=np.float64)
 
 
-def _nearest_gram(matrices: FloatMatrix, records: int) -> FloatMatrix:
+def _nearest_gram(matrices: FloatMatrix, records: float, largest_square: float) -> FloatMatrix:
     """Return moment matrices of designs, with eigenvalues that noise drove below zero put back.
 
-    `matrices`, shape (..., k, k), are symmetric.
+    `matrices`, shape (..., k, k), are symmetric. They are scaled down where their trace, the rows'
+    squared norms, is more than so many `records` can have.
     """
     values, vectors = np.linalg.eigh(matrices)
     raised = np.maximum(values, 1e-4 * records)
+    traces = raised.sum(axis=-1, keepdims=True)
+    raised = raised * np.minimum(1.0, records * largest_square / traces)
     gram: FloatMatrix = (vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2)
     return gram
 
@@ -199,6 +205,7 @@ def _fits(
         2.0 * moments.off_diagonal_sd**2 * (totals**2 - fourths)
         + moments.diagonal_sd**2 * fourths
         + 2.0 * moments.records * variances**2
+        + (moments.records_sd * variances) ** 2
         + 4.0 * _forms(gaps, covariances)
         + 2.0 * np.sum(joints * np.swapaxes(joints, 1, 2), axis=(1, 2))
     )

@@ -42,11 +42,12 @@ class SimulatedOutcome:
 class SimulatedFederation:
     """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
 
-    `records` has columns by name: a mapping to vectors, or a data frame. In each round the first
-    `missing` clients fail; the noise is calibrated for `dropouts` and `colluders`, to cost each
-    client (`epsilon`, `delta`), as `Analyst.submit` has it. Each `learn` draws new noise; the same
-    `seed` and the same calls give the same posteriors. `models` are the NumPyro models that tasks
-    may name, by entry point: what a real federation has installed.
+    `records` has columns by name: a mapping to vectors, or a data frame. A client with a NaN in a
+    column of the task has no record for it, which nobody is told: it adds its noise alone. In each
+    round the first `missing` clients fail; the noise is calibrated for `dropouts` and `colluders`,
+    to cost each client (`epsilon`, `delta`), as `Analyst.submit` has it. Each `learn` draws new
+    noise; the same `seed` and the same calls give the same posteriors. `models` are the NumPyro
+    models that tasks may name, by entry point: what a real federation has installed.
 
     It can be taken apart by position, as scikit-learn's `cross_val_score` and its kin do:
     `federation[rows]` is the federation of these clients, `federation["age"]` is a column.
@@ -70,7 +71,7 @@ class SimulatedFederation:
             ValueError: they are not vectors of finite numbers of one length, or the price or the
                 counts are out of range.
         """
-        self.columns, self._values = by_column(records)
+        self.columns, self._values = by_column(records, missing=True)
         if not 0 <= missing <= dropouts or colluders < 0:
             raise ValueError("missing must lie between 0 and dropouts, and colluders not below 0")
         if dropouts + colluders + 1 >= len(self._values):

@@ -52,6 +52,7 @@ def run(
 ) -> Outcome:
     """Return the posterior that `learner` would get from `records`, shape (population, columns).
 
+    Each client has one record; one whose row has a NaN has none, and adds its noise alone.
     The first `missing` clients fail before every round; the noise is calibrated for `dropouts`.
     A round of a batch asks those who were asked least often, at random among equals.
     `gradients` are those of the installed model that the learner asks for, if it does.
@@ -128,7 +129,8 @@ def _taking_part(
 def _sum(
     query: Query, cohort: NDArray[np.float64], gradients: Gradients | None
 ) -> NDArray[np.int64]:
-    """Return the sum over clients of one record each, in one go."""
+    """Return the sum over clients of one record each, or none, in one go."""
+    cohort = cohort[~np.isnan(cohort).any(axis=1)]
     if not len(cohort):
         return np.zeros(query.dimension, dtype=np.int64)
     whole = query.model_copy(update={"records_per_client": len(cohort)})

@@ -72,7 +72,7 @@ def _noise_sds(
     )
     design = query.design(mechanism)
     unit = noise_ratio * design.sensitivity / query.grid**2
-    return unit * design.blocks[0].relative_scale, unit * design.blocks[-1].relative_scale
+    return unit * design.blocks[0].relative_scale, unit * design.blocks[-2].relative_scale
 
 
 def _records(generator: Generator, sample: int, features: int) -> tuple[Floats, Floats, Floats]:

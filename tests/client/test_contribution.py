@@ -55,10 +55,10 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
 def test_all_shares_together_are_the_encoded_records_and_the_noise(
     world: World, spec: RoundSpec, client: int
 ) -> None:
-    drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7])
+    drawn = iter([np.arange(3) - 10**12, np.arange(3) + 7, np.array([5])])
     encoded = contribute(world, spec, client, noise=lambda part, count: next(drawn))
     expected = QUERY.encode(world.records.of(client, COLUMNS))
-    noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9])
+    noise = np.array([-(10**12), 1 - 10**12, 2 - 10**12, 7, 8, 9, 5])
     assert np.array_equal(opened(world, encoded), expected + noise)
 
 
@@ -89,11 +89,13 @@ def test_every_block_gets_noise_of_its_own_scale(world: World, spec: RoundSpec) 
         return np.full(count, len(asked), np.int64)
 
     drawn = draw_noise(spec, 2, recorded)
+    *_, counting = ball.design("discrete_gaussian").blocks
     assert asked == [
         (GaussianPart(scale=spec.noise.scale), 6),
         (GaussianPart(scale=spec.noise.scale * np.sqrt(0.5)), 6),
+        (GaussianPart(scale=spec.noise.scale * counting.relative_scale), 2),
     ]
-    assert drawn.tolist() == [[1, 1, 1, 2, 2, 2]] * 2
+    assert drawn.tolist() == [[1, 1, 1, 2, 2, 2, 3]] * 2
 
 
 def test_shares_of_laplace_noise_are_asked_for_as_many_parties_as_theorem_1_counts(
@@ -115,7 +117,8 @@ def test_shares_of_laplace_noise_are_asked_for_as_many_parties_as_theorem_1_coun
 def test_noise_for_several_clients_is_never_shared_between_them(spec: RoundSpec) -> None:
     drawn = draw_noise(spec, 5, lambda part, count: np.arange(count) + int(part.scale) * 100)
     assert np.unique(drawn[:, :3]).size == 15
-    assert np.unique(drawn[:, 3:]).size == 15
+    assert np.unique(drawn[:, 3:6]).size == 15
+    assert np.unique(drawn[:, 6]).size == 5
 
 
 @pytest.mark.parametrize(

@@ -43,4 +43,4 @@ async def test_the_default_method_with_private_centres_is_learned_and_certified(
     centres = [[column.centre for column in each.query.columns] for each in specs]
     assert centres[0] == bounds
     assert centres[1] == centres[2] != bounds
-    assert report.posterior.records == sum(SITES.values())
+    assert 0 < report.posterior.records <= sum(SITES.values())  # seen through noise

@@ -62,6 +62,6 @@ async def test_every_family_is_learned_in_one_round(federation: Federation) -> N
         assert posterior.columns == tuple(column.name for column in task.columns)
         assert len(report.rounds) == 1
         assert report.cohort_sizes == (sum(SITES.values()),)
-        assert posterior.records == sum(SITES.values())
+        assert 0 < posterior.records <= sum(SITES.values())  # seen through noise
         assert np.all(posterior.sd > 0.0)
         assert posterior.interval(0.9).shape == (len(posterior.names), 2)

@@ -47,6 +47,8 @@ def moments(noise_sd, seed=1):
         diagonal_sd=noise_sd,
         off_diagonal_sd=noise_sd,
         records=RECORDS,
+        records_sd=5.0,
+        largest_square=2.0,
     )
 
 
@@ -56,7 +58,9 @@ def design_of(noise_sd):
         prior_sd=np.full(2, PRIOR_SD),
         constant=CONSTANT,
         squared_radius=None,
-        several=1,
+        most=RECORDS,
+        seen=RECORDS + 3.0,
+        seen_sd=5.0,
         laplace=False,
     )
 
@@ -236,7 +240,7 @@ def test_the_draws_are_in_the_units_of_the_data(monkeypatch):
     (design,) = seen
     assert design.constant == pytest.approx(TASK.intercept, abs=2.0**-TASK.grid_bits)
     assert design.squared_radius == pytest.approx(outcome.sums[0].query.radius ** 2, rel=1e-3)
-    assert (design.several, design.laplace) == (1, False)
+    assert (design.most, design.laplace) == (outcome.sums[0].cohort_size, False)
 
 
 def test_an_inference_that_nobody_knows_is_refused():

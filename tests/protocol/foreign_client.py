@@ -320,50 +320,70 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     r, b = query["records_per_client"], 2 ** query["grid_bits"]
     b2, k = b * b, math.floor(query["intercept"] * b)
     limit = norm_limit(query)
-    value = r * (b2 if limit is None else min(b2, limit))
-    if query["name"] == "norm_counts":
-        return {
-            "dimension": 27,
-            "blocks": [(27, 1.0)],
-            "sensitivity": (math.sqrt(2) if gaussian else 2.0) * r * b2,
-            "largest_value": r * b2,
-        }
-    if query["name"] == "first_moments":
-        value = r * b * (b if limit is None else min(b, math.isqrt(limit)))
-        constant = (r - 1 if limit is None else r) * k
-        sensitivity = 2 * m * r * b + constant
-        if gaussian:
-            sensitivity = math.sqrt(m * (2 * r * b) ** 2 + constant**2)
-        if limit is not None:
-            sensitivity = min(sensitivity, 2 * r * math.sqrt(limit * (1 if gaussian else p)))
-        sensitivity *= b
-        blocks = [(p, 1.0)]
-    elif query["name"] == "second_moments":
-        constant = (r - 1 if limit is None else r) * k * k
-        sensitivity = m * r * b2 + constant
-        if gaussian:
-            sensitivity = math.sqrt(m * (r * b2) ** 2 + constant**2)
-        if limit is not None:
-            sensitivity = min(sensitivity, r * (math.sqrt(2) if gaussian else 2) * limit)
-        blocks = [(p, 1.0)]
+    order = 2 if gaussian else 1
+    box = {
+        "first_moments": ([2 * b2] * m + [0 if limit is None else k * b], [b2] * m + [k * b]),
+        "second_moments": ([b2] * m + [0 if limit is None else k * k], [b2] * m + [k * k]),
+        "norm_counts": ([b2, b2], [b2]),
+    }
+    if query["name"] in box:
+        changed, left_out = (norm(each, order) for each in box[query["name"]])
+        if limit is not None and query["name"] == "first_moments":
+            most = b * math.sqrt(limit if gaussian else limit * p)
+            changed, left_out = min(changed, 2 * most), min(left_out, most)
+        if limit is not None and query["name"] == "second_moments":
+            changed = min(changed, limit * (math.sqrt(2) if gaussian else 2))
+            left_out = min(left_out, limit)
+        blocks = [(27 if query["name"] == "norm_counts" else p, 1.0)]
+        return with_count(blocks, changed, left_out, unit=b2, r=r, gaussian=gaussian)
+    pairs = p * (p - 1) // 2
+    if p == 1:
+        top = b2 if limit is None else limit
+        return with_count([(1, 1.0)], top, top, unit=b2, r=r, gaussian=gaussian)
+    left_out = norm([b2] * (m * (m + 1) // 2) + [k * b] * m + [k * k], order)
+    changed = m * b2 + k * k
+    if not gaussian:
+        changed = left_out if limit is not None else left_out - k * k * (m + 2) / (2 * m + 2)
+    found = with_count([(p, 1.0), (pairs, 1.0)], changed, left_out, unit=b2, r=r, gaussian=gaussian)
+    if limit is None:
+        return found
+    most = limit * (1 if gaussian else math.sqrt(p * (p + 1) / 2))
+    ball = with_count(
+        [(p, 1.0), (pairs, math.sqrt(0.5))],
+        math.sqrt(2) * most,
+        most,
+        unit=b2,
+        r=r,
+        gaussian=gaussian,
+    )
+    in_the_ball = ball["sensitivity"] ** 2 * (p + pairs / 2)
+    return ball if gaussian or in_the_ball < found["sensitivity"] ** 2 * (p + pairs) else found
+
+
+def norm(entries: list[float], order: int) -> float:
+    return math.sqrt(sum(each**2 for each in entries)) if order == 2 else float(sum(entries))
+
+
+def with_count(
+    blocks: list[tuple[int, float]],
+    changed: float,
+    left_out: float,
+    *,
+    unit: int,
+    r: int,
+    gaussian: bool,
+) -> dict[str, Any]:
+    if gaussian:
+        reach = max(math.sqrt(max(changed**2 - left_out**2, 0)), left_out / 4)
+        sensitivity = max(changed, math.hypot(left_out, reach))
     else:
-        off_diagonal, pairs = 1.0, p * (p - 1) // 2
-        if gaussian:
-            sensitivity = r * (m * b2 + k * k)
-        else:
-            c = r - (m + 2) / (2 * m + 2) if limit is None else r
-            sensitivity = r * (m * (m + 1) / 2 * b2 + m * b * k) + c * k * k
-        if limit is not None:
-            ball = r * (math.sqrt(2) if gaussian else math.sqrt(p * (p + 1))) * limit
-            if gaussian or ball**2 * (p + pairs / 2) < sensitivity**2 * (p + pairs):
-                off_diagonal, sensitivity = math.sqrt(0.5), ball
-        blocks = [(p, 1.0), (pairs, off_diagonal)][: 1 + (p > 1)]
-        sensitivity = value if p == 1 else sensitivity
+        reach = max(changed - left_out, left_out / 16)
+        sensitivity = max(changed, left_out + reach)
     return {
-        "dimension": sum(size for size, _ in blocks),
-        "blocks": blocks,
-        "sensitivity": float(sensitivity),
-        "largest_value": value,
+        "dimension": sum(size for size, _ in blocks) + 1,
+        "blocks": [*blocks, (1, unit / reach)],
+        "sensitivity": r * sensitivity,
+        "largest_value": r * unit,
     }
 
 
@@ -379,15 +399,13 @@ def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, An
 
 
 def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    cells = len(query["levels"]) + query["other"]
-    value = query["records_per_client"] * 2 ** query["grid_bits"]
-    both = 1.0 if cells == 1 else math.sqrt(2) if gaussian else 2.0
-    return {
-        "dimension": cells,
-        "blocks": [(cells, 1.0)],
-        "sensitivity": both * value,
-        "largest_value": value,
-    }
+    unit, cells = 2 ** query["grid_bits"], len(query["levels"]) + query["other"]
+    both = (math.sqrt(2) if gaussian else 2) * unit
+    blocks, changed = [(cells, 1.0)], both
+    if len(query["levels"]) == 1:
+        blocks, changed = [(1, 1.0)], 2 * unit
+    r = query["records_per_client"]
+    return with_count(blocks, changed, unit, unit=unit, r=r, gaussian=gaussian)
 
 
 def norm_limit(query: dict[str, Any]) -> int | None:
@@ -400,26 +418,31 @@ def norm_limit(query: dict[str, Any]) -> int | None:
 
 def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     """Return the client's integers."""
-    if not 1 <= len(records) <= query["records_per_client"]:
+    if len(records) > query["records_per_client"]:
         raise ValueError("wrong number of records")
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
-        return [sum(entries) for entries in zip(*vectors, strict=True)]
+        return [sum(entries) for entries in zip([0] * len(query["point"]), *vectors, strict=True)]
     if query["name"] == "counts":
         cells = [sum(value == level for [value] in records) for level in query["levels"]]
         if query["other"]:
             cells.append(len(records) - sum(cells))
-        return [cell * 2 ** query["grid_bits"] for cell in cells]
+        total = sum(cells)
+        if len(query["levels"]) == 1:
+            cells = [cells[0] - cells[1]]
+        return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
     rows = [lattice_row(query, record) for record in records]
-    p = len(rows[0])
+    p = len(query["columns"]) + (query["intercept"] > 0)
+    counted = len(rows) * 4 ** query["grid_bits"]
     if query["name"] == "first_moments":
-        return [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
+        sums = [2 ** query["grid_bits"] * sum(row[i] for row in rows) for i in range(p)]
+        return [*sums, counted]
     if query["name"] == "norm_counts":
-        return norm_counts(query, rows)
+        return [*norm_counts(query, rows), counted]
     pairs = [(i, i) for i in range(p)]
     if query["name"] in ("second_moment_matrix", "unit_row_matrix"):
         pairs += [(i, j) for i in range(p) for j in range(i + 1, p)]
-    return [sum(row[i] * row[j] for row in rows) for i, j in pairs]
+    return [*(sum(row[i] * row[j] for row in rows) for i, j in pairs), counted]
 
 
 def norm_counts(query: dict[str, Any], rows: list[list[int]]) -> list[int]:

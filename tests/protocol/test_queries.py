@@ -71,6 +71,7 @@ def test_a_contribution_is_the_exact_sum_over_its_rows_and_within_its_largest_va
             query.grid**2 * sum(low < norm <= high or norm == low == 0.0 for norm in norms)
             for low, high in itertools.pairwise(edges)
         ]
+    expected.append(query.grid**2 * len(records))
     values = query.encode(records)
     assert values.dtype == np.int64
     assert values.tolist() == expected
@@ -87,7 +88,7 @@ def test_a_matrix_comes_back_symmetric_and_in_normalised_units():
     matrix = query.matrix_from(query.encode(np.array([[0.25, -1.0]])))
     row = np.array([0.5, 0.25, -1.0])
     assert np.array_equal(matrix, np.outer(row, row))
-    with pytest.raises(ValueError, match="6 coordinates"):
+    with pytest.raises(ValueError, match="7 coordinates"):
         query.matrix_from(np.zeros(5, np.int64))
 
 

@@ -146,7 +146,7 @@ def test_two_specs_are_two_rounds() -> None:
         ({"dropouts": 4, "colluders": 7, "minimum_cohort": 8}, "too few clients"),
         ({"dropouts": 2, "colluders": 10**9}, "too few clients"),
         ({"dimension": 5}, "dimension"),
-        ({"dimension": 7}, "dimension"),
+        ({"dimension": 8}, "dimension"),
         ({"query": MOMENTS}, "dimension"),
         ({"mu": SPEC.mu * 1.001}, "mu is not"),
         ({"mu": SPEC.mu / 1.001}, "mu is not"),

@@ -31,7 +31,7 @@ def limits(cohort_size: int) -> np.ndarray:
 
 
 def test_the_blocks_of_the_example_have_different_limits() -> None:
-    assert len(set(limits(COHORT).tolist())) == 2
+    assert len(set(limits(COHORT).tolist())) == 3
 
 
 @given(signs=st.lists(st.sampled_from([-1, 1]), min_size=SPEC.dimension, max_size=SPEC.dimension))

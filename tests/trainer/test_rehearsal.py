@@ -77,13 +77,13 @@ def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_su
 
 
 def test_a_job_that_fails_only_with_a_population_in_between_is_refused() -> None:
-    request = asked(PROJECTION, epsilon=14.4)
-    request = request.model_copy(update={"minimum_population": 13, "maximum_population": 16})
+    request = asked(PROJECTION, epsilon=12.0)
+    request = request.model_copy(update={"minimum_population": 14, "maximum_population": 16})
     enrolled = CONSORTIUM.roster.enrolled_set
     now = examples.OPENED_AT.replace(hour=11)
-    for size in (13, 16):
+    for size in (14, 16):
         rehearse(request, CONSORTIUM, enrolled[:size], now=now)
-    with pytest.raises(RefusedJob, match="with 14 clients: the noise is too small against"):
+    with pytest.raises(RefusedJob, match="with 15 clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=now)
 
 

@@ -4,6 +4,7 @@ The posterior is a mixture over the true counts, weighed by their Beta-binomial 
 Dirichlet-multinomial probability times the density of the noise that they leave.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.families.counts import NoisyCounts, count_law, draw_counts
+from shoal_learning.families.counts import NoisyCounts, draw_counts
 from shoal_learning.families.densities import Summary, bulk, summarise
-from shoal_learning.families.round import ask_or_take, generator_for, noise_of
+from shoal_learning.families.round import ask_or_take, generator_for, noise_of, record_counts
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
 from shoal_protocol.posteriors import BernoulliPosterior, CategoricalPosterior
 from shoal_protocol.queries import Counts
@@ -21,6 +22,9 @@ from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.tasks import BernoulliTask, CategoricalTask
 
 _MOST_COMPONENTS: Final = 512
+_NODES: Final = 61  # numbers of records, and
+_RESOLUTION: Final = 12.0  # of successes in one standard deviation of the noise
+_NEGLIGIBLE: Final = 1e-9
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
 
 
@@ -41,29 +45,15 @@ class Bernoulli:
         released = ask_or_take(self.task, population, sums)
         if isinstance(released, RequestedRound):
             return released
-        noisy = _noisy_counts(released)
         prior = np.array([self.task.prior_successes, self.task.prior_failures])
-        if released.query.records_per_client == 1:
-            noisy = NoisyCounts(
-                values=np.append(noisy.values, 0.0),
-                noise=noisy.noise,
-                seen=(True, False),
-                fewest=noisy.fewest,
-                most=noisy.most,
-            )
-            successes, weights = count_law(noisy, prior)
-            failures = noisy.most - successes
-        else:
-            counts = draw_counts(noisy, prior, 4 * _MOST_COMPONENTS, generator_for(released))
-            successes, failures = counts.T
-            weights = np.full(len(counts), 1.0 / len(counts))
+        successes, failures, weights = _successes(released, prior)
         summary = _beta_mixture(successes + prior[0], failures + prior[1], weights)
         return BernoulliPosterior(
             column=self.task.column,
             quantiles=tuple(summary.quantiles.tolist()),
             average=summary.mean,
             deviation=summary.sd,
-            records=round(float(weights @ (successes + failures))),
+            records=max(1, round(float(weights @ (successes + failures)))),
         )
 
 
@@ -99,17 +89,51 @@ class Categorical:
         )
 
 
-def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
-    query = released.query
-    if not isinstance(query, Counts):
+def _counts(released: ReleasedSum) -> Counts:
+    if not isinstance(released.query, Counts):
         raise ValueError("counts are asked by the query of that name")
+    return released.query
+
+
+def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
+    query = _counts(released)
     return NoisyCounts(
-        values=query.counts_from(released.values),
+        values=query.counts_from(released.values)[:-1],
         noise=noise_of(released, 0, query.grid),
-        seen=(True,) * query.dimension,
-        fewest=released.cohort_size,
+        total=float(query.counts_from(released.values)[-1]),
+        total_noise=noise_of(released, -1, query.grid),
         most=released.cohort_size * query.records_per_client,
     )
+
+
+def _successes(released: ReleasedSum, prior: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return possible numbers of successes and failures, and their probabilities, shapes (m,).
+
+    The law of both given their noisy difference and their noisy sum: for each number of records,
+    of which there are as many nodes as tell it well, that of the successes is beta-binomial, times
+    the density of the noise that they leave in the difference.
+    """
+    grid = _counts(released).grid
+    noise, difference = noise_of(released, 0, grid), float(released.values[0]) / grid
+    parts = []
+    for records, log_weight in zip(*record_counts(released, _NODES), strict=True):
+        step = max(1.0, noise.sd / _RESOLUTION)
+        centre = min(max((records + difference) / 2.0, 0.0), records)
+        reach = 0.5 * noise.reach + 1.0
+        low, high = max(centre - reach, 0.0), min(centre + reach, records)
+        low = step * math.floor(low / step)
+        successes = np.minimum(np.arange(low, high + step, step), records)
+        logs = noise.log_density(difference - (2.0 * successes - records)) + log_weight
+        failures = records - successes
+        for counts, alpha in zip((successes, failures), prior, strict=True):
+            logs = logs + log_gamma(counts + alpha) - log_gamma(counts + 1.0)
+        both = np.array([records])
+        logs = logs + log_gamma(both + 1.0) - log_gamma(both + prior.sum()) + math.log(step)
+        parts.append((successes, failures, logs))
+    successes, failures, logs = (np.concatenate(each) for each in zip(*parts, strict=True))
+    weights = np.exp(logs - log_sum_exp(logs, 0))
+    kept = weights > _NEGLIGIBLE
+    return successes[kept], failures[kept], weights[kept] / weights[kept].sum()
 
 
 def _beta_mixture(first: Floats, second: Floats, weights: Floats) -> Summary:

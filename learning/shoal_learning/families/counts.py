@@ -23,15 +23,15 @@ _NEGLIGIBLE: Final = 1e-13
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyCounts:
-    """Counts, shape (k,), with noise of one law; a cell of which `seen` is False has no count.
+    """Counts, shape (k,), with noise of one law, and `total`, their sum n, with `total_noise`.
 
-    The n records in them are at least `fewest` and at most `most`, and nothing else is known of n.
+    n is at most `most`, and nothing else is known of it.
     """
 
     values: Floats
     noise: SummedNoise
-    seen: tuple[bool, ...]
-    fewest: int
+    total: float
+    total_noise: SummedNoise
     most: int
 
 
@@ -46,22 +46,6 @@ class _Law:
     def mean(self) -> float:
         """Mean of the block's index."""
         return float(np.arange(len(self.masses)) @ self.masses)
-
-
-def count_law(noisy: NoisyCounts, concentrations: Floats) -> tuple[Floats, Floats]:
-    """Return possible values of the first of two counts, and their probabilities, shapes (m,).
-
-    For two cells of which only the first was seen, of a known number of records.
-    """
-    step = max(1, int(noisy.noise.sd / _RESOLUTION))
-    law = _cell_law(noisy, 0, float(concentrations[0]), step)
-    counts = law.low + step * _indices(law) + (step - 1) / 2.0
-    counts = np.minimum(counts, float(noisy.most))
-    failures = noisy.most - counts
-    logs = _logs(law) + log_gamma(failures + concentrations[1]) - log_gamma(failures + 1.0)
-    masses = _normalised(logs)
-    kept = masses > _NEGLIGIBLE
-    return counts[kept], _normalised(np.log(masses[kept]))
 
 
 def draw_counts(
@@ -83,8 +67,7 @@ def draw_counts(
     ]
     lows = np.array([law.low for law in laws], dtype=np.float64)
     offset = float(lows.sum()) + len(laws) * (step - 1) / 2.0
-    fewest, most = ((each - offset) / step for each in (noisy.fewest, noisy.most))
-    laws, tilt = _tilted(laws, fewest, most)
+    laws, tilt = _tilted(laws, (noisy.most - offset) / step)
     prefixes = _prefixes(laws)
     totals = _total_law(prefixes[-1], tilt, concentrations, noisy, offset, step)
     left = _draw(np.broadcast_to(totals.masses, (draws, len(totals.masses))), generator)
@@ -96,32 +79,27 @@ def draw_counts(
         left = left - chosen
     counts[:, 0] = left
     counts = counts * step + lows + (step - 1) / 2.0
-    if noisy.fewest == noisy.most:
-        counts += ((noisy.most - counts.sum(axis=1)) / len(laws))[:, None]
     return np.asarray(np.maximum(counts, 0.0))
 
 
 def _cell_law(noisy: NoisyCounts, cell: int, concentration: float, step: int) -> _Law:
     """Return the law of one count given its noisy value alone, up to the constraint on the sum."""
-    low, high = 0, noisy.most
-    if noisy.seen[cell]:
-        centre = min(max(float(noisy.values[cell]), 0.0), float(noisy.most))
-        low = max(0, int(centre - noisy.noise.reach))
-        high = min(noisy.most, int(centre + noisy.noise.reach) + 1)
+    centre = min(max(float(noisy.values[cell]), 0.0), float(noisy.most))
+    low = max(0, int(centre - noisy.noise.reach))
+    high = min(noisy.most, int(centre + noisy.noise.reach) + 1)
     low -= low % step
     blocks = (high - low) // step + 1
     within = np.unique(np.linspace(0, step - 1, min(step, _SAMPLED)).round())
     counts = low + step * np.arange(blocks, dtype=np.float64)[:, None] + within
     logs = log_gamma(counts + concentration) - log_gamma(counts + 1.0)
-    if noisy.seen[cell]:
-        logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
+    logs += noisy.noise.log_density(float(noisy.values[cell]) - counts)
     logs[counts > noisy.most] = -np.inf
     masses = np.exp(logs - logs.max()).sum(axis=1)
     return _Law(low, masses / masses.sum())
 
 
-def _tilted(laws: Sequence[_Law], fewest: float, most: float) -> tuple[list[_Law], float]:
-    """Weigh all laws by exp(tilt i), so that their sum's mean is where the sum must lie.
+def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
+    """Weigh all laws by exp(tilt i), so that their sum's mean is where the sum may lie.
 
     The law of the counts given their sum is the same for every tilt; without it the masses around
     the sum's true value may be too small for a float.
@@ -131,7 +109,7 @@ def _tilted(laws: Sequence[_Law], fewest: float, most: float) -> tuple[list[_Law
         return [_Law(law.low, _normalised(_logs(law) + tilt * _indices(law))) for law in laws]
 
     free = sum(law.mean for law in laws)
-    aim = min(max(free, fewest), most)
+    aim = min(free, most)
     reachable = sum(len(law.masses) - 1 for law in laws)
     aim = min(max(aim, 1e-6 * reachable), (1.0 - 1e-6) * reachable)
     lower, upper = -50.0, 50.0
@@ -172,26 +150,20 @@ def _total_law(
     offset: float,
     step: int,
 ) -> _Law:
-    """Return the law of the sum's index: known if n is, else by all that is known of n.
+    """Return the law of the sum's index, by all that is known of n.
 
     Given n the Dirichlet-multinomial has the factor n! / Gamma(n + sum a), which does not cancel
-    where n is uncertain; every n from fewest to most is as likely as another beforehand.
+    where n is uncertain; every n up to the most is as likely as another beforehand.
     """
-    if noisy.fewest == noisy.most:
-        index = round((noisy.most - offset) / step)
-        # The sum's trimmed law may end a hair before an n on the edge of what is possible.
-        index = min(max(index, last.low), last.low + len(last.masses) - 1)
-        return _Law(index, np.ones(1))
     indices = last.low + np.arange(len(last.masses))
     records = offset + step * indices.astype(np.float64)
     weights = _logs(last) - tilt * indices
     weights += log_gamma(np.maximum(records, 0.0) + 1.0)
     weights -= log_gamma(np.maximum(records, 0.0) + concentrations.sum())
-    half = (step - 1) / 2.0
-    weights[(records < noisy.fewest - half) | (records > noisy.most + half)] = -np.inf
+    weights += noisy.total_noise.log_density(noisy.total - records)
+    weights[records > noisy.most + (step - 1) / 2.0] = -np.inf
     if not np.any(np.isfinite(weights)):
-        nearest = int(np.argmin(np.maximum(noisy.fewest - records, records - noisy.most)))
-        weights[nearest] = 0.0
+        weights[int(np.argmin(np.abs(records - noisy.most)))] = 0.0
     return _Law(last.low, _normalised(weights))
 
 

@@ -71,11 +71,14 @@ def sample(
     schedule: Schedule,
     generator: np.random.Generator,
     kernel: Kernel | None = None,
+    *,
+    strata: int = 1,
 ) -> Draws:
     """Return draws of each group's density.
 
     `start`, shape (groups, chains, d), should be spread at least as wide as the density. `kernel`,
-    if there is one, moves the chains between trajectories.
+    if there is one, moves the chains between trajectories. A group's chains are of as many `strata`
+    as its density has variants, each of equally many chains in a row, which must agree.
 
     Raises:
         NoConvergence: R-hat (Gelman et al. 2013, section 11.4, split chains) is above 1.05.
@@ -107,7 +110,9 @@ def sample(
         for index in range(len(draws)):
             move()
             draws[index] = state.position
-        worst = float(r_hat(draws).max())
+        worst = float(
+            r_hat(draws.reshape(len(draws), len(start) * strata, -1, start.shape[-1])).max()
+        )
         if worst <= LARGEST_R_HAT:
             return Draws(draws, state.divergences)
     raise NoConvergence(

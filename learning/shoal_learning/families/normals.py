@@ -1,7 +1,8 @@
 """Normal means and covariances from noisy second moments: the learners of both normal families.
 
 The moments are those of normalised records with a constant k: k times a column's sum is off the
-diagonal of the matrix, k^2 times the number of records on it.
+diagonal of the matrix. The number of records is seen through noise: chains of several numbers are
+mixed, by what the noisy count says of each. What the moments themselves say of it is not used.
 """
 
 from collections.abc import Sequence
@@ -11,18 +12,21 @@ from typing import Final
 import numpy as np
 
 from shoal_learning.contract import RequestedRound
-from shoal_learning.families.round import ask_or_take, generator_for, noise_of
+from shoal_learning.families.conjugate import NormalDraws, NormalInverseWishart
+from shoal_learning.families.round import ask_or_take, generator_for, noise_of, record_counts
 from shoal_learning.families.scatter import (
     CHAINS,
+    STRATA,
     NoisyScatter,
-    NormalDraws,
-    NormalInverseWishart,
     draw_normals,
+    fewest_records,
 )
 from shoal_learning.families.special import Floats
 from shoal_protocol.posteriors import MultivariateNormalPosterior, NormalPosterior
+from shoal_protocol.posteriors.draws import thinned
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.measurements import record_count
 from shoal_protocol.tasks import MultivariateNormalTask, NormalTask
 
 _REPORTED_CHAINS: Final = 8
@@ -53,7 +57,7 @@ class Normal:
             task, released, [task.prior_mean], [task.prior_sd], task.prior_freedom
         )
         return NormalPosterior.of(
-            task.column.name, draws, divergences=divergences, records=released.cohort_size
+            task.column.name, draws, divergences=divergences, records=record_count(released)
         )
 
 
@@ -84,7 +88,7 @@ class MultivariateNormal:
         )
         names = tuple(column.name for column in task.variables)
         return MultivariateNormalPosterior.of(
-            names, draws, divergences=divergences, records=released.cohort_size
+            names, draws, divergences=divergences, records=record_count(released)
         )
 
 
@@ -94,7 +98,7 @@ def refuse_few(task: NormalTask | MultivariateNormalTask, population: int) -> No
     Raises:
         ValueError: there are fewer than twice the number of columns and four more.
     """
-    fewest = 2 * len(task.columns) + 4
+    fewest = fewest_records(len(task.columns))
     if population < fewest:
         raise ValueError(f"a covariance of this size needs {fewest} clients or more")
 
@@ -126,7 +130,7 @@ def normalised_prior(
 
 
 def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
-    """Return the noisy moments of one group of chains, with one record per client.
+    """Return the noisy moments of one group of chains, each stratum with its number of records.
 
     With more than three columns Laplace noise enters by its variance alone, as if it were normal:
     the sampler cannot follow so many kinks.
@@ -138,7 +142,7 @@ def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
     if not isinstance(query, SecondMomentMatrix) or not query.constant:
         raise ValueError("a normal family needs the matrix of second moments with a constant")
     matrix = query.matrix_from(released.values)
-    laws = [noise_of(released, place, query.grid**2) for place in (0, -1)]
+    laws = [noise_of(released, place, query.grid**2) for place in (0, -2)]
     if len(query.columns) > _MOST_KINKED:
         laws = [replace(law, mechanism="discrete_gaussian") for law in laws]
     square_noise, cross_noise = laws
@@ -149,8 +153,17 @@ def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
         sum_noise=replace(cross_noise, sd=cross_noise.sd / constant),
         square_noise=square_noise,
         cross_noise=cross_noise,
-        records=np.full((1, CHAINS), float(released.cohort_size)),
+        records=np.repeat(_numbers_of_records(released), CHAINS // STRATA)[None],
     )
+
+
+def _numbers_of_records(released: ReleasedSum) -> Floats:
+    """Return how many records there may be, as many equally likely numbers as there are strata."""
+    numbers, log_weights = record_counts(released)
+    cumulative = np.cumsum(np.exp(log_weights))
+    places = (np.arange(STRATA) + 0.5) / STRATA
+    middles = cumulative - 0.5 * np.exp(log_weights)
+    return np.asarray(np.interp(places, middles, numbers))
 
 
 def _draws(
@@ -162,15 +175,17 @@ def _draws(
 ) -> tuple[Floats, int]:
     """Return draws of the parameters, shape (chains, draws, k), and the sampler's divergences.
 
-    The sampler's many chains are strung together to eight.
+    The sampler's many chains are strung together to eight, in each of which all strata take turns.
     """
     generator = generator_for(released)
     drawn = draw_normals(
         noisy_scatter(released), normalised_prior(task, means, sds, freedom), generator
     )
     parameters = _in_data_units(task, drawn)
-    chains = np.moveaxis(parameters, 1, 0)
-    return chains.reshape(_REPORTED_CHAINS, -1, parameters.shape[-1]), drawn.divergences
+    kept = np.moveaxis(thinned(np.moveaxis(parameters, 1, 0)), 1, 0)
+    strata = kept.reshape(len(kept), STRATA, -1, _REPORTED_CHAINS, kept.shape[-1])
+    chains = np.moveaxis(strata, 3, 0)
+    return chains.reshape(_REPORTED_CHAINS, -1, kept.shape[-1]), drawn.divergences
 
 
 def _in_data_units(task: NormalTask | MultivariateNormalTask, drawn: NormalDraws) -> Floats:

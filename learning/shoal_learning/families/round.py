@@ -12,9 +12,10 @@ from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats, log_sum_exp
 from shoal_protocol.questions import ReleasedSum
 from shoal_protocol.questions.families import query_of
+from shoal_protocol.questions.measurements import noisy_count
 from shoal_protocol.tasks import FamilyTask
 
-_NODES: Final = 31
+_NODES: Final = 15
 
 
 def ask_or_take(
@@ -51,18 +52,20 @@ def generator_for(released: ReleasedSum) -> Generator:
     return Generator(PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def record_counts(released: ReleasedSum, seen: float, noise: SummedNoise) -> tuple[Floats, Floats]:
-    """Return how many records there may be, and log probabilities, both shape (m,).
+def record_counts(released: ReleasedSum, nodes: int = _NODES) -> tuple[Floats, Floats]:
+    """Return how many records there may be, and log probabilities, both shape (m,), m <= `nodes`.
 
-    With one record per client it is the cohort's size. Otherwise `seen` is the number plus noise,
-    and every number from one record per client to the most allowed is as likely beforehand.
+    Their number is seen through noise, and each from none to the most allowed is as likely
+    beforehand. A number stands for those around it, up to half way to the next.
     """
-    fewest = released.cohort_size
-    most = fewest * released.query.records_per_client
-    if fewest == most:
-        return np.array([float(fewest)]), np.zeros(1)
-    centre = min(max(seen, fewest), most)
-    low, high = max(centre - 5.0 * noise.sd, fewest), min(centre + 5.0 * noise.sd, most)
-    numbers = np.unique(np.rint(np.linspace(low, high, _NODES)))
-    logs = noise.log_density(seen - numbers)
+    seen, sd = noisy_count(released)
+    noise = SummedNoise(mechanism=released.mechanism, sd=sd, shape=released.surplus)
+    most = released.cohort_size * released.query.records_per_client
+    centre = min(max(seen, 0.0), float(most))
+    low, high = max(centre - 5.0 * sd, 0.0), min(centre + 5.0 * sd, float(most))
+    numbers = np.unique(np.rint(np.linspace(low, high, nodes)))
+    ends = np.concatenate(
+        [numbers[:1] - 0.5, (numbers[1:] + numbers[:-1]) / 2.0, numbers[-1:] + 0.5]
+    )
+    logs = noise.log_density(seen - numbers) + np.log(np.diff(ends))
     return numbers, logs - log_sum_exp(logs, 0)

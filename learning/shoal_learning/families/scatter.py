@@ -14,11 +14,17 @@ moments' law replaced by the law.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from shoal_learning.families.conjugate import (
+    NormalDraws,
+    NormalInverseWishart,
+    conjugate,
+    prior_draws,
+)
 from shoal_learning.families.hamiltonian import Schedule, sample
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats
@@ -27,6 +33,8 @@ SCHEDULE: Final = Schedule(adaptations=6, adaptation_length=50, kept=100, longes
 ROUGH_SCHEDULE: Final = Schedule(adaptations=5, adaptation_length=40, kept=100, longest=8)
 """For Laplace noise, whose density has kinks: shorter trajectories, and refreshed coordinates."""
 CHAINS: Final = 64
+STRATA: Final = 4
+"""Numbers of records that the chains of a group stand for, equally many chains each."""
 
 _REFRESHES: Final = 6  # between two trajectories
 _SMALLEST_VARIANCE: Final = 1e-20
@@ -35,24 +43,11 @@ _LARGEST_LOG: Final = 30.0  # of the factor's diagonal, in normalised units
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormalInverseWishart:
-    """Sigma ~ IW(freedom, scatter), mean | Sigma ~ N(location, Sigma / mean_records).
-
-    Shapes (d,) and (d, d), in normalised units; freedom > d - 1.
-    """
-
-    location: Floats
-    mean_records: float
-    freedom: float
-    scatter: Floats
-
-
-@dataclass(frozen=True, kw_only=True)
 class NoisyScatter:
     """Noisy sums of x, shape (..., d), and of x x', shape (..., d, d), of so many records.
 
     `square_noise` is on the diagonal of x x', `cross_noise` off it. `records` has shape
-    (..., chains), and is the same number in every chain of a group.
+    (..., chains), and is the same number in every chain of a stratum.
     """
 
     sums: Floats
@@ -61,18 +56,6 @@ class NoisyScatter:
     square_noise: SummedNoise
     cross_noise: SummedNoise
     records: Floats
-
-
-@dataclass(frozen=True)
-class NormalDraws:
-    """Draws of the mean, shape (..., d), and of the covariance, shape (..., d, d).
-
-    `divergences` of all the sampler's trajectories behind them.
-    """
-
-    means: Floats
-    covariances: Floats
-    divergences: int
 
 
 def draw_normals(
@@ -84,20 +67,36 @@ def draw_normals(
     """Return draws of mean and covariance, leading shape (kept, groups, chains).
 
     `schedule` None is long enough for what was tried. `noisy` holds one group of moments or more,
-    each sampled by chains of its own.
+    each sampled by chains of its own. Chains of fewer records than can tell a covariance give draws
+    of the prior: behind noise that hides any one record, so few say next to nothing.
 
     Raises:
         NoConvergence: the sampler's chains disagree.
     """
-    target = _Target(noisy, prior)
+    few = noisy.records < fewest_records(noisy.sums.shape[-1])
+    if few.all():
+        shape = ((schedule or SCHEDULE).kept, *noisy.records.shape)
+        return prior_draws(shape, prior, generator)
+    usable = np.min(noisy.records, axis=-1, where=~few, initial=float(noisy.records.max()))
+    target = _Target(replace(noisy, records=np.where(few, usable[..., None], noisy.records)), prior)
     start = target.start(generator)
     if noisy.sum_noise.mechanism == "discrete_gaussian":
-        draws = sample(target, start, schedule or SCHEDULE, generator)
+        draws = sample(target, start, schedule or SCHEDULE, generator, strata=STRATA)
     else:
-        draws = sample(target, start, schedule or ROUGH_SCHEDULE, generator, target.refresh)
+        draws = sample(
+            target, start, schedule or ROUGH_SCHEDULE, generator, target.refresh, strata=STRATA
+        )
     true_means, factors = target.moments(draws.values)
-    means, covariances = _conjugate(true_means, factors, noisy.records, prior, generator)
+    true_means = np.where(few[..., None], prior.location, true_means)
+    factors = np.where(few[..., None, None], 0.0, factors)
+    records = np.where(few, 0.0, noisy.records)
+    means, covariances = conjugate(true_means, factors, records, prior, generator)
     return NormalDraws(means, covariances, draws.divergences)
+
+
+def fewest_records(columns: int) -> int:
+    """Return how many records can tell a covariance of so many columns."""
+    return 2 * columns + 4
 
 
 class _Target:
@@ -140,6 +139,7 @@ class _Target:
         values, vectors = np.linalg.eigh(squares)
         floor = np.minimum(0.5 * noisy.square_noise.sd * math.sqrt(size) / records, 0.1)
         values = np.maximum(values, floor * np.exp(0.5 * generator.standard_normal(values.shape)))
+        values = np.minimum(values, float(size))  # of few records noise alone may tell of more
         raised = np.einsum("...ij,...j,...kj->...ik", vectors, values, vectors)
         return self._position(means, np.linalg.cholesky(raised))
 
@@ -266,32 +266,3 @@ class _Target:
         psi = prior.scatter + n[..., None, None] * pooled
         psi = psi + shrink[..., None, None] * away[..., :, None] * away[..., None, :]
         return psi, np.linalg.slogdet(psi)[1], shrink
-
-
-def _conjugate(
-    means: Floats,
-    factors: Floats,
-    records: Floats,
-    prior: NormalInverseWishart,
-    generator: np.random.Generator,
-) -> tuple[Floats, Floats]:
-    """Draw mean and covariance given true moments: one draw of each posterior.
-
-    The covariance is R W^-1 R' with Psi_n = R R' and W Wishart by Bartlett's decomposition.
-    """
-    size = means.shape[-1]
-    weight = prior.mean_records + records
-    away = means - prior.location
-    shrink = (prior.mean_records * records / weight)[..., None, None]
-    psi = prior.scatter + records[..., None, None] * (factors @ np.swapaxes(factors, -1, -2))
-    psi = psi + shrink * away[..., :, None] * away[..., None, :]
-    freedom = np.broadcast_to((prior.freedom + records)[..., None], means.shape) - np.arange(size)
-    bartlett = np.tril(generator.standard_normal((*means.shape, size)), -1)
-    index = np.arange(size)
-    bartlett[..., index, index] = np.sqrt(generator.chisquare(freedom))
-    root = np.linalg.solve(bartlett, np.swapaxes(np.linalg.cholesky(psi), -1, -2))
-    covariances = np.swapaxes(root, -1, -2) @ root
-    centre = prior.location + (records / weight)[..., None] * away
-    standard = generator.standard_normal(means.shape)
-    scattered = np.einsum("...ji,...j->...i", root, standard)
-    return centre + scattered / np.sqrt(weight)[..., None], covariances

@@ -24,6 +24,7 @@ from shoal_learning.families.sums import (
 from shoal_protocol.posteriors import NormalMeanPosterior, PoissonPosterior
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.questions.measurements import record_count
 from shoal_protocol.tasks import NormalMeanTask, PoissonTask
 
 _LOWEST_LOG_RATE: Final = -700.0
@@ -62,7 +63,7 @@ class Poisson:
             quantiles=tuple(summary.quantiles.tolist()),
             average=summary.mean,
             deviation=summary.sd,
-            records=_records(released, _sums(released)),
+            records=record_count(released),
         )
 
 
@@ -100,7 +101,7 @@ class NormalMean:
             quantiles=tuple(summary.quantiles.tolist()),
             average=summary.mean,
             deviation=summary.sd,
-            records=_records(released, _sums(released)),
+            records=record_count(released),
         )
 
 
@@ -127,7 +128,7 @@ class _CutPoisson:
         [column] = query.columns
         self._upper = round(2.0 * column.scale)
         counts = np.arange(self._upper + 1, dtype=np.float64)
-        single = query.model_copy(update={"records_per_client": len(counts), "intercept": 0.0})
+        single = query.model_copy(update={"records_per_client": len(counts)})
         # What the grid makes of each count: rounding to it moves large sums by more than nothing.
         self._values = (
             column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
@@ -184,25 +185,14 @@ def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
     query = _sums(released)
     [column] = query.columns
     centre, unit = (0.0, 1.0) if normalised else (column.centre, column.scale)
-    records, log_weights = _record_law(released, query)
+    records, log_weights = record_counts(released)
     return NoisySum(
-        value=unit * float(released.values[-1]) / query.grid**2,
+        value=unit * float(released.values[0]) / query.grid**2,
         shift=centre,
-        noise=noise_of(released, -1, query.grid**2 / unit),
+        noise=noise_of(released, 0, query.grid**2 / unit),
         records=records,
         log_weights=log_weights,
     )
-
-
-def _record_law(released: ReleasedSum, query: FirstMoments) -> tuple[Floats, Floats]:
-    constant = max(query.constant, 1) * query.grid
-    noise = noise_of(released, 0, constant)
-    return record_counts(released, float(released.values[0]) / constant, noise)
-
-
-def _records(released: ReleasedSum, query: FirstMoments) -> int:
-    records, log_weights = _record_law(released, query)
-    return max(1, round(float(records @ np.exp(log_weights))))
 
 
 def _summary(

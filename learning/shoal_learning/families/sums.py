@@ -16,7 +16,7 @@ import numpy as np
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats, log_sum_exp
 
-_LONGEST: Final = 1024  # integers in the window of an exact law
+_LONGEST: Final = 512  # integers in the window of an exact law
 _ROWS: Final = 64  # parameters whose laws are computed at a time
 
 
@@ -68,7 +68,7 @@ def exact_window(seen: NoisySum, moments: Moments) -> int | None:
     records = float(seen.records.max())
     spread = 10.0 * math.sqrt(records * float(moments.variance.max()))
     needed = 2.0 * (seen.noise.reach + spread + 10.0)
-    if needed > _LONGEST or len(seen.records) > 1:
+    if needed > _LONGEST:
         return None
     return int(2 ** math.ceil(math.log2(needed)))
 
@@ -80,7 +80,15 @@ def exact_log_likelihood(seen: NoisySum, masses: Floats, window: int) -> Floats:
     the inverse transform of the n-th power; the window lies around the sum's mean, where the law
     wraps round by nothing that counts.
     """
-    records, value = float(seen.records[0]), float(seen.sums()[0])
+    total = np.full(len(masses), -np.inf)
+    for value, records, log_weight in zip(seen.sums(), seen.records, seen.log_weights, strict=True):
+        logs = _exact_of(seen, float(value), float(records), masses, window)
+        total = np.logaddexp(total, logs + log_weight)
+    return total
+
+
+def _exact_of(seen: NoisySum, value: float, records: float, masses: Floats, window: int) -> Floats:
+    """Return the exact log likelihood, shape (t,), of so many records."""
     angles = -2.0j * math.pi / window * np.arange(window // 2 + 1)
     wave = np.exp(np.arange(masses.shape[1])[:, None] * angles)
     places = np.arange(window)

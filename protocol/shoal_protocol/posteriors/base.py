@@ -19,7 +19,9 @@ FloatMatrix = NDArray[np.float64]
 
 
 class BasePosterior(Shown, BaseModel):
-    """A posterior of the parameters `names`, from `records` records (of clients, one or more each).
+    """A posterior of the parameters `names`, from about `records` records: seen through noise.
+
+    Sums of gradients do not tell how many: of these it is the most that clients may hold.
 
     `variable` is what ArviZ is to call the vector of all parameters, and `dimension` its axis.
     """

@@ -14,7 +14,7 @@ from shoal_protocol.queries.design import (
     NoiseBlock,
     NoiseDesign,
     require_length,
-    rounded_up,
+    with_count,
 )
 
 
@@ -22,9 +22,11 @@ class Counts(BaseModel):
     """For each of the public `levels`, how many records have exactly that value, times B.
 
     With `other` a last cell counts the records whose value is no level; without it they are
-    counted nowhere. A client never stays away because of a value, for that would tell it. Levels
-    are in the data's own units, whatever the column's map. The lattice is finer than a record,
-    B = 2^grid_bits, so that the noise of many clients may be.
+    counted nowhere. After the cells comes the number of records counted. A single level is weighed
+    against all else by the difference of the two cells, which asks for less noise than both. A
+    client never stays away because of a value, for that would tell it. Levels are in the data's own
+    units, whatever the column's map. The lattice is finer than a record, B = 2^grid_bits, so that
+    the noise of many clients may be.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +42,8 @@ class Counts(BaseModel):
     def _consistent(self) -> "Counts":
         if len(set(self.levels)) != len(self.levels):
             raise ValueError("two levels are the same")
+        if len(self.levels) == 1 and not self.other:
+            raise ValueError("a single level is counted against all else: set other")
         return self
 
     @property
@@ -54,8 +58,13 @@ class Counts(BaseModel):
 
     @property
     def dimension(self) -> int:
-        """Length of the vector: one for each level, and one for all other values if counted."""
-        return len(self.levels) + self.other
+        """Length of the vector: one for each cell, or one for two of them, and their sum."""
+        return 2 if self.is_contrast else len(self.levels) + self.other + 1
+
+    @property
+    def is_contrast(self) -> bool:
+        """Whether the vector begins with the difference of the only level's cell and the other."""
+        return len(self.levels) == 1
 
     @property
     def largest_value(self) -> int:
@@ -63,13 +72,18 @@ class Counts(BaseModel):
         return self.grid * self.records_per_client
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere: L2 sqrt(2) r B and L1 2 r B, or r B for a single cell."""
-        sensitivity = float(self.largest_value)
-        if self.dimension > 1:
-            sensitivity *= math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
-        return NoiseDesign(
-            sensitivity=rounded_up(sensitivity),
-            blocks=(NoiseBlock(coordinates=self.dimension, relative_scale=1.0),),
+        """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere; 2 r B for a difference.
+
+        Then the number of records has, for the Gaussian, 1 / sqrt(3) of the difference's noise.
+        """
+        both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
+        return with_count(
+            mechanism,
+            (NoiseBlock(coordinates=self.dimension - 1, relative_scale=1.0),),
+            changed=(2.0 if self.is_contrast else both) * self.grid,
+            left_out=float(self.grid),
+            records=self.records_per_client,
+            unit=self.grid,
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -83,10 +97,11 @@ class Counts(BaseModel):
         counts = np.array([np.count_nonzero(records == level) for level in self.levels], np.int64)
         if self.other:
             counts = np.append(counts, len(records) - counts.sum())
-        return counts * self.grid
+        cells = counts[:1] - counts[1:] if self.is_contrast else counts
+        return np.append(cells, counts.sum()) * self.grid
 
     def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (dimension,), as noisy numbers of records.
+        """Return a sum of contributions, shape (dimension,), in records: noisy cells, their sum.
 
         Raises:
             ValueError: `values` does not have the length `dimension`.

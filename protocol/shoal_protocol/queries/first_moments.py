@@ -11,13 +11,13 @@ from shoal_protocol.queries.design import (
     NoiseBlock,
     NoiseDesign,
     require_length,
-    rounded_up,
+    with_count,
 )
 from shoal_protocol.queries.moments import Moments
 
 
 class FirstMoments(Moments):
-    """Sum over the records of B (w_1, ..., w_p).
+    """Sum over the records of B (w_1, ..., w_p), and B^2 times their number.
 
     The factor B gives the noise as fine a grid as the squares have.
     """
@@ -26,54 +26,51 @@ class FirstMoments(Moments):
 
     @property
     def dimension(self) -> int:
-        """Length of the vector, p."""
-        return self.width
-
-    @property
-    def largest_value(self) -> int:
-        """Largest magnitude that a coordinate of `encode` can have."""
-        reach = self.grid
-        if self.squared_norm_limit is not None:
-            reach = min(reach, math.isqrt(self.squared_norm_limit))
-        return reach * self.grid * self.records_per_client
+        """Length of the vector, p + 1."""
+        return self.width + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere.
+        """The same noise everywhere but on the number of records.
 
-        In the box each column's sum moves by up to 2 r B^2, which no record left out exceeds; with
-        a ball to shrink it, the intercept's by r k B; in the ball L2 2 r R B^2, L1 2 r R B^2
-        sqrt(p).
+        A record in another's place moves each column by 2 B^2, and the intercept by k B if there is
+        a ball to shrink it; one left out moves columns by B^2, the intercept by k B. In the ball L2
+        2 R B^2 and R B^2, L1 sqrt(p) times that.
         """
         gaussian = mechanism == "discrete_gaussian"
-        limit, records = self.squared_norm_limit, self.records_per_client
-        column = 2.0 * self.grid * records
-        rest = 0.0 if limit is None else float(self.constant * records)
+        limit, columns = self.squared_norm_limit, len(self.columns)
+        rest = float(self.constant)
+        shrunk = 0.0 if limit is None else rest
         if gaussian:
-            sensitivity = math.hypot(math.sqrt(len(self.columns)) * column, rest)
+            column = math.sqrt(columns) * self.grid
+            changed, left_out = math.hypot(2.0 * column, shrunk), math.hypot(column, rest)
         else:
-            sensitivity = len(self.columns) * column + rest
+            column = float(columns * self.grid)
+            changed, left_out = 2.0 * column + shrunk, column + rest
         if limit is not None:
-            squared = limit if gaussian else limit * self.width
-            sensitivity = min(sensitivity, 2.0 * records * math.sqrt(squared))
-        return NoiseDesign(
-            sensitivity=rounded_up(sensitivity * self.grid),
-            blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
+            norm = math.sqrt(limit if gaussian else limit * self.width)
+            changed, left_out = min(changed, 2.0 * norm), min(left_out, norm)
+        return with_count(
+            mechanism,
+            (NoiseBlock(coordinates=self.width, relative_scale=1.0),),
+            changed=changed * self.grid,
+            left_out=left_out * self.grid,
+            records=self.records_per_client,
+            unit=self.grid**2,
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
+        """Return the client's contribution, shape (p + 1,), from `records`, shape (r, m).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
-        total: NDArray[np.int64] = self.grid * np.sum(self.rows(records), axis=0)
-        return total
+        return self._counted(self.grid * np.sum(self.rows(records), axis=0), records)
 
     def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (p,), in normalised units (divided by B^2).
+        """Return the moments in a sum of contributions, shape (p,), in normalised units.
 
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
         require_length(values, self.dimension)
-        return values / float(self.grid**2)
+        return values[:-1] / float(self.grid**2)

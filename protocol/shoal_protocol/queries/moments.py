@@ -14,7 +14,7 @@ from shoal_protocol.queries.design import (
     NoiseBlock,
     NoiseDesign,
     require_length,
-    rounded_up,
+    with_count,
 )
 
 OFF_DIAGONAL_SCALE: Final = math.sqrt(0.5)
@@ -27,6 +27,9 @@ class Moments(BaseModel):
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
     u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.
+
+    What a client contributes ends with B^2 times the number of its records, which is nobody's to
+    know: noise of its own is added to it, as to everything else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,10 +81,15 @@ class Moments(BaseModel):
     @property
     def largest_value(self) -> int:
         """Largest magnitude that a coordinate of `encode` can have."""
-        square = self.grid**2
-        if self.squared_norm_limit is not None:
-            square = min(square, self.squared_norm_limit)
-        return square * self.records_per_client
+        return self.grid**2 * self.records_per_client
+
+    def records_from(self, values: NDArray[np.int64]) -> float:
+        """Return how many records a sum of contributions, shape (dimension,), is of, noisily."""
+        return float(values[-1]) / float(self.grid**2)
+
+    def _counted(self, sums: NDArray[np.int64], records: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return a client's sums, shape (d,), and after them its number of records."""
+        return np.append(sums, self.grid**2 * len(records))
 
     def rows(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the integer rows w, shape (r, p), of `records`, shape (r, len(columns)).
@@ -108,96 +116,124 @@ class Moments(BaseModel):
 
 
 class SecondMoments(Moments):
-    """Sum over the records of (w_1^2, ..., w_p^2)."""
+    """Sum over the records of (w_1^2, ..., w_p^2), and their number."""
 
     name: Literal["second_moments"] = "second_moments"
 
     @property
     def dimension(self) -> int:
-        """Length of the vector, p."""
-        return self.width
+        """Length of the vector, p + 1."""
+        return self.width + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """The same noise everywhere.
+        """The same noise everywhere but on the number of records.
 
-        In the box each column's sum moves by up to r B^2, and the intercept's by r k^2, for a
-        client may have no record; in the ball L2 sqrt(2) r R^2 B^2, L1 2 r R^2 B^2.
+        A record in another's place moves each of q columns by B^2, and the intercept by k^2 if
+        there is a ball to shrink it; one left out the intercept too. In the ball L2 sqrt(2) R^2 B^2
+        and R^2 B^2, L1 2 R^2 B^2 and R^2 B^2.
         """
         gaussian = mechanism == "discrete_gaussian"
-        limit, records = self.squared_norm_limit, self.records_per_client
-        column = float(self.grid**2 * records)
-        rest = float(self.constant**2 * records)
+        limit, columns = self.squared_norm_limit, len(self.columns)
+        column, rest = float(self.grid**2), float(self.constant**2)
         if gaussian:
-            sensitivity = math.hypot(math.sqrt(len(self.columns)) * column, rest)
+            changed = math.sqrt(columns) * column
+            left_out = math.hypot(changed, rest)
         else:
-            sensitivity = len(self.columns) * column + rest
+            changed = columns * column
+            left_out = changed + rest
         if limit is not None:
             both = math.sqrt(2.0) if gaussian else 2.0
-            sensitivity = min(sensitivity, both * limit * records)
-        return NoiseDesign(
-            sensitivity=rounded_up(sensitivity),
-            blocks=(NoiseBlock(coordinates=self.width, relative_scale=1.0),),
+            changed, left_out = min(left_out, both * limit), min(left_out, float(limit))
+        return with_count(
+            mechanism,
+            (NoiseBlock(coordinates=self.width, relative_scale=1.0),),
+            changed=changed,
+            left_out=left_out,
+            records=self.records_per_client,
+            unit=self.grid**2,
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (p,), from `records`, shape (r, len(columns)).
+        """Return the client's contribution, shape (p + 1,), from `records`, shape (r, m).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
-        squares: NDArray[np.int64] = np.sum(rows * rows, axis=0)
-        return squares
+        return self._counted(np.sum(rows * rows, axis=0), records)
 
     def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (p,), in normalised units (divided by B^2)."""
+        """Return the moments in a sum of contributions, shape (p,), in normalised units.
+
+        Raises:
+            ValueError: `values` does not have the length `dimension`.
+        """
         require_length(values, self.dimension)
-        return values / float(self.grid**2)
+        return values[:-1] / float(self.grid**2)
 
 
 class MomentMatrix(Moments):
-    """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row."""
+    """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row.
+
+    Then the number of the records.
+    """
 
     @property
     def dimension(self) -> int:
-        """Length of the vector, p (p + 1) / 2."""
-        return self.width * (self.width + 1) // 2
+        """Length of the vector, p (p + 1) / 2 + 1."""
+        return self.width * (self.width + 1) // 2 + 1
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """In a box the same noise everywhere; in a ball less off the diagonal.
 
-        Per record and with q columns: in the box L2 q B^2 + k^2 and L1 q (q + 1) / 2 B^2 + q k B
-        + k^2; in the ball L2 sqrt(2) R^2 B^2 and L1 sqrt(p (p + 1)) R^2 B^2, or as in a box if
-        that takes less noise. With p = 1 they are B^2 and R^2 B^2.
+        A record in another's place moves the products, with q columns, by L2 q B^2 + k^2 in the
+        box, L1 q (q + 1) / 2 B^2 + q k B + k^2 q / (2 (q + 1)); one left out by L2
+        sqrt(q (q + 1) / 2 B^4 + q k^2 B^2 + k^4), L1 q (q + 1) / 2 B^2 + q k B + k^2. In the ball
+        L2 sqrt(2) R^2 B^2 and R^2 B^2, L1 sqrt(p (p + 1)) R^2 B^2 and sqrt(p (p + 1) / 2) R^2 B^2,
+        or as in a box if that takes less noise. With p = 1 all are B^2 or R^2 B^2.
         """
-        gaussian = mechanism == "discrete_gaussian"
         if self.width == 1:
-            return self._design(self.largest_value, off_diagonal=1.0)
-        box = self._design(self._box_sensitivity(gaussian=gaussian), off_diagonal=1.0)
+            most = min(self.squared_norm_limit or self.grid**2, self.grid**2)
+            return self._design(mechanism, (float(most), float(most)), off_diagonal=1.0)
+        box = self._design(mechanism, self._in_a_box(mechanism), off_diagonal=1.0)
         if self.squared_norm_limit is None:
             return box
-        norm = math.sqrt(2.0) * self.squared_norm_limit * self.records_per_client
-        norm *= 1.0 if gaussian else math.sqrt(self.dimension)
-        ball = self._design(rounded_up(norm), off_diagonal=OFF_DIAGONAL_SCALE)
-        if gaussian:
+        limit = float(self.squared_norm_limit)
+        limit *= 1.0 if mechanism == "discrete_gaussian" else math.sqrt(self.dimension - 1)
+        norms = math.sqrt(2.0) * limit, limit
+        ball = self._design(mechanism, norms, off_diagonal=OFF_DIAGONAL_SCALE)
+        if mechanism == "discrete_gaussian":
             return ball
-        return min(box, ball, key=lambda design: design.total_variance)
+        return min(box, ball, key=_variance_of_products)
 
-    def _box_sensitivity(self, *, gaussian: bool) -> float:
-        records, columns, constant = self.records_per_client, len(self.columns), self.constant
-        if gaussian:
-            return float(records * (columns * self.grid**2 + constant**2))
-        varying = columns * (columns + 1) // 2 * self.grid**2 + columns * self.grid * constant
-        return rounded_up(float(records * (varying + constant**2)))
+    def _in_a_box(self, mechanism: Mechanism) -> tuple[float, float]:
+        """Return what exchanging a record, and leaving it out, moves at most."""
+        columns, square, constant = len(self.columns), self.grid**2, self.constant
+        pairs = columns * (columns + 1) // 2
+        if mechanism == "discrete_gaussian":
+            least = pairs * square**2 + columns * square * constant**2 + constant**4
+            return float(columns * square + constant**2), math.sqrt(least)
+        varying = float(pairs * square + columns * self.grid * constant)
+        whole = varying + constant**2
+        if self.squared_norm_limit is not None:  # a ball may shrink the constant
+            return whole, whole
+        return varying + constant**2 * columns / (2 * (columns + 1)), whole
 
-    def _design(self, sensitivity: float, *, off_diagonal: float) -> NoiseDesign:
+    def _design(
+        self, mechanism: Mechanism, bounds: tuple[float, float], *, off_diagonal: float
+    ) -> NoiseDesign:
         blocks = (
             NoiseBlock(coordinates=self.width, relative_scale=1.0),
-            NoiseBlock(coordinates=self.dimension - self.width, relative_scale=off_diagonal),
+            NoiseBlock(coordinates=self.dimension - 1 - self.width, relative_scale=off_diagonal),
         )
-        return NoiseDesign(
-            sensitivity=float(sensitivity),
-            blocks=tuple(block for block in blocks if block.coordinates),
+        changed, left_out = bounds
+        return with_count(
+            mechanism,
+            tuple(block for block in blocks if block.coordinates),
+            changed=changed,
+            left_out=left_out,
+            records=self.records_per_client,
+            unit=self.grid**2,
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -208,7 +244,8 @@ class MomentMatrix(Moments):
         """
         rows = self.rows(records)
         products = rows.T @ rows
-        return np.concatenate([np.diagonal(products), products[np.triu_indices(self.width, 1)]])
+        pairs = products[np.triu_indices(self.width, 1)]
+        return self._counted(np.concatenate([np.diagonal(products), pairs]), records)
 
     def matrix_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return a sum of contributions as a symmetric matrix, shape (p, p), in normalised units.
@@ -220,12 +257,17 @@ class MomentMatrix(Moments):
             ValueError: `values` does not have the length `dimension`.
         """
         require_length(values, self.dimension)
-        scaled = values / float(self.grid**2)
+        scaled = values[:-1] / float(self.grid**2)
         matrix = np.zeros((self.width, self.width))
         matrix[np.triu_indices(self.width, 1)] = scaled[self.width :]
         matrix += matrix.T
         matrix[np.diag_indices(self.width)] = scaled[: self.width]
         return matrix
+
+
+def _variance_of_products(design: NoiseDesign) -> float:
+    *products, _ = design.blocks
+    return NoiseDesign(sensitivity=design.sensitivity, blocks=tuple(products)).total_variance
 
 
 class SecondMomentMatrix(MomentMatrix):

@@ -11,7 +11,7 @@ from shoal_protocol.queries.design import (
     NoiseBlock,
     NoiseDesign,
     require_length,
-    rounded_up,
+    with_count,
 )
 from shoal_protocol.queries.moments import Moments
 
@@ -25,20 +25,16 @@ class NormCounts(Moments):
 
     The longest rows, of squared norm T = L in a ball and m B^2 + k^2 in the box, are in the last
     bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B^2
-    gives the noise a grid to be rounded to.
+    gives the noise a grid to be rounded to. The number of rows follows, with noise of its own:
+    that of the bins' sum is 27 times as large.
     """
 
     name: Literal["norm_counts"] = "norm_counts"
 
     @property
     def dimension(self) -> int:
-        """Length of the vector, 27."""
-        return NORM_BINS
-
-    @property
-    def largest_value(self) -> int:
-        """Largest magnitude that a coordinate of `encode` can have."""
-        return self.grid**2 * self.records_per_client
+        """Length of the vector, 28."""
+        return NORM_BINS + 1
 
     def largest_norms(self) -> NDArray[np.float64]:
         """Return the largest norm of each bin, shape (27,), in normalised units."""
@@ -53,28 +49,33 @@ class NormCounts(Moments):
         return squares
 
     def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions as counts, shape (27,); noise may have made some negative.
+        """Return the bins' counts in a sum of contributions, shape (27,); noise may be below 0.
 
         Raises:
             ValueError: `values` does not have the length `dimension`.
         """
         require_length(values, self.dimension)
-        return values / float(self.grid**2)
+        return values[:-1] / float(self.grid**2)
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
         both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
-        return NoiseDesign(
-            sensitivity=rounded_up(both * self.largest_value),
-            blocks=(NoiseBlock(coordinates=NORM_BINS, relative_scale=1.0),),
+        return with_count(
+            mechanism,
+            (NoiseBlock(coordinates=NORM_BINS, relative_scale=1.0),),
+            changed=both * self.grid**2,
+            left_out=float(self.grid**2),
+            records=self.records_per_client,
+            unit=self.grid**2,
         )
 
     def encode(self, records: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the client's contribution, shape (27,), from `records`, shape (r, len(columns)).
+        """Return the client's contribution, shape (28,), from `records`, shape (r, len(columns)).
 
         Raises:
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
         bins = np.searchsorted(self._largest_squares()[:-1], np.sum(rows * rows, axis=1))
-        return self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
+        counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
+        return self._counted(counts, records)

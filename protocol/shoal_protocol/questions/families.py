@@ -20,9 +20,7 @@ _SUM_BITS: Final = 15
 def query_of(task: FamilyTask) -> Counts | FirstMoments | SecondMomentMatrix:
     """Return the query of the task's only round.
 
-    With one record per client the number of records is known, so a single cell is enough for a
-    Bernoulli variable, and costs the least. With more of them failures are counted too, and sums
-    carry a constant, which costs 3 % more noise (Laplace: a quarter) at most.
+    All of them carry the number of records, which nobody knows without noise.
     """
     records = task.records_per_client
     columns = tuple(bounds.column() for bounds in task.columns)
@@ -31,7 +29,7 @@ def query_of(task: FamilyTask) -> Counts | FirstMoments | SecondMomentMatrix:
             return Counts(
                 columns=columns,
                 levels=(task.success,),
-                other=records > 1,
+                other=True,
                 grid_bits=_COUNT_BITS,
                 records_per_client=records,
             )
@@ -46,7 +44,7 @@ def query_of(task: FamilyTask) -> Counts | FirstMoments | SecondMomentMatrix:
         case PoissonTask() | NormalMeanTask():
             return FirstMoments(
                 columns=columns,
-                intercept=0.5 if records > 1 else 0.0,
+                intercept=0.0,
                 radius=None,
                 grid_bits=_SUM_BITS,
                 records_per_client=records,

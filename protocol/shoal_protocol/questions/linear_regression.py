@@ -32,6 +32,7 @@ from shoal_protocol.questions.measurements import (
     measured_means,
     measured_norm,
     measured_spreads,
+    record_count,
 )
 from shoal_protocol.questions.released import ReleasedSum
 from shoal_protocol.tasks import LinearRegressionTask
@@ -222,7 +223,9 @@ def _radii(
             if earlier is None:
                 norms = _counting(task).largest_norms()
             else:
-                norms = np.array([measured_norm(earlier[-1], kept_whole(earlier[-1].cohort_size))])
+                norms = np.array(
+                    [measured_norm(earlier[-1], kept_whole(record_count(earlier[-1])))]
+                )
             return [_tidy(math.sqrt(square + norm**2)) for norm in norms.tolist()]
         case _ if task.radius is not None:
             return [task.radius]
@@ -250,18 +253,18 @@ def _radius_by_rule(task: LinearRegressionTask, population: int) -> float:
     return _tidy(math.sqrt(task.intercept**2 + squared_norm))
 
 
-def kept_whole(clients: int) -> float:
-    """Return what part of the rows a measured ball leaves as they are: .76 of 400 clients' rows."""
-    return NormalDist().cdf(_deviations(clients) + 0.7)
+def kept_whole(records: int) -> float:
+    """Return what part of the rows a measured ball leaves as they are: .76 of 400 rows."""
+    return NormalDist().cdf(_deviations(records) + 0.7)
 
 
-def _deviations(clients: int) -> float:
+def _deviations(records: int) -> float:
     """Return how many standard deviations from the mean squared norm a ball reaches.
 
-    The fewer clients, the more noise matters and the more rows may be shrunk: 1.1 for every factor
-    of ten beyond 400 clients.
+    The fewer records, the more noise matters and the more rows may be shrunk: 1.1 for every factor
+    of ten beyond 400 records.
     """
-    return 1.1 * math.log10(max(1.0, clients / 400.0))
+    return 1.1 * math.log10(max(1.0, records / 400.0))
 
 
 def _alike(radius: float | None, expected: float | None) -> bool:

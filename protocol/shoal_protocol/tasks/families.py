@@ -1,8 +1,8 @@
 """Exponential families as tasks: public parameters only, no data and no algorithm.
 
 All of them are one round. Priors are conjugate, and in the units of the data; `records_per_client`
-is how many records a client may hold at most, all of which privacy covers. With one, the number of
-records is the cohort's size; with more, it is seen through noise like everything else.
+is how many records a client may hold at most, all of which privacy covers. How many there are, or
+none, is seen through noise like everything else.
 """
 
 from collections.abc import Sequence
@@ -174,7 +174,7 @@ class _NormalScatter(_OneRound):
     """What is public of a normal family with unknown covariance, besides its columns.
 
     Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
-    one record, so that the number of records is known. `intercept` weighs the sums against the
+    one record at most. `intercept` weighs the sums against the
     squares: the noise on a column's sum is proportional to (q + k^2) / k, on the squares to
     q + k^2, for q columns and intercept k.
     """

@@ -144,7 +144,7 @@ def _solved(study: Study, task: LinearRegressionTask, assumed: Assumed) -> tuple
         records_per_client=1,
     )
     deviations = noise_sds(study, query.design(study.cap.mechanism), share=1.0 - COUNTING_SHARE)
-    diagonal, off = (deviations[[0, -1]] / query.grid**2).tolist()
+    diagonal, off = (deviations[[0, -2]] / query.grid**2).tolist()
     steepness = study.clients * np.diagonal(matrix)
     others = 1.0 + np.sum(solved**2) - solved**2  # the target's own coefficient is -1
     noise = np.sqrt(off**2 * others + diagonal**2 * solved**2) / steepness
