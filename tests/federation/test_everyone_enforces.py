@@ -228,7 +228,7 @@ async def test_a_node_whose_ledger_was_emptied_consistently_does_not_start(
     conspiracy.crash(0)  # whole, it starts
     engine = conspiracy.services[0]._storage._engine
     tamper(engine, "DELETE FROM ledger", EMPTIED)
-    with pytest.raises(StartupRefused, match="does not hold the entry that .* names"):
+    with pytest.raises(StartupRefused, match="does not hold the entry that"):
         conspiracy.crash(0)
 
 
@@ -248,7 +248,7 @@ async def test_a_node_whose_ledger_was_written_anew_does_not_start(
 
     cheap = honest[0].model_copy(update={"mu": honest[0].mu / 10})
     after = honest[1].model_copy(update={"previous": cheap.digest})
-    with pytest.raises(StartupRefused, match="does not hold the entry that .* names"):
+    with pytest.raises(StartupRefused, match="does not hold the entry that"):
         rewritten(conspiracy, cheap, after)
 
     returned = honest[0].returned(after=honest[1].head, at=honest[1].at)
@@ -257,7 +257,7 @@ async def test_a_node_whose_ledger_was_written_anew_does_not_start(
 
     later = honest[0].model_copy(update={"at": honest[0].at + timedelta(seconds=1)})
     after = honest[1].model_copy(update={"previous": later.digest})
-    with pytest.raises(StartupRefused, match="does not hold the entry that .* names"):
+    with pytest.raises(StartupRefused, match="does not hold the entry that"):
         rewritten(conspiracy, later, after)
 
 
