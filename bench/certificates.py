@@ -132,7 +132,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         job=request.digest,
         number=0,
         query=SecondMomentMatrix(
-            columns=tuple(each.column() for each in bounds),
+            columns=tuple(each.column() for each in (*task.features, task.target)),
             intercept=0.0,
             radius=1.0,
             grid_bits=12,
