@@ -119,14 +119,17 @@ async def test_under_threshold_sharing_a_node_that_gives_up_speaks_for_itself_on
 
 async def test_under_threshold_sharing_no_charge_is_given_back(spare: Federation) -> None:
     budget = spare.consortium.manifest.policy.cap.mu
-    charged = [spare.spec(**TWO_SUFFICE, mu=0.6 * budget), spare.spec(mu=0.6 * budget)]
+    charged = [
+        spare.spec(**TWO_SUFFICE, mu=0.6 * budget),
+        spare.spec(number=1, mu=0.6 * budget),
+    ]
     for spec in charged:
         await spare.announce(spec)
         await spare.gossip(0, [spare.aggregator.call_off(spec.body)])
     await spare.step([0])
     for spec in charged:
         assert (await spare.state(0, spec))["phase"] == "abandoned"
-    too_much, enough = (spare.spec(number=1, mu=part * budget) for part in (0.81, 0.79))
+    too_much, enough = (spare.spec(number=2, mu=part * budget) for part in (0.81, 0.79))
     reply = await spare.request(0, "POST", "/v1/rounds", too_much.encode())
     assert reply.json()["type"] == "urn:shoal:problem:budget-exceeded"
     await spare.announce(enough, [0])
