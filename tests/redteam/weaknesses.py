@@ -23,6 +23,7 @@ from shoal_protocol import (
     certificate_rounds,
     jobs,
     outcomes,
+    reach,
     rounds,
 )
 from shoal_protocol.accounting import Cap, Cost
@@ -128,6 +129,11 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
     patch.setattr(rounds, "_LEAST_OF_COST", 1.0 - 1e-5)
     patch.setattr(rounds, "_HIDDEN_TOLERANCE", 0.7)
+
+
+def endless_patience(patch: pytest.MonkeyPatch) -> None:
+    """Nobody minds how far ahead a job reaches."""
+    patch.setattr(reach, "_too_far", lambda moment, seconds, now: False)
 
 
 def powerless_owners(patch: pytest.MonkeyPatch) -> None:
