@@ -6,6 +6,10 @@ from datetime import timedelta
 import pytest
 
 from shoal_client.async_analyst import JobRefused, JobWithdrawn
+from shoal_hosting.party import load_party
+from shoal_protocol.documents import sign
+from shoal_protocol.encoding import canonical_json
+from shoal_protocol.membership import JobWithdrawal
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
 from tests.simulation import Federation
 
@@ -40,6 +44,8 @@ async def test_a_withdrawn_job_ends_everywhere_and_frees_all_budgets(
     if killed != "nobody":
         await federation.crash(killed)
     await federation.after(federation.analyst.withdraw(job))  # says the same
+    for node in federation.nodes:
+        assert (await federation.ask(node, f"/v1/withdrawals/{job}")).status_code == 200
     await federation.until(lambda: free(federation))
     for site in SITES:
         (status,) = (await federation.holder(site).status()).jobs
@@ -155,3 +161,26 @@ async def test_two_withdrawals_and_a_leave_at_once(federation: Federation) -> No
     await federation.until(lambda: free(federation))
     ends = [(await federation.holder(site).status()).jobs[0].ended for site in SITES]
     assert ends == ["withdrawn", "left", "withdrawn"]
+
+
+async def test_a_trainer_that_hides_a_withdrawal_finds_no_node_that_goes_on(
+    federation: Federation,
+) -> None:
+    request = federation.request(join_seconds=60, maximum_population=100)
+    job = await federation.after(federation.analyst.submit(request))
+    await federation.until(lambda: joined(federation, job, CLIENTS))
+    home = federation.trust.directory / "parties" / "analyst"
+    withdrawal = sign(
+        JobWithdrawal(manifest=request.body.manifest, job=job, analyst="analyst"),
+        "analyst",
+        load_party(home).signing_key,
+    )
+    told = canonical_json({"request": request.to_json(), "withdrawal": withdrawal.to_json()})
+    for node in federation.nodes:
+        answer = await federation.ask(node, "/v1/withdrawals", method="POST", content=told)
+        assert answer.status_code == 201
+    state = await federation.finish(job)
+    assert state["phase"] == "failed"
+    assert "the analyst has withdrawn the job" in state["reason"]
+    assert await free(federation)
+    assert not await federation.holder("clinic-a").spent()

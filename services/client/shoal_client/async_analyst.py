@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import httpx
@@ -22,6 +23,7 @@ from shoal_client.job_failures import (
     failure,
 )
 from shoal_client.peer import ACCEPTED, OK, Peer
+from shoal_client.withdrawing import tell_nodes
 from shoal_hosting.exchange import Unavailable
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_protocol.certificate_checks import verify_certificate
@@ -98,8 +100,8 @@ class AsyncAnalyst:
         self._book = book
         self._clock = clock
         self._random_bytes = random_bytes
-        party = book.current.manifest.trainer
-        self._trainer = Peer(party, clock=clock, random_bytes=random_bytes, transport=transport)
+        self._peer = partial(Peer, clock=clock, random_bytes=random_bytes, transport=transport)
+        self._trainer = self._peer(book.current.manifest.trainer)
         self._insist = Insisting(self._trainer, notice)
 
     @property
@@ -186,18 +188,19 @@ class AsyncAnalyst:
     async def withdraw(self, job: str) -> None:
         """Withdraw a job of one's own: it asks nothing more, and budgets come free.
 
-        What answered rounds cost stays charged. To withdraw it again says the same.
+        What answered rounds cost stays charged. Every Compute node that answers is told, too.
 
         Raises:
             JobRefused: the job has ended, or is another analyst's.
             JobFailed: the trainer does not know it.
-            Unavailable: the trainer did not answer, several times.
+            Unavailable: the trainer did not answer, several times. The nodes may have been told.
         """
         request = await self.submitted(job)
         body = JobWithdrawal(manifest=request.body.manifest, job=job, analyst=self._name)
         if request.body.analyst != self._name:
             raise JobRefused(f"the job is {request.body.analyst}'s to withdraw")
         signed = sign(body, self._name, self._key)
+        await tell_nodes(self._book.current.manifest.compute_nodes, self._peer, request, signed)
         path, encoded = f"/v1/jobs/{job}/withdrawal", signed.encode()
         answer = await self._insist(lambda: self._trainer.post(path, encoded, "application/json"))
         if answer.is_refusal:

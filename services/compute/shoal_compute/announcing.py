@@ -14,6 +14,7 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger as tables
 from shoal_compute.totals import check_next
+from shoal_compute.withdrawals import refuse_withdrawn
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
@@ -59,10 +60,10 @@ class Announcements:
         Raises:
             MalformedDocument, UnsupportedVersion, BadSignature, UnknownSigner, WrongSigner
             WrongManifest: bound to another manifest version than the one in force.
-            RefusedSpec: it contradicts itself, the manifest or its policy, or was not paid for by
-                the round that it names.
             ConflictingDocument: another round of its job has its number or a higher one, or the job
                 is over.
+            RefusedSpec: it contradicts itself, the manifest or its policy, was not paid for by the
+                round that it names, or its job is withdrawn.
             BudgetExceeded: it would cost a client more than the policy's cap.
             NotReady: too many rounds are under way here.
             StorageUnavailable
@@ -92,6 +93,7 @@ class Announcements:
         if store.add_round(db, signed) is None:
             return False
         check_next(db, signed.body)
+        refuse_withdrawn(db, signed.body.job)
         self._ledger.charge(db, signed.body, cap=cap, at=self._clock())
         return True
 

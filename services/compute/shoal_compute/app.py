@@ -18,6 +18,7 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
+from shoal_compute.withdrawals import Withdrawals
 from shoal_hosting.application import create_application
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
@@ -85,6 +86,7 @@ def create_app(
     totals: Totals,
     uploads: Uploads,
     held: HeldQueries,
+    withdrawals: Withdrawals,
     gossip: Gossip,
     book: ManifestBook,
     manifest_accepted: Callable[[], Awaitable[None]],
@@ -119,6 +121,17 @@ def create_app(
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
         return Response(await totals.sign(await request.body()), media_type=_JSON)
+
+    @app.post("/v1/withdrawals", status_code=201)
+    async def withdraw(request: Request) -> Response:
+        """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
+        job, new = await withdrawals.take(await request.body())
+        return _json({"job": job}, 201 if new else 200)
+
+    @app.get("/v1/withdrawals/{job}")
+    async def show_withdrawal(job: str) -> Response:
+        """Return the withdrawal of a job as its analyst signed it."""
+        return Response(await withdrawals.show(job), media_type=_JSON)
 
     @app.get("/v1/rounds/{round_id}")
     async def show(round_id: str) -> Response:

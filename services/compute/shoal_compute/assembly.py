@@ -28,6 +28,7 @@ from shoal_compute.summing import Adders
 from shoal_compute.tally import Tallies
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
+from shoal_compute.withdrawals import Withdrawals
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.exchange import Connections
 from shoal_hosting.ledger import RESTORE
@@ -156,6 +157,7 @@ def assemble(
         totals=Totals(party.name, party.signing_key, storage, book, manifests, announcing),
         uploads=uploads,
         held=HeldQueries(rounds, storage),
+        withdrawals=Withdrawals(storage, book, announcing),
         gossip=gossip,
         book=book,
         manifest_accepted=share_manifests,

@@ -56,6 +56,14 @@ only_grows(totals)
 # a share is given back, unless participation was hidden: then the first one paid for all.
 ledger = LedgerTables(metadata)
 
+# of jobs, as their analysts signed them: their rounds are refused
+withdrawals = Table(
+    "withdrawals",
+    metadata,
+    Column("job", String(64), primary_key=True),
+    Column("document", LargeBinary, nullable=False),
+)
+
 shares = Table(
     "shares",
     metadata,
