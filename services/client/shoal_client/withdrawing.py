@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from shoal_client.peer import Peer, Unavailable
+from shoal_client.peer import Peer
+from shoal_hosting.exchange import Unavailable
 from shoal_protocol.documents import Signed
 from shoal_protocol.encoding import canonical_json
 from shoal_protocol.jobs import JobRequest
