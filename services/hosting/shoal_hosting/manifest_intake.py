@@ -153,7 +153,7 @@ class ManifestIntake:
         patience: asyncio.Timeout,
     ) -> Consortium:
         roster = _Roster(named, asyncio.get_running_loop().time(), patience)
-        with TemporaryFile(dir=self._book.directory) as file:
+        with self._spool() as file:
             with self._place_for(roster):
                 async for part in body.parts(named.size_bytes):
                     await run_in_threadpool(roster.add, file, part)
@@ -161,6 +161,10 @@ class ManifestIntake:
                 roster.check()
             async with self._judging:
                 return await run_in_threadpool(self._accept, signed_manifest, file)
+
+    def _spool(self) -> IO[bytes]:
+        self._book.directory.mkdir(parents=True, exist_ok=True)
+        return TemporaryFile(dir=self._book.directory)
 
     def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
         file.seek(0)
