@@ -12,6 +12,11 @@ class Beside:
         self._step = step
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Tell whether a step is under way, or how it ended was not asked for."""
+        return self._task is not None
+
     def begin(self) -> None:
         """See that a step is under way; raise what the one before it raised."""
         self._settle()
