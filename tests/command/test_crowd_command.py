@@ -350,7 +350,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
         return HolderStatus(
             clients=30,
             enrolled=29,
-            jobs=(JobStatus("ab" * 32, None, 0, {"acknowledged": 30}, rounds),),
+            jobs=(JobStatus("ab" * 32, None, {"acknowledged": 30}, rounds),),
             refused={"ef" * 32: "the analyst is not allowed"},
             refused_crowds={digits * 32: "see its policy" for digits in ("56", "78")},
             crowds=(
