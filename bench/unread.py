@@ -5,7 +5,7 @@
 Resident memory (Linux) of real processes over TLS, a Compute node, an aggregator and a trainer,
 each alone in its turn: idle; at most while anonymous connections ask and leave the answers unread;
 once they were cut. Meanwhile one that does read asks for the same, as often as it takes. QUICK=1
-in the environment makes all of it small.
+in the environment asks with fewer.
 """
 
 import argparse
@@ -176,7 +176,7 @@ def main() -> None:
     quick = bool(os.environ.get("QUICK"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=60 if quick else 600)
-    parser.add_argument("--clients", type=int, default=6_000 if quick else 60_000)
+    parser.add_argument("--clients", type=int, default=60_000)
     parser.add_argument("--hold", type=float, default=2.0 if quick else 10.0)
     arguments = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
