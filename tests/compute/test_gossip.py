@@ -30,6 +30,7 @@ from shoal_compute.gossip import (
 from shoal_compute.pace import Pace
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
+from shoal_hosting.logs import withhold_private_values
 from shoal_protocol.attestations import Held, Holdings
 from shoal_protocol.documents import Signed, sign
 from shoal_protocol.encoding import canonical_json
@@ -498,7 +499,8 @@ async def test_a_message_of_many_refused_documents_is_one_line_of_the_log(
     with capture_logs() as lines:
         await federation.gossip(0, forged)
     [line] = [each for each in lines if each["log_level"] not in ("debug", "info")]
-    assert (line["count"], line["problems"]) == (40, {"bad-signature": 40})
+    written = withhold_private_values(None, "warning", line)
+    assert (written["count"], written["problems"]) == (40, ["bad-signature: 40"])
 
 
 async def test_who_names_many_finished_rounds_has_few_of_them_loaded_at_once(

@@ -97,9 +97,9 @@ class Gossip:
                 self._metrics.gossiped("document_refused", len(offered))
         self._metrics.gossiped("document_refused", refused.total())
         if refused:  # one line: whoever connects says how many documents there are
-            log.warning(
-                "gossiped documents are refused", count=refused.total(), problems=dict(refused)
-            )
+            # a code as a field's name would have its count withheld: `bad-signature`
+            problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
+            log.warning("gossiped documents are refused", count=refused.total(), problems=problems)
 
     async def _take(
         self, known: Round, offered: list[SignedAttestation], refused: Counter[str]
