@@ -96,23 +96,6 @@ def test_a_schema_of_another_version_is_refused(engine: Engine) -> None:
     engine.dispose()
 
 
-def test_a_schema_that_only_grew_is_given_the_tables_that_are_new(engine: Engine) -> None:
-    grown = MetaData()
-    for table in METADATA.sorted_tables:
-        table.to_metadata(grown)
-    new = Table("new", grown, Column("value", Integer, primary_key=True))
-    with engine.begin() as connection:
-        add(connection, 1)
-    for _ in range(2):  # the second time it is of this version
-        check_schema(engine, grown, 2, grown_from=1)
-    with engine.begin() as connection:
-        connection.execute(new.insert().values(value=5))
-        assert values(connection) == [1]
-    with pytest.raises(StartupRefused, match="schema version 2, this program needs 1"):
-        check_schema(engine, METADATA, 1)
-    engine.dispose()
-
-
 def test_another_services_database_is_refused(engine: Engine) -> None:
     with pytest.raises(StartupRefused, match="lacks other"):
         check_schema(engine, OTHER, 1)

@@ -33,13 +33,9 @@ def check_schema(
     metadata: MetaData,
     version: int,
     *,
-    grown_from: int | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make the tables of `metadata` in an empty database; refuse one of another version.
-
-    A database of the version `grown_from`, whose tables are all in this one unchanged, is given
-    those that are new; an older program then refuses it.
 
     While another process has the database, this one waits, for `pause(1.0)` at a time and
     `WAIT_FOR_DATABASE_SECONDS` in all: the other may have ended, and its server not know.
@@ -52,7 +48,7 @@ def check_schema(
     """
     for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
         try:
-            _check_schema(engine, metadata, version, grown_from)
+            _check_schema(engine, metadata, version)
             return
         except StorageUnavailable as error:
             if not _another_has_it(error):
@@ -83,7 +79,7 @@ def _another_has_it(error: StorageUnavailable) -> bool:
     return isinstance(cause, DatabaseHeld) or sqlstate(cause) == _LOCKED
 
 
-def _check_schema(engine: Engine, metadata: MetaData, version: int, grown_from: int | None) -> None:
+def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
     own = MetaData()
     versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
     with translating_storage_errors(), engine.begin() as connection:
@@ -101,10 +97,6 @@ def _check_schema(engine: Engine, metadata: MetaData, version: int, grown_from: 
             connection.execute(versions.insert().values(version=version))
             return
         found = connection.execute(select(versions.c.version)).scalars().all()
-        if list(found) == [grown_from]:
-            metadata.create_all(connection)  # those that are not there
-            connection.execute(versions.update().values(version=version))
-            return
         if list(found) != [version]:
             raise StartupRefused(
                 f"the database has schema version {', '.join(map(str, found)) or 'none'}, "
