@@ -136,7 +136,7 @@ def test_grounds_of_another_shape_are_refused():
         "middles": (None, None),
         "signals": (9.0,),
         "kept": 0.6,
-        "mismeasured": 1.5,
+        "mismeasured": 1.25,
     }
     assert Grounds(**fields).cautions(("x", "y")) == ()
     for changes in ({"kept": 0.59}, {"mismeasured": 1.51}):

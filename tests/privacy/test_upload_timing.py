@@ -30,7 +30,7 @@ from tests.client.world import COLUMNS, Timer, World
 
 TRIALS = 40
 ENCODING = encoding_seconds(columns=2, coordinates=6, records=1)
-BLOCKS_OF_QUERY = 2  # each is a call of the sampler
+BLOCKS_OF_QUERY = 3  # each is a call of the sampler
 PARTS = st.one_of(
     st.builds(GaussianPart, scale=st.floats(4.0, 2.0**50)),
     st.builds(LaplacePart, scale=st.floats(1.0, 2.0**50), parties=st.integers(1, 100_000)),

@@ -24,7 +24,7 @@ OFF_CENTRE: Final = 0.4
 """Distance of a column's mean from the middle of its bounds, relative to half their range."""
 SHRUNK: Final = 0.6
 """Mean squared factor that a ball left of rows; less pulls values, and so does more than"""
-MISMEASURED: Final = 1.5
+MISMEASURED: Final = 1.25
 """times the mean square of a column that an earlier round measured, and so cut it by."""
 DROWNED: Final = 5.0
 """What is a feature's own, in standard deviations of the noise in it: fewer drown it."""
