@@ -170,6 +170,11 @@ class Aggregator:
         stored = await self._storage.run(store.find_partial_sums, round_id, standing)
         return [each.document for each in stored]
 
+    async def find_newest_sum(self, node: str) -> list[bytes]:
+        """Return a node's signed partial sum of the newest published round, if there is one."""
+        stored = await self._storage.run(store.find_newest_sum, node)
+        return [each.document for each in stored]
+
     async def find_result(self, round_id: str) -> Stored | None:
         """Return a round's signed result, None while the round is open.
 

@@ -88,6 +88,11 @@ def create_app(aggregator: Aggregator, book: ManifestBook, registry: CollectorRe
         documents = await aggregator.find_partial_sums(round_id, Standing.WRONG)
         return await pending(round_id) if documents is None else listed(documents)
 
+    @app.get("/v1/nodes/{name}/newest")
+    async def show_newest(name: str) -> Response:
+        """Serve a Compute node's signed partial sum of the newest round that has a result."""
+        return listed(await aggregator.find_newest_sum(name))
+
     @app.get("/v1/rounds/{round_id}/result")
     async def show_result(
         round_id: RoundId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None

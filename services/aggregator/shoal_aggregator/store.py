@@ -174,6 +174,19 @@ def find_partial_sums(
     return [Stored(*row) for row in db.execute(query.order_by(columns.node))]
 
 
+def find_newest_sum(db: Connection, node: str) -> Sequence[Stored]:
+    """Return the node's partial sum of the published round that ended last, or nothing."""
+    sums, rounds = schema.partial_sums.c, schema.rounds.c
+    query = (
+        select(sums.digest, sums.document)
+        .join(schema.rounds, rounds.id == sums.round)
+        .where(sums.node == node, rounds.phase == Phase.PUBLISHED.value)
+        .order_by(rounds.proceed_at.desc(), rounds.number.desc())
+        .limit(1)
+    )
+    return [Stored(*row) for row in db.execute(query)]
+
+
 def find_result(db: Connection, round_id: str) -> Stored | None:
     """Return the round's result, if it is published."""
     columns = schema.results.c

@@ -15,6 +15,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.schema import ledger as tables
 from shoal_compute.totals import check_next
 from shoal_compute.withdrawals import refuse_withdrawn
+from shoal_compute.witnesses import Witnesses
 from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.shared_manifests import SharedManifests
 from shoal_hosting.storage import StorageThread
@@ -38,6 +39,7 @@ class Announcements:
         clock: Callable[[], datetime],
         executor: Executor,
         ledger: Ledger,
+        witnesses: Witnesses,
     ) -> None:
         """Go on from `ledger`; for start-up, it waits for the database.
 
@@ -51,6 +53,7 @@ class Announcements:
         self._clock = clock
         self._executor = executor
         self._ledger = ledger
+        self._witnesses = witnesses
         storage.run_here(ledger.verify)
         self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
@@ -67,7 +70,7 @@ class Announcements:
             BudgetExceeded: it would cost a client more than the policy's cap.
             NotReady: too many rounds are under way here.
             StorageUnavailable
-            LedgerBroken: what was spent here cannot be known.
+            LedgerBroken: what was spent here cannot be known, or others know of more.
         """
         loop = asyncio.get_running_loop()
         signed = await loop.run_in_executor(self._executor, decode, encoded, RoundSpec)
@@ -82,6 +85,7 @@ class Announcements:
             raise NotReady("too many rounds are under way")
         if signed.body.manifest != self._book.current.digest:
             await self._storage.run(self._manifests.exchange)  # another replica may know it
+        await self._witnesses.check()
         loop = asyncio.get_running_loop()
         cap = await loop.run_in_executor(self._executor, self._judge, signed)
         new = await self._storage.run(self._add, signed, cap)

@@ -88,6 +88,7 @@ def create_app(
     held: HeldQueries,
     withdrawals: Withdrawals,
     gossip: Gossip,
+    votes_of: Callable[[str], Awaitable[list[bytes]]],
     book: ManifestBook,
     manifest_accepted: Callable[[], Awaitable[None]],
     ready: Callable[[], Awaitable[None]],
@@ -159,6 +160,12 @@ def create_app(
     async def converse(request: Request) -> Response:
         """Take a node's documents and tell it those that it lacks."""
         return Response(await gossip.receive(await request.body()), media_type=_JSON)
+
+    @app.get("/v1/nodes/{name}/newest")
+    async def show_newest(name: str) -> Response:
+        """Return what a Compute node signed last that is on file here: its newest votes."""
+        votes = await votes_of(name)
+        return Response(b'{"documents":[' + b",".join(votes) + b"]}", media_type=_JSON)
 
     # Uploads are by far the most requests: these routes do without FastAPI's machinery.
     async def upload(request: Request) -> Response:

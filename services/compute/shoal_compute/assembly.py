@@ -29,6 +29,7 @@ from shoal_compute.tally import Tallies
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import JUDGING_THREADS, Uploads
 from shoal_compute.withdrawals import Withdrawals
+from shoal_compute.witnesses import Witnesses, newest_votes
 from shoal_hosting.database_schema import check_schema
 from shoal_hosting.exchange import Connections
 from shoal_hosting.ledger import RESTORE
@@ -114,9 +115,12 @@ def assemble(
     storage.run_here(manifests.exchange)
     rounds = RoundBook(storage, book, manifests, party, metrics)
     ledger = Ledger(party.name)
+    witnesses = Witnesses(storage, book, peers, party, clock, accept=accept_loss)
     try:
         announcements = Announcements(
-            rounds, storage, book, manifests, clock, announcing, ledger=ledger
+            *(rounds, storage, book, manifests, clock, announcing),
+            ledger=ledger,
+            witnesses=witnesses,
         )
     except LedgerBroken as error:
         storage.let_go()
@@ -143,6 +147,7 @@ def assemble(
         wake=wake,
         leadership=leadership,
         manifests=manifests,
+        witnesses=witnesses,
     )
 
     async def share_manifests() -> None:
@@ -150,6 +155,11 @@ def assemble(
 
     async def ready() -> None:
         await storage.run(_touch)
+        await witnesses.ready()
+
+    async def votes_of(name: str) -> list[bytes]:
+        nodes = {node.name for node in book.current.manifest.compute_nodes}
+        return await storage.run(newest_votes, name) if name in nodes else []
 
     app = create_app(
         rounds=rounds,
@@ -159,6 +169,7 @@ def assemble(
         held=HeldQueries(rounds, storage),
         withdrawals=Withdrawals(storage, book, announcing),
         gossip=gossip,
+        votes_of=votes_of,
         book=book,
         manifest_accepted=share_manifests,
         ready=ready,

@@ -24,6 +24,7 @@ from shoal_compute.schema import ledger
 from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
+from shoal_compute.witnesses import Witnesses
 from shoal_compute.work import Work
 from shoal_hosting.exchange import Connections
 from shoal_hosting.logs import describe_exception
@@ -57,6 +58,7 @@ class Node:
         wake: asyncio.Event,
         leadership: Leadership | None,
         manifests: SharedManifests,
+        witnesses: Witnesses,
     ) -> None:
         """Begin with nothing under way; `leadership` is None if the node is one process."""
         self.wake = wake
@@ -70,6 +72,7 @@ class Node:
         self._metrics = metrics
         self._leadership = leadership
         self._manifests = manifests
+        self._witnesses = witnesses
         self._reports = Reports(
             rounds,
             book,
@@ -84,6 +87,8 @@ class Node:
     async def step(self) -> None:
         """Do all that is due now. A peer's failure, or the store's, is tried again later."""
         async with self._stepping:
+            if self._witnesses.is_due():  # a replica that does not lead takes rounds, too
+                self._work.begin("witnesses", self._witnesses.ask)
             while await self._leads():
                 self.wake.clear()
                 for known in list(self._rounds.live.values()):

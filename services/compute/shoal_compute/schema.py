@@ -24,7 +24,7 @@ from shoal_hosting.ledger import LedgerTables
 from shoal_hosting.memory import memory_table
 from shoal_hosting.shared_manifests import manifest_table
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 metadata = MetaData()
 
@@ -63,6 +63,9 @@ withdrawals = Table(
     Column("job", String(64), primary_key=True),
     Column("document", LargeBinary, nullable=False),
 )
+
+# Rounds that this node signed for, forgot, and goes on without: its operator accepted the loss.
+accepted_losses = Table("accepted_losses", metadata, Column("round", String(64), primary_key=True))
 
 shares = Table(
     "shares",

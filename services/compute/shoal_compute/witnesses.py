@@ -1,0 +1,183 @@
+"""Compares this node's ledger with the newest of its own signed documents that other parties hold.
+
+A data directory that was set back as a whole, with its mark, fits itself: only others know better.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Connection, select
+
+from shoal_compute.pace import Pace
+from shoal_compute.schema import accepted_losses, documents, ledger, rounds
+from shoal_compute.store import SignedAttestation
+from shoal_hosting.exchange import Connections, Unavailable
+from shoal_hosting.ledger import RESTORE
+from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.marks import ACCEPT
+from shoal_hosting.party import Party
+from shoal_hosting.storage import StorageThread, insert_ignoring
+from shoal_protocol.attestations import PartialSum, Vote
+from shoal_protocol.documents import from_json
+from shoal_protocol.errors import LedgerBroken, MalformedDocument, ProtocolError
+from shoal_protocol.manifest import ServiceParty
+
+log = structlog.get_logger()
+
+MOST_VOTES: Final = 16  # of those of a node that are served and compared, the newest
+
+
+class Witnesses:
+    """Asks every other node and the aggregator once after each start, as soon as it answers."""
+
+    def __init__(
+        self,
+        storage: StorageThread,
+        book: ManifestBook,
+        peers: Connections,
+        party: Party,
+        clock: Callable[[], datetime],
+        *,
+        accept: str | None,
+    ) -> None:
+        """Begin with nobody asked; `accept` is the token of a loss that the operator accepts."""
+        self._storage = storage
+        self._book = book
+        self._peers = peers
+        self._party = party
+        self._clock = clock
+        self._accept = accept
+        self._answered: set[str] = set()
+        self._paces: dict[str, Pace] = defaultdict(Pace)
+        self._lost: set[str] = set()  # rounds that this node signed for, and did not charge
+        self._asked = False
+        self._asking = asyncio.Lock()
+
+    async def check(self) -> None:
+        """Return if nobody who was asked knows more of this node's ledger than it does.
+
+        The first call waits until everybody was asked; who does not answer holds up no later one.
+
+        Raises:
+            LedgerBroken: somebody does.
+            StorageUnavailable
+        """
+        if not self._asked:
+            await self.ask()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        if self._lost:
+            raise LedgerBroken("the node signed for rounds that are not in its ledger")
+
+    async def ready(self) -> None:
+        """Return unless somebody was found to know more of this node's ledger.
+
+        Raises:
+            LedgerBroken
+        """
+        self._refuse()
+
+    def is_due(self) -> bool:
+        """Tell whether there is somebody to ask now."""
+        return bool(self._due())
+
+    def _due(self) -> list[ServiceParty]:
+        manifest, now = self._book.current.manifest, self._clock()
+        others = {each.name: each for each in (*manifest.compute_nodes, manifest.aggregator)}
+        waiting = others.keys() - self._answered - {self._party.name}
+        return [others[name] for name in sorted(waiting) if self._paces[name].is_due(now)]
+
+    async def ask(self) -> None:
+        """Ask everybody who is due, and hold what they have against the ledger.
+
+        Raises:
+            StorageUnavailable
+        """
+        async with self._asking:
+            found = await asyncio.gather(*(self._ask(party) for party in self._due()))
+            signed = [each for some in found for each in some]
+            lost = await self._storage.run(_not_charged, signed)
+            if lost - self._lost:
+                await self._tell(self._lost | lost)
+            self._asked = True
+
+    async def _tell(self, lost: set[str]) -> None:
+        token = _token(self._party.name, lost)
+        if self._accept == token:
+            await self._storage.run(_accept, lost)
+            self._lost = set()
+            return
+        self._lost = lost
+        log.error(
+            "this node signed for rounds that are not in its ledger: it was set back, and takes no "
+            f"round. Stop, and {RESTORE}. If that is lost for good, read 'When a database is lost' "
+            f"in the README, then start once with {ACCEPT}={token}",
+            rounds=len(lost),
+        )
+
+    async def _ask(self, party: ServiceParty) -> list[SignedAttestation]:
+        try:
+            reply = await self._peers.to(party).ask("GET", f"/v1/nodes/{self._party.name}/newest")
+            if reply.status not in (200, 404):
+                raise Unavailable("the peer refused to answer")
+            found = self._read(reply.json()) if reply.status == 200 else []
+        except (Unavailable, ProtocolError, ValueError) as error:  # or no certificate at all
+            self._paces[party.name].failed(self._clock())
+            log.info("a peer is not asked yet", party=party.name, reason=type(error).__name__)
+            return []
+        self._answered.add(party.name)
+        return found
+
+    def _read(self, answer: Any) -> list[SignedAttestation]:
+        """Return the documents in an answer that this node did sign; others prove nothing."""
+        if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
+            raise MalformedDocument("an answer lists documents")
+        key, own = self._party.signing_key.verify_key, self._party.name
+        found: list[SignedAttestation] = []
+        for value in answer["documents"][:MOST_VOTES]:
+            signed: SignedAttestation = from_json(value, Vote, PartialSum)
+            signed.verify_signature(key)
+            if signed.signer == signed.body.node == own:
+                found.append(signed)
+        return found
+
+
+def newest_votes(db: Connection, node: str) -> list[bytes]:
+    """Return a node's signed votes of the newest rounds on file, the newest first."""
+    columns = documents.c
+    here = (columns.kind == "vote") & (columns.signer == node) & (columns.occurrence == 0)
+    query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
+    return list(db.execute(query).scalars())
+
+
+def _not_charged(db: Connection, signed: Iterable[SignedAttestation]) -> set[str]:
+    """Return the rounds of these documents that are not in the ledger as they say."""
+    lost = set()
+    for each in signed:
+        query = select(accepted_losses.c.round).where(accepted_losses.c.round == each.body.round)
+        if db.execute(query).first() is None and not _is_charged(db, each):
+            lost.add(each.body.round)
+    return lost
+
+
+def _is_charged(db: Connection, signed: SignedAttestation) -> bool:
+    if db.execute(select(rounds.c.id).where(rounds.c.id == signed.body.round)).first() is None:
+        return False
+    charge = ledger.charge_of(db, signed.body.round)
+    return not isinstance(signed.body, PartialSum) or signed.body.charge == charge
+
+
+def _accept(db: Connection, lost: set[str]) -> None:
+    rows = [{"round": each} for each in sorted(lost)]
+    db.execute(insert_ignoring(db)(accepted_losses).values(rows).on_conflict_do_nothing())
+
+
+def _token(node: str, lost: Iterable[str]) -> str:
+    return hashlib.sha256(json.dumps([node, *sorted(lost)]).encode()).hexdigest()[:16]
