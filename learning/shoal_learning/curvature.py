@@ -32,7 +32,19 @@ class NormalCurvature:
     @property
     def centre(self) -> FloatMatrix:
         """The mean of H without its negative eigenvalues, shape (d, d)."""
-        return semidefinite(symmetric(self.frame @ self.mean @ self.frame.T))
+        return semidefinite(self._uncut)
+
+    @property
+    def signals(self) -> FloatVector:
+        """H_jj in their standard errors, shape (d,); of no curvature noise about 0."""
+        variances = self.sd**2 * (2.0 - np.eye(len(self.sd)))  # off the diagonal h_ij counts twice
+        errors = np.sqrt(np.einsum("ji,jk,ik->j", self.frame**2, self.frame**2, variances))
+        signals: FloatVector = np.diagonal(self._uncut) / errors
+        return signals
+
+    @property
+    def _uncut(self) -> FloatMatrix:
+        return symmetric(self.frame @ self.mean @ self.frame.T)
 
 
 def fitted(

@@ -88,7 +88,8 @@ class Inferred:
 class _Line:
     """Gradients along a path as a line: gradient b at c with covariance `error`, and H.
 
-    `bent` is by how much the path's mean gradient is another one.
+    `bent` is by how much the path's mean gradient is another one, `signals`, shape (d,), how far
+    H's diagonal is above 0, in its standard errors.
     """
 
     centre: FloatVector
@@ -97,6 +98,7 @@ class _Line:
     error: FloatMatrix
     residual: FloatMatrix  # covariance of one round's noise
     curvatures: FloatMatrix  # draws, shape (draws, d, d)
+    signals: FloatVector
 
 
 def inferred(path: Path) -> Inferred | None:
@@ -146,7 +148,8 @@ def _line(path: Path, generator: np.random.Generator) -> _Line:
         curvature = fitted(points, straight, residual, largest=path.largest)
     error = residual / total + bend.error
     draws = drawn(curvature, generator)
-    return _Line(centre, gradient - bend.mean, bend.mean, error, residual, draws)
+    at = gradient - bend.mean
+    return _Line(centre, at, bend.mean, error, residual, draws, curvature.signals)
 
 
 def _dispersion(residuals: FloatMatrix, privacy: float, expected: float) -> float:
@@ -193,12 +196,10 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     about = correlated + np.outer(best - centre, best - centre)
     sd = np.sqrt(np.diagonal(about))
     factor = np.linalg.cholesky(semidefinite(about / np.outer(sd, sd), 1e-9))
-    return Inferred(
-        centre,
-        sd,
-        factor / np.linalg.norm(factor, axis=1, keepdims=True),
-        _convergence(used, later, line.residual, (best - centre) / scale, share, scale),
-    )
+    factor = factor / np.linalg.norm(factor, axis=1, keepdims=True)
+    away = (best - centre) / scale
+    convergence = _convergence(used, later, line.residual, away, share, scale, line.signals)
+    return Inferred(centre, sd, factor, convergence)
 
 
 def _answers(
@@ -225,6 +226,7 @@ def _convergence(
     away: FloatVector,
     share: FloatVector,
     sd: FloatVector,
+    signals: FloatVector,
 ) -> Convergence:
     return Convergence(
         rounds=used.rounds,
@@ -232,6 +234,7 @@ def _convergence(
         distances=tuple(np.abs(away).tolist()),
         noise_shares=tuple(share.tolist()),
         scatters=tuple((used.points.var(axis=0) / sd).tolist()),
+        signals=tuple(signals.tolist()),
         may_clip=used.may_clip,
     )
 
@@ -285,12 +288,7 @@ def _by_coordinate(path: Path) -> Inferred:
     variance = (weights * (variances + (means - location) ** 2)).sum(axis=0)
     without = (weights / (grid + prior)).sum(axis=0)
     share = np.clip(1.0 - without / variance, 0.0, 1.0)
-    away = location - centre
-    return Inferred(
-        centre,
-        np.sqrt(variance + away**2),
-        None,
-        _convergence(
-            path, path, np.diag(residual), away / np.sqrt(variance), share, np.sqrt(variance)
-        ),
-    )
+    away, scale = location - centre, np.sqrt(variance)
+    noise, signals = np.diag(residual), estimate / sd
+    convergence = _convergence(path, path, noise, away / scale, share, scale, signals)
+    return Inferred(centre, np.sqrt(variance + away**2), None, convergence)

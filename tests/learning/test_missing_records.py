@@ -96,7 +96,7 @@ def test_a_variational_posterior_holds_whatever_part_of_the_clients_has_no_recor
     )
     learner = learner_for(task)
     assert isinstance(learner, Variational)
-    held, widths = [], []
+    held, widths, verdicts = [], [], []
     for _ in range(20):
         slopes = generator.normal(0.0, 1.0, 2)
         x = generator.uniform(-1.0, 1.0, (CLIENTS, 2))
@@ -107,7 +107,37 @@ def test_a_variational_posterior_holds_whatever_part_of_the_clients_has_no_recor
         low, high = posterior.interval(0.9)[1:].T
         held.append((low <= slopes) & (slopes <= high))
         widths.append(posterior.sd[1:])
+        verdicts.append(posterior.convergence.verdict)
     if share < 1.0:
         assert np.mean(held) >= 0.75
     else:
         assert 0.8 < np.mean(widths) < 1.5
+        assert "arrived" not in verdicts
+
+
+@pytest.mark.parametrize(("clients", "said"), [(0, False), (2000, True)])
+def test_a_path_arrives_by_what_records_say_and_not_by_noise(clients, said):
+    # A clip that no gradient exceeds, small steps and little noise: nothing else is in the way.
+    generator = np.random.default_rng(24)
+    task = LogisticRegressionTask(
+        features=tuple(SIDES[:1]),
+        target=ColumnBounds(name="y", lower=0.0, upper=1.0),
+        rounds=100,
+        batch=None,
+        prior_sd=0.3,
+        clip=1.5,
+        learning_rate=0.02,
+    )
+    federation = Federation(
+        population=2000, missing=0, dropouts=0, colluders=0, epsilon=30.0, delta=1e-5
+    )
+    verdicts = []
+    for _ in range(12):
+        x = generator.uniform(-1.0, 1.0, (2000, 1))
+        records = np.column_stack([x, generator.random(2000) < 0.5 + 0.1 * x[:, 0]])
+        records[clients:] = np.nan
+        path = run(learner_for(task), records, federation, generator).posterior.convergence
+        verdicts.append(path.verdict)
+        if not clients:
+            assert any("few clients" in each for each in path.doubts)
+    assert ("arrived" in verdicts) == said

@@ -235,6 +235,7 @@ KIND = {
     "distances": (0.6, 0.0),
     "noise_shares": (0.5, 0.5),
     "scatters": (0.5, 0.5),
+    "signals": (3.0, 3.0),
     "may_clip": False,
 }
 
@@ -248,6 +249,7 @@ KIND = {
         ({"slopes": (-9.0, 0.0), "distances": (0.61, 0.0)}, "not_arrived", None),
         ({"noise_shares": (0.51, 0.1)}, "cannot_tell", "noise is most"),
         ({"scatters": (0.51, 0.1)}, "cannot_tell", "learning_rate"),
+        ({"signals": (30.0, 2.9)}, "cannot_tell", "few clients"),
         ({"may_clip": True}, "cannot_tell", "clip"),
     ],
 )
@@ -261,7 +263,8 @@ def test_a_path_has_arrived_only_if_nothing_speaks_against_it(changes, verdict, 
 
 
 def test_a_path_of_more_numbers_than_have_correlations_is_never_said_to_have_arrived():
-    numbers = {name: (0.0,) * 65 for name in ("slopes", "distances", "noise_shares", "scatters")}
+    names = ("slopes", "distances", "noise_shares", "scatters")
+    numbers = {name: (0.0,) * 65 for name in names} | {"signals": (9.0,) * 65}
     assert Convergence(rounds=500, may_clip=False, **numbers).verdict == "cannot_tell"
 
 
@@ -311,6 +314,7 @@ def correlated(**changes):
             distances=(0.2,) * 3,
             noise_shares=(0.3,) * 3,
             scatters=(0.4,) * 3,
+            signals=(5.0,) * 3,
             may_clip=False,
         ),
     }
@@ -349,6 +353,7 @@ def test_correlations_are_in_all_that_a_posterior_says():
                 distances=(0.0,),
                 noise_shares=(0.0,),
                 scatters=(0.0,),
+                signals=(5.0,),
                 may_clip=True,
             )
         },

@@ -104,7 +104,7 @@ def test_it_says_that_it_has_no_privacy() -> None:
     [
         ({"age": ["old"], "pressure": [1.0]}, {}, "columns of numbers"),
         ({"age": [1.0, 2.0], "pressure": [1.0]}, {}, "one length"),
-        ({"age": [np.nan] * 50, "pressure": [1.0] * 50}, {}, "finite"),
+        ({"age": [np.inf] * 50, "pressure": [1.0] * 50}, {}, "finite"),
         ({"age": [20.0] * 21, "pressure": [90.0] * 21}, {}, "more clients"),
         (None, {"missing": 11}, "missing"),
         (None, {"epsilon": 0.0}, "epsilon"),

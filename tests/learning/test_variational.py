@@ -324,6 +324,7 @@ def test_one_factor_of_correlations_is_one_document(row):
         distances=zeros,
         noise_shares=zeros,
         scatters=zeros,
+        signals=zeros,
         may_clip=False,
     )
     negative = base64.b64encode(np.array([1.0, *row], "<f8").tobytes()).decode()

@@ -341,6 +341,7 @@ CORRELATED_POSTERIOR = LogisticRegressionPosterior(
         distances=(0.0, 0.125),
         noise_shares=(0.75, 0.5),
         scatters=(0.25, 0.125),
+        signals=(7.5, -0.25),
         may_clip=True,
     ),
     records=11,

@@ -18,6 +18,7 @@ from tests.strategies import replaced
 
 REPORT = named("trainer", CORRELATED_REPORT)
 PLACE = ("body", "posterior")
+NUMBERS = ("slopes", "distances", "noise_shares", "scatters", "signals")
 
 
 def test_a_report_with_correlations_is_read_as_it_was_written() -> None:
@@ -54,6 +55,7 @@ def test_a_report_whose_correlations_are_none_is_refused(name: str) -> None:
         ("noise_shares", [0.5, 1.5]),
         ("scatters", [0.5, -0.5]),
         ("scatters", [0.5]),
+        ("signals", [0.5]),
         ("may_clip", None),
         ("rounds", 0),
         ("arrived", True),
@@ -66,7 +68,7 @@ def test_a_report_with_a_convergence_that_cannot_be_is_refused(field: str, value
         decode(canonical_json(wire), PosteriorReport)
 
 
-@pytest.mark.parametrize("field", ["slopes", "distances", "noise_shares", "scatters"])
+@pytest.mark.parametrize("field", NUMBERS)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_convergence_of_no_numbers_is_refused(field: str, value: float) -> None:
     fields = CORRELATED_POSTERIOR.model_dump()
@@ -88,7 +90,7 @@ def test_more_numbers_than_may_be_correlated_are_refused() -> None:
         "convergence": {
             "rounds": 150,
             "may_clip": False,
-            **dict.fromkeys(("slopes", "distances", "noise_shares", "scatters"), (0.0,) * size),
+            **dict.fromkeys(NUMBERS, (0.0,) * size),
         },
     }
     LogisticRegressionPosterior.model_validate(fields | {"correlation": None})

@@ -17,6 +17,7 @@ MOST_CORRELATED: Final = 64
 _FAR: Final = 0.6  # posterior standard deviations: noise alone seldom leaves more at low noise
 _MOSTLY_NOISE: Final = 0.5  # of a posterior variance
 _SCATTERED: Final = 0.5  # by more, points pull values by about a third of a posterior sd
+_SEEN: Final = 3.0  # standard errors of a curvature, which none of no records reaches by chance
 
 Verdict = Literal["arrived", "cannot_tell", "not_arrived"]
 _SAID: Final = {
@@ -41,7 +42,9 @@ class Convergence(BaseModel):
     posterior's, in posterior standard deviations; `noise_shares` how much of the posterior
     variance is due to privacy noise and batches; `scatters` the mean square distance of the points
     from their mean, over the posterior standard deviation: what bends in the gradients pulls values
-    by about three quarters of it, in posterior standard deviations. `may_clip` unless the task's
+    by about three quarters of it, in posterior standard deviations. `signals` are the likelihood's
+    curvatures along each number, in their standard errors: noise about 0 if nobody had a record,
+    whatever the prior makes of the posterior. `may_clip` unless the task's
     bounds and clip rule out that a record's gradient was clipped. `rounds` went into the posterior.
     """
 
@@ -52,13 +55,14 @@ class Convergence(BaseModel):
     distances: _Sizes
     noise_shares: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...]
     scatters: _Sizes
+    signals: _Numbers
     may_clip: bool
 
     @model_validator(mode="after")
     def _of_one_length(self) -> Self:
-        others = (self.distances, self.noise_shares, self.scatters)
+        others = (self.distances, self.noise_shares, self.scatters, self.signals)
         if any(len(each) != len(self.slopes) for each in others):
-            raise ValueError("slopes, distances, shares and scatters must have the same length")
+            raise ValueError("slopes, distances, shares, scatters and signals must be as many")
         return self
 
     @staticmethod
@@ -91,6 +95,8 @@ class Convergence(BaseModel):
             ),
             "noise is most of a variance, and hides both strong effects and a path still on its "
             "way: ask more clients, or at a larger epsilon": max(self.noise_shares) > _MOSTLY_NOISE,
+            "records bend the posterior little more than noise does, as if few clients had any: "
+            "ask more clients, or at a larger epsilon": min(self.signals) < _SEEN,
             "points lay so far apart that gradients bend between them: take a lower learning_rate "
             "and more rounds": max(self.scatters) > _SCATTERED,
             "gradients may have been clipped, which pulls values unseen: take a clip that no "
