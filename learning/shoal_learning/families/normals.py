@@ -158,12 +158,15 @@ def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
 
 
 def _numbers_of_records(released: ReleasedSum) -> Floats:
-    """Return how many records there may be, as many equally likely numbers as there are strata."""
-    numbers, log_weights = record_counts(released)
-    cumulative = np.cumsum(np.exp(log_weights))
+    """Return how many records there may be, as many equally likely numbers as there are strata.
+
+    Their prior is 1 / (n + 1): of none, a few that noise leaves possible would narrow a wide prior.
+    """
+    numbers, log_weights = record_counts(released, log_uniform=True)
+    weights = np.exp(log_weights)
     places = (np.arange(STRATA) + 0.5) / STRATA
-    middles = cumulative - 0.5 * np.exp(log_weights)
-    return np.asarray(np.interp(places, middles, numbers))
+    middles = np.cumsum(weights) - 0.5 * weights
+    return np.asarray(np.expm1(np.interp(places, middles, np.log1p(numbers))))
 
 
 def _draws(

@@ -52,11 +52,14 @@ def generator_for(released: ReleasedSum) -> Generator:
     return Generator(PCG64(int.from_bytes(digest[:16], "little")))
 
 
-def record_counts(released: ReleasedSum, nodes: int = _NODES) -> tuple[Floats, Floats]:
+def record_counts(
+    released: ReleasedSum, nodes: int = _NODES, *, log_uniform: bool = False
+) -> tuple[Floats, Floats]:
     """Return how many records there may be, and log probabilities, both shape (m,), m <= `nodes`.
 
     Their number is seen through noise, and each from none to the most allowed is as likely
-    beforehand. A number stands for those around it, up to half way to the next.
+    beforehand, or as 1 / (n + 1) with `log_uniform`. A number stands for those around it, up to
+    half way to the next.
     """
     seen, sd = noisy_count(released)
     noise = SummedNoise(mechanism=released.mechanism, sd=sd, shape=released.surplus)
@@ -67,5 +70,6 @@ def record_counts(released: ReleasedSum, nodes: int = _NODES) -> tuple[Floats, F
     ends = np.concatenate(
         [numbers[:1] - 0.5, (numbers[1:] + numbers[:-1]) / 2.0, numbers[-1:] + 0.5]
     )
-    logs = noise.log_density(seen - numbers) + np.log(np.diff(ends))
+    widths = np.diff(np.log(ends + 1.0) if log_uniform else ends)
+    logs = noise.log_density(seen - numbers) + np.log(widths)
     return numbers, logs - log_sum_exp(logs, 0)
