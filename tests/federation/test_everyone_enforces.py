@@ -121,6 +121,8 @@ class Conspiracy(nodes.Federation):
         shutil.rmtree(self.directory / f"{node}")
         shutil.copytree(backup, self.directory / f"{node}")
         self.services[node] = self._assemble(node)
+        # an honest one would refuse once its peers show what it signed: this one does not listen
+        self.services[node]._node._witnesses._refuse = lambda: None  # type: ignore[method-assign]
 
     async def try_round(self, spec: Signed[RoundSpec]) -> list[int]:
         """Announce everywhere, answer wherever it is taken; return the nodes that took it."""
