@@ -248,8 +248,11 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_
 ):
     found = search(query, mechanism, starts=starts, seed=1)
     assert not found.exceeds
-    reached = found.distance * query.design(mechanism).sensitivity / query.grid**2
-    assert reached >= supremum * (1.0 - closeness)
+    declared = query.design(mechanism).sensitivity / query.grid**2
+    assert found.distance * declared >= supremum * (1.0 - closeness)
+    # In boxes the number of records costs a sixteenth in L1, and signs that an odd number of
+    # columns cannot halve 6.1 % in L2. In balls what is reached is the bound but for 18 %.
+    assert declared <= supremum * (1.0625 + 1e-9 if closeness == 1e-9 else 1.19)
 
 
 @settings(max_examples=60)
