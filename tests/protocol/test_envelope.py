@@ -321,7 +321,7 @@ def test_a_frame_that_claims_four_gigabytes_is_refused() -> None:
 
 
 def test_a_vector_travels_bit_for_bit() -> None:
-    vector = np.array([0, 1, 2**64 - 1, 2**63, 12345, 7], "<u8")
+    vector = np.array([0, 1, 2**64 - 1, 2**63, 12345, 7, 2**32], "<u8")
     encoded = seal(
         Share(ShareKind.VECTOR, vector.tobytes()),
         header(CLIENT, VECTOR_NODE),
