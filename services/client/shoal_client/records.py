@@ -227,8 +227,10 @@ def _positions(header: Sequence[str], names: Sequence[str], where: str) -> list[
     position = {name: index for index, name in enumerate(header)}
     for name in names:
         if name not in position:
-            found = ", ".join(repr(each) for each in header)
-            raise ValueError(f"{where}: there is no column {name!r}, only {found}")
+            # what is there is not repeated: without a header line it would be somebody's record
+            raise ValueError(
+                f"{where}: there is no column {name!r}; the header names {len(header)}"
+            )
     return [position[name] for name in names]
 
 

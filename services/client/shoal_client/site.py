@@ -10,7 +10,7 @@ import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
 
-from shoal_client.choice import chosen_records
+from shoal_client.choice import bounded, chosen_records
 from shoal_client.clock import Clock, Timer
 from shoal_client.noise import NoiseSampler
 from shoal_client.policy import Policy
@@ -39,6 +39,7 @@ class Site:
                 f"{len(self.keys)} keys for {len(self.records)} clients in the records: "
                 "there must be one key for each client, in the same order"
             )
+        self.records = bounded(self.records, [bytes(key) for key in self.keys])
 
     def records_of(
         self, position: int, columns: Sequence[str], *, most: int

@@ -1,0 +1,49 @@
+"""Which of a client's records count: a choice that only its key makes."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from shoal_client.choice import MOST_ROWS, bounded, chosen_records
+from shoal_client.records import Records
+
+SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
+FEW, MANY = 3, 5 * MOST_ROWS
+RECORDS = Records(
+    ("x",),
+    np.arange(float(FEW + MANY + 1))[:, None],
+    np.array([0, FEW, FEW + MANY, FEW + MANY + 1]),
+)
+
+
+def rows_of(records: Records, position: int) -> list[float]:
+    return records.of(position, ("x",))[:, 0].tolist()
+
+
+def test_of_a_client_with_very_many_rows_as_many_are_kept_as_a_choice_has_time_for() -> None:
+    kept = bounded(RECORDS, [SEED, SEED, SEED])
+
+    assert kept.counts.tolist() == [FEW, MOST_ROWS, 1]
+    assert rows_of(kept, 0) == rows_of(RECORDS, 0)
+    assert rows_of(kept, 2) == rows_of(RECORDS, 2)
+    assert set(rows_of(kept, 1)) < set(rows_of(RECORDS, 1))
+    assert bounded(kept, [SEED, SEED, SEED]) is kept
+
+
+def test_which_are_kept_is_the_same_every_time_and_another_keys_choice_is_another() -> None:
+    first, again = (rows_of(bounded(RECORDS, [SEED] * 3), 1) for _ in range(2))
+    other = rows_of(bounded(RECORDS, [OTHER_SEED] * 3), 1)
+
+    assert first == again
+    assert first != other
+
+
+def test_a_larger_bound_takes_the_smaller_ones_records_and_more() -> None:
+    rows = np.arange(50.0)[:, None]
+    rows[::3] = np.nan
+    chosen = [chosen_records(rows, SEED, most=most)[:, 0].tolist() for most in (0, 5, 20, 100)]
+
+    assert [len(each) for each in chosen] == [0, 5, 20, 33]
+    for fewer, more in pairwise(chosen):
+        assert more[: len(fewer)] == fewer
+    assert not np.isnan(chosen[-1]).any()
