@@ -241,7 +241,10 @@ class Enrolment:
 
     async def _fix_population(self, request: JobRequest) -> None:
         own, job = self._resources, request.digest
-        members = self._members[job]
+        record = await own.storage.run(store.find_job, job)
+        if record.phase is not JobPhase.ENROLLING:
+            return  # it was withdrawn while others were decided on
+        members = self._members_of(record)
         population = members & own.book.current.roster.enrolled_set  # less those revoked since
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
