@@ -82,7 +82,8 @@ def _stored(database: sqlite3.Connection, mark: Mark | None) -> Stored:
         entry = "SELECT 1 FROM ledger WHERE (number, digest) = (?, ?)"
         holds = mark.ledger == EMPTY or bool(database.execute(entry, mark.ledger).fetchone())
     is_new = found is None or found[1] == 0
-    return Stored(commits=commits, ledger=head, holds=holds, untouched=is_new and head == EMPTY)
+    marked = () if found is None else ((found[0], found[1]),)
+    return Stored(commits, head, holds, untouched=is_new and head == EMPTY, marked=marked)
 
 
 def _head(database: sqlite3.Connection) -> Head:

@@ -41,6 +41,7 @@ class Stored(NamedTuple):
     ledger: Head  # its last entry
     holds: bool  # the entry that the mark names is among its entries
     untouched: bool  # nobody ever wrote to it
+    marked: tuple[tuple[str, int], ...]  # its names in marks, each with its commits
 
 
 class MarkFile:
@@ -60,6 +61,7 @@ class MarkFile:
         self._descriptor: int | None = None
         self.mark: Mark | None = None
         """What is in the file; None if there is no file."""
+        self._newest = 0  # the slot that has it: the other one is written next
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -74,6 +76,7 @@ class MarkFile:
                 f"with it, move {path.name} away, and start again to be told how to go on"
             )
         self.mark = max(found, key=lambda mark: mark.commits)
+        self._newest = 0 if _read(slots[0]) == self.mark else 1
 
     def begin(self, mark: Mark) -> None:
         """Put the file in place, durably, with `mark` in both slots.
@@ -102,10 +105,10 @@ class MarkFile:
         """
         if self._descriptor is None:
             raise ValueError("the file was never begun, or was closed")
-        slot = mark.commits % 2 * _SLOT_BYTES
-        os.pwrite(self._descriptor, _write(mark), slot)
+        slot = 1 - self._newest  # a write that tears must not take the newest mark with it
+        os.pwrite(self._descriptor, _write(mark), slot * _SLOT_BYTES)
         os.fdatasync(self._descriptor)
-        self.mark = mark
+        self.mark, self._newest = mark, slot
 
     def close(self) -> None:
         """Let go of the file."""

@@ -165,7 +165,8 @@ def _stored(db: Connection, table: Table, ledger: LedgerTables | None, mark: Mar
         commits = db.execute(of_mark).scalar_one_or_none()
         holds = mark.ledger == EMPTY or (ledger is not None and ledger.holds(db, mark.ledger))
     untouched = touched is None and not head.number
-    return Stored(commits=commits, ledger=head, holds=holds, untouched=untouched)
+    marked = db.execute(select(table.c.database, table.c.commits).order_by(table.c.database))
+    return Stored(commits, head, holds, untouched, tuple((name, many) for name, many in marked))
 
 
 def _check_pages(engine: Engine) -> None:
