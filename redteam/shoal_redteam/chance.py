@@ -49,7 +49,7 @@ def p_value(agree: int, of: int) -> float:
         raise ValueError("agree must be between 0 and of")
     extreme = min(agree, of - agree)
     tail = sum(math.comb(of, each) for each in range(extreme + 1))
-    return min(1.0, math.ldexp(2.0 * tail, -of))
+    return min(1.0, 2 * tail / (1 << of))  # of whole numbers, which may be beyond any float
 
 
 def least_share(of: int) -> float:

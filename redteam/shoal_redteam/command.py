@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal_client.clock import system_clock
-from shoal_client.command.terminal import AsJson, plain, say, say_json, show, warn
+from shoal_client.command.terminal import AsJson, Refused, plain, say, say_json, show, warn
 from shoal_redteam.attack import Attack
-from shoal_redteam.findings import Verdict
+from shoal_redteam.findings import CannotAttack, Verdict
 from shoal_redteam.registry import chosen
 from shoal_redteam.running import Report, run
 from shoal_redteam.stage import Stage
@@ -62,7 +62,10 @@ def run_attacks(
         return
     if directory is None:
         raise typer.BadParameter("name the directory of a test federation")
-    report = asyncio.run(_run(directory, attacks))
+    try:
+        report = asyncio.run(_run(directory, attacks))
+    except CannotAttack as error:
+        raise Refused(str(error)) from None
     if as_json:
         say_json(as_value(attacks, report))
     else:

@@ -12,7 +12,7 @@ from shoal_protocol.jobs import JobRequest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.many_rounds import are_allowed, job_of, round_of, task_of
-from shoal_redteam.stage import DROPOUTS, SPARE, Stage
+from shoal_redteam.stage import DROPOUTS, Stage
 from shoal_redteam.trap import victim
 
 _ROUNDS: Final = 6
@@ -29,7 +29,9 @@ class LiesAboutBatches(Attack):
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Show each lie to a data holder of its own, which has budget left."""
         batch = len(stage.crew)
-        job = job_of(stage, task_of(rounds=_ROUNDS, batch=batch), population=batch + SPARE)
+        # as many beside the batch as there are, for the fewer of the rounds ask one client
+        population = batch + min(len(stage.outsiders), batch)
+        job = job_of(stage, task_of(rounds=_ROUNDS, batch=batch), population=population)
         if not are_allowed(stage):
             yield refused(
                 "a job with batches",
@@ -38,7 +40,9 @@ class LiesAboutBatches(Attack):
                 check="the policy's queries and mechanisms",
             )
             return
-        most = job.body.task.participations(batch + SPARE)
+        most = job.body.task.participations(population)
+        if most == _ROUNDS:
+            raise CannotAttack("every client is asked in every round: enrol more of them")
         whole = job.body.privacy.cap
         yield await self._asked_too_often(
             stage, job, whole.part(1.0 / most), most, "in every round, though each is asked in"
