@@ -40,7 +40,7 @@ class Purchase(Model):
         return f"{BOUGHT[self.query]}{times}"
 
     def __str__(self) -> str:
-        return f"{self.share:.3g} for {self.bought}"
+        return f"{100.0 * self.share:.3g} % for {self.bought}"
 
 
 def purchases(specs: Iterable[RoundSpec]) -> tuple[Purchase, ...]:

@@ -141,6 +141,23 @@ def test_grounds_of_another_shape_are_refused():
     assert Grounds(**fields).cautions(("x", "y")) == ()
     for changes in ({"kept": 0.59}, {"mismeasured": 1.51}):
         assert "CUT OR SHRUNK" in Grounds(**(fields | changes)).cautions(("x", "y"))[0]
+    assert "CROWD" in Grounds(**(fields | {"spreads": (0.9, 0.56)})).cautions(("x", "y"))[0]
     for name in ("prior_mean", "prior_sd", "spreads", "middles", "signals"):
         with pytest.raises(ValueError, match="grounds"):
             Grounds(**(fields | {name: (*fields[name], 1.0)}))
+
+
+def test_a_target_that_its_bounds_cut_is_cautioned_of():
+    """Half of its values lie outside: slopes are pulled towards 0 by as much, whatever n is."""
+    generator = np.random.default_rng(6)
+    x = generator.uniform(-1.0, 1.0, 2000)
+    y = 0.5 * x + 0.5 * generator.standard_normal(2000)
+    federation = Federation(
+        population=2000, missing=0, dropouts=0, colluders=0, epsilon=2.0, delta=1e-5
+    )
+    for reach, is_told in ((0.4, True), (2.0, False)):
+        target = ColumnBounds(name="y", lower=-reach, upper=reach)
+        task = LinearRegressionTask(features=(UNIT,), target=target)
+        records = np.column_stack([x, y])
+        posterior = run(learner_for(task), records, federation, generator).posterior
+        assert ("CROWD AT THEIR BOUNDS" in (posterior.caution or "")) is is_told

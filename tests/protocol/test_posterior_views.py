@@ -187,10 +187,10 @@ def test_a_reports_summary_names_numbers_cohorts_and_price() -> None:
     said = str(report(regression("age")).summary(0.9))
     assert "\nage           1   1" in said
     assert "quantile 0.05" in said and "quantile 0.95" in said
-    assert "Records: 1,234" in said
+    assert "Records: about 1,234" in said
     assert "1,985 to 1,990 of 2,000 clients" in said
     assert "epsilon 0.75 at delta 1e-06 for each client" in said
-    assert "Of it: 0.05 for norms of the rows; 0.95 for moments of the columns" in said
+    assert "Of it: 5 % for norms of the rows; 95 % for moments of the columns" in said
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def test_rounds_of_one_query_are_one_purchase_and_parts_are_of_mu_squared() -> N
         ("second_moment_matrix", 2),
     ]
     assert [each.share for each in found] == pytest.approx([0.01 / 0.19, 0.18 / 0.19])
-    assert str(found[1]) == "0.947 for moments of the columns (2 rounds)"
+    assert str(found[1]) == "94.7 % for moments of the columns (2 rounds)"
 
 
 def test_with_pure_epsilon_parts_are_of_epsilon() -> None:
@@ -38,4 +38,4 @@ def test_no_rounds_are_no_purchase() -> None:
 
 
 def test_one_round_is_not_counted_out() -> None:
-    assert str(Purchase(query="counts", rounds=1, share=1.0)) == "1 for counts of values"
+    assert str(Purchase(query="counts", rounds=1, share=1.0)) == "100 % for counts of values"

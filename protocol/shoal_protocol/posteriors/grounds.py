@@ -20,6 +20,8 @@ PRIOR_PULLS: Final = 0.5
 """posterior standard deviations by which the prior pulls a mean."""
 TOO_WIDE: Final = 0.25
 """Standard deviation of a column, relative to half its bounds' range: bounds look too wide."""
+CROWDED: Final = 0.55
+"""The same of a target: from here on bounds may cut it, as they cut a tenth of a normal one."""
 OFF_CENTRE: Final = 0.4
 """Distance of a column's mean from the middle of its bounds, relative to half their range."""
 SHRUNK: Final = 0.6
@@ -77,11 +79,16 @@ class Grounds(BaseModel):
         drowned = [
             name for name, signal in zip(columns, self.signals, strict=False) if signal < DROWNED
         ]
+        target = self.spreads[-1]
+        crowded = [columns[-1]] if target is not None and target >= CROWDED else []
         said = {
             "NOISE IS NEARLY AS LARGE as what tells of {}: values are pulled and intervals need "
             "not hold; ask more clients, or at a larger epsilon": drowned,
             "BOUNDS LOOK TOO WIDE for {}: noise and prior are in their units, and intervals may "
-            "fail; ask again with narrower ones, from general knowledge": wide,
+            "fail; ask again with narrower ones, from general knowledge, in which all values "
+            "still lie": wide,
+            "VALUES OF {} CROWD AT THEIR BOUNDS: if these cut values, slopes are pulled towards 0, "
+            "in no interval; ask again with wider ones unless none can lie outside": crowded,
             "{} FAR OFF THE MIDDLE of the bounds: slope and constant can hardly be told apart, and "
             'intervals may fail; ask again with other bounds or centring "private"': off,
         }

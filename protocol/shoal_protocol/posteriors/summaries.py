@@ -103,7 +103,7 @@ def summarised(posterior: Described, level: float) -> Summary:
             posterior.names, posterior.mean, posterior.sd, intervals, priors, strict=True
         )
     )
-    facts = [("Records", f"{posterior.records:,}")]
+    facts = [("Records", f"about {posterior.records:,}")]
     residual_sd = getattr(posterior, "residual_sd", None)
     if isinstance(residual_sd, float):
         facts.insert(0, ("Residual sd", f"{residual_sd:.4g}"))

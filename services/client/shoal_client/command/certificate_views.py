@@ -212,7 +212,7 @@ def _price(of: dict[str, Any]) -> str:
 
 
 def _purchases(several: list[dict[str, Any]]) -> str:
-    parts = [f"{each['share']:.3g} bought {each['bought']}" for each in several]
+    parts = [f"{100.0 * each['share']:.3g} % bought {each['bought']}" for each in several]
     return f"Of the price: {'; '.join(parts)}."
 
 

@@ -115,7 +115,7 @@ def posterior(report: PosteriorReport) -> RenderableType:
     caution = getattr(found, "caution", None)
     if isinstance(caution, str):
         facts.add_row("Caution", plain(caution))
-    facts.add_row("Records", f"{found.records:,}")
+    facts.add_row("Records", f"about {found.records:,}")
     is_long = len(report.rounds) > FEW_ROUNDS
     listed = ", ".join(f"{size:,}" for size in report.cohort_sizes)
     cohorts = span(report.cohort_sizes) if is_long else listed
