@@ -41,14 +41,14 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
         f"analyst (Operator of analyst), as job {certificate.job}",
         *(f"id {each.spec.digest}" for each in certificate.rounds),
         *(f"cohort {each.result.body.cohort}" for each in certificate.rounds),
-        "second moments, 3 numbers: the sum over 11 of 12 clients, with their noise.",
-        "second moment matrix, 6 numbers: the sum over 11 of 12 clients",
+        "second moments, 4 numbers: the sum over 11 of 12 clients, with their noise.",
+        "second moment matrix, 7 numbers: the sum over 11 of 12 clients",
         "discrete gaussian",
         "2 clients are missing and 3 of the others",
         "compute-0 (Operator of compute-0); compute-1 (Operator of compute-1); compute-2",
         "Against 2 of 3 Compute nodes, with 3 clients of each cohort",
         "epsilon 2 at delta 1e-06; 1.8",
-        "Of the price: 0.2 bought spreads of the columns; 0.8 bought moments of the columns.",
+        "Of the price: 20 % bought spreads of the columns; 80 % bought moments of the columns.",
         "aggregator (Operator of aggregator)",
         "trainer (Operator of trainer)",
         *(
@@ -66,8 +66,8 @@ def test_many_rounds_are_told_of_together(tmp_path: Path, monkeypatch) -> None:
     said = in_one_line(verify(tmp_path, TWO_ROUNDS.encode(), TWO_ROUNDS.manifest, status=0).stdout)
     certificate = TWO_ROUNDS.make().body
     for fact in (
-        "1 round (number 0): second moments, 3 numbers: the sum over 11 of the 12 clients",
-        "1 round (number 1): second moment matrix, 6 numbers",
+        "1 round (number 0): second moments, 4 numbers: the sum over 11 of the 12 clients",
+        "1 round (number 1): second moment matrix, 7 numbers",
         "discrete gaussian",
         "Each of the 12 clients who joined was asked in 2 of all rounds",
         "Of 2 rounds, 3 of 3 Compute nodes: compute-0 (Operator of compute-0); compute-1",

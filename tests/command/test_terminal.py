@@ -3,7 +3,6 @@
 import io
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 import typer
 from rich.console import Console, RenderableType
@@ -122,7 +121,6 @@ def test_nothing_that_a_peer_wrote_is_taken_for_a_command_to_the_terminal() -> N
         (Refused("404: no"), 3),
         (JobFailed("unknown-job: No such job here"), 3),
         (Unavailable("trainer: ConnectError"), 4),
-        (httpx.ConnectTimeout(""), 4),
         (ConnectionResetError(), 4),
         (JobFailed("too few clients"), 5),
     ],

@@ -149,9 +149,9 @@ async def test_replicas_that_are_killed_one_after_another_lose_nothing_and_sum_e
         await drive.announce(spec)
         made = envelopes(tmp_path, drive, spec.body)
         shares = f"/v1/rounds/{spec.digest}/shares"
-        async with drive.client("compute-1") as node:
+        async with drive.connection("compute-1") as node:
             body = frame(each[1] for each in made)
-            assert (await node.post(f"{shares}/bulk", content=body)).status_code == 200
+            assert (await node.ask("POST", f"{shares}/bulk", body)).status == 200
         acknowledged = await upload_while_killing(drive, spec, made, replicas, chance)
         assert acknowledged == CLIENTS
         result = await the_result(drive, spec)
@@ -195,7 +195,7 @@ async def upload_while_killing(
 
 async def the_result(drive: Drive, spec: Signed[RoundSpec]) -> Result:
     path = f"/v1/rounds/{spec.digest}/result?wait=20"
-    async with drive.client("aggregator") as client, asyncio.timeout(120):
-        while (reply := await client.get(path)).status_code != 200:
-            assert reply.status_code == 202, reply.text
-    return decode(reply.content, Result).body
+    async with drive.connection("aggregator") as aggregator, asyncio.timeout(120):
+        while (reply := await aggregator.ask("GET", path, wait_seconds=20.0)).status != 200:
+            assert reply.status == 202, reply.body
+    return decode(reply.body, Result).body

@@ -43,6 +43,8 @@ MAY_SIGN = {
     "round_spec": {"trainer"},
     "posterior_report": {"trainer"},
     "release_certificate": {"trainer"},
+    "job_end": {"trainer"},
+    "job_total": {"compute-0", "compute-1", "compute-2"},
     "holdings": {"compute-0", "compute-1", "compute-2"},
     "vote": {"compute-0", "compute-1", "compute-2"},
     "partial_sum": {"compute-0", "compute-1", "compute-2"},

@@ -123,7 +123,7 @@ async def test_an_impossible_total_is_refused_also_from_an_aggregator_that_signe
     trainer: Service, clock: HandMovedClock, federation: Federation
 ) -> None:
     federation.tamper = lambda result: result.model_copy(
-        update={"values": encode_uint64(np.full(3, 2**63, np.uint64))}
+        update={"values": encode_uint64(np.full(4, 2**63, np.uint64))}
     )
     await running(trainer, clock)
     assert (await state(trainer))["reason"] == f"{NOT_VALID}refused-result ({IMPOSSIBLE})"
