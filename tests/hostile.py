@@ -136,6 +136,7 @@ class Hostile:
     lie: Lie
     heads: list[bytes] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
     connections: int = 0
     heard_out: int = 0
     """How often somebody listened to all of a lie that has a sequel."""
@@ -170,6 +171,7 @@ class Hostile:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer every request on a connection, if the lie ends."""
         self.connections += 1
+        self.writers.append(writer)
         lie = self.lie
         try:
             while True:
@@ -224,6 +226,8 @@ def hostile(lie: Lie, identity: Identity | None = None) -> Iterator[Hostile]:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        closed = [writer.wait_closed() for writer in service.writers]
+        await asyncio.gather(*closed, return_exceptions=True)
         await asyncio.sleep(0.15)  # until TLS has given up on goodbyes
 
     try:
