@@ -2,19 +2,25 @@
 # Asked to run, for a version manager may leave a python3.11 on the path that does not.
 PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 COMPILE := uv pip compile --universal --python-version 3.11 --fork-strategy fewest \
-	--generate-hashes --no-annotate --no-header --quiet $(UPGRADE)
+	--generate-hashes --no-annotate --no-header --no-emit-package shoal-holder --quiet $(UPGRADE)
+WHEELS := pyproject.toml analysis/pyproject.toml
 
-.PHONY: demo test exhaustive check lock bench audit figures figures-draw-and-discard images clean
+.PHONY: demo test fast exhaustive check docs lock bench audit figures figures-draw-and-discard images clean
 
-demo: .venv/ready
+demo: .venv/demo
 	.venv/bin/python -m demo
 
 # The processes that tests start, some hundred, would else compile all of the code at every start,
 # and each worker's linear algebra would take threads on all processors.
 unexport PYTHONDONTWRITEBYTECODE
-test exhaustive: export OPENBLAS_NUM_THREADS := 1
+test fast exhaustive: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
+
+# The tests that take less than a second each and start nothing.
+fast: .venv/ready
+	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup \
+		-m "not slow and not exhaustive" $(T)
 
 # Every case of enumerations that the tests take samples of; some minutes.
 exhaustive: .venv/ready
@@ -24,6 +30,13 @@ check: .venv/ready
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+	$(MKDOCS)
+
+# The documents as a site in build/site; open build/site/index.html. Needs no network.
+MKDOCS = .venv/bin/mkdocs build --strict
+docs: .venv/ready
+	$(MKDOCS)
 
 bench: .venv/ready
 	.venv/bin/python -m bench
@@ -47,19 +60,32 @@ images:
 # For maintainers; needs uv. `make lock UPGRADE=--upgrade` moves every pin to the newest release.
 # The smaller locks take their versions from the first, so all of them always agree.
 lock:
-	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.lock
+	$(COMPILE) $(WHEELS) --all-extras --group dev -o requirements/dev.lock
+	$(COMPILE) -c requirements/dev.lock $(WHEELS) --group demo -o requirements/demo.lock
 	$(COMPILE) -c requirements/dev.lock --group services -o requirements/services.lock
 	$(COMPILE) -c requirements/dev.lock --group services --group dask -o requirements/dask.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --extra agent --extra parquet -o requirements/client.lock
+	$(COMPILE) -c requirements/dev.lock $(WHEELS) -o requirements/analyst.lock
 	$(COMPILE) -c requirements/dev.lock pyproject.toml --group services --extra numpyro -o requirements/numpyro.lock
+	$(COMPILE) -c requirements/dev.lock --group build -o requirements/build.lock
 
-# Only what the lock names by hash is fetched; hatchling and editables, which build the editable
-# install, are in the lock too.
-.venv/ready: requirements/dev.lock pyproject.toml
-	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet --require-hashes -r requirements/dev.lock
-	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+# One environment. The demo's part of it comes first where only the demo is asked for, and whatever
+# else is run completes it. Only what a lock names by hash is fetched; hatchling and editables, which
+# build the editable install, are in the locks too.
+INSTALL = $(PYTHON) -m venv .venv \
+	&& .venv/bin/pip install --disable-pip-version-check --require-hashes -r $< \
+	&& .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable analysis \
+	&& .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+
+.venv/demo: requirements/demo.lock $(WHEELS)
+	@echo "Installing what the demo needs into .venv: about a minute."
+	$(INSTALL)
 	touch $@
+
+.venv/ready: requirements/dev.lock $(WHEELS)
+	@echo "Installing all that tests and checks need into .venv: two or three minutes."
+	$(INSTALL)
+	touch .venv/demo $@
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

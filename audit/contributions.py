@@ -1,7 +1,7 @@
 """The same game for a contribution to a crowd: a run is one submission, made by the client's code.
 
 The adversary is the one that a contribution's price is stated against: it knows the drawn weights,
-both records that it may be, and sees what comes back. Noise is drawn by `shoal_client`, steps are
+both records that it may be, and sees what comes back. Noise is drawn by `shoal_holder`, steps are
 taken and sent weights made by `shoal_protocol`, as a submission's are.
 """
 
@@ -15,15 +15,16 @@ from nacl.utils import random
 
 from audit.claims import Claim
 from audit.neighbours import Floats
-from shoal_client.crowds.contributing import draw_noise
-from shoal_client.negative_binomial import FairBits
-from shoal_client.noise import NoiseSampler, exact_noise
-from shoal_protocol.accounting import Cost
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import contribute, design_rows, steps
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.sharing import RandomBytes
-from shoal_protocol.tasks import ColumnBounds
+from shoal_holder.crowds.contributing import draw_noise
+from shoal_holder.negative_binomial import FairBits
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.encoding import Int64Vector
 
 WEIGHTS: Final = 3
 

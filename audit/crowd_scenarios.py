@@ -2,8 +2,9 @@
 
 from audit.contributions import TASK, WEIGHTS, ContributionGame
 from audit.scenarios import Scenario, Weakened
-from shoal_client.noise import NoiseSampler, exact_noise
-from shoal_protocol.draw_and_discard.tasks import Variant
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.crowds.tasks import Variant
 
 
 def honest(epsilon: float, runs: int, *, variant: Variant = "one") -> Scenario:

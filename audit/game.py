@@ -1,6 +1,6 @@
 """The distinguishing game, many runs at once, played with the code of all parties.
 
-A run is a round: clients encode their records and draw noise (`shoal_client`), split the answer
+A run is a round: clients encode their records and draw noise (`shoal_holder`), split the answer
 (`shoal_protocol`), Compute nodes add shares (`shoal_compute`), and the total is put together from
 their sums. Runs lie one behind the other in long vectors, for which that code is the same as for
 short ones; nothing of it is written again here. One client's records differ between the worlds.
@@ -18,15 +18,17 @@ from nacl.utils import random
 
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
-from shoal_client.contribution import draw_noise
-from shoal_client.noise import NoiseSampler, exact_noise
-from shoal_compute.executors import Threads
+from shoal_compute.executors import Summing
 from shoal_compute.summing import add_shares
-from shoal_protocol.curves import gaussian_epsilon
-from shoal_protocol.encoding import Int64Vector, Uint64Vector
+from shoal_holder.contribution import draw_noise
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.privacy.curves import gaussian_epsilon
 from shoal_protocol.queries import NoiseDesign
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import RandomBytes, Share
+from shoal_protocol.rounds.round_audit import release_of
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.shares import RandomBytes, Share
+from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 
 VICTIM: Final = 0
 """The client whose records differ; the colluders are the next ones, the absent the last ones."""
@@ -63,7 +65,7 @@ class Game:
     @classmethod
     def honest(cls, spec: RoundSpec, *, delta: float) -> "Game":
         """Return the round in which all follow the spec, and its prices as documents state them."""
-        release = spec.release()
+        release = release_of(spec)
         colluders = {Adversary.PUBLIC: 0}
         claims = {
             adversary: Claim.of(
@@ -168,7 +170,7 @@ def total_of(spec: RoundSpec, shares: Sequence[Sequence[Share]], runs: int) -> I
 
 def node_sum(spec: RoundSpec, shares: Sequence[Share], runs: int) -> Uint64Vector:
     """Return what a Compute node adds up, shape (runs * d,)."""
-    threads = Threads()
+    threads = Summing()
     try:
         return asyncio.run(
             add_shares(

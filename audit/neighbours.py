@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries import Counts, FirstMoments, Query, SecondMoments
+from shoal_protocol.queries import BinCounts, Counts, FirstMoments, Query, SecondMoments
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +22,9 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
         second = query.levels[1] if len(query.levels) > 1 else away
         ones = np.ones((query.records_per_client, 1))
         return ones * query.levels[0], ones * second
+    if isinstance(query, BinCounts):
+        ones = np.ones((query.records_per_client, 1))
+        return ones * query.edges[0], ones * query.edges[-1]
     columns = len(query.columns)
     one, other = np.zeros(columns), np.zeros(columns)
     if query.squared_norm_limit is not None:

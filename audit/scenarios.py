@@ -19,13 +19,11 @@ from scipy import stats
 
 from audit.contributions import ContributionGame
 from audit.game import Game
-from shoal_client import quickstart
-from shoal_client.noise import exact_noise
-from shoal_protocol.accounting import Cap, Cost
-from shoal_protocol.curves import gaussian_epsilon
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.manifest import Consortium, Policy
-from shoal_protocol.mechanisms import NoisePart
+from shoal_consortium import quickstart
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import (
     Column,
     FirstMoments,
@@ -34,9 +32,12 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
     SecondMoments,
 )
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.trust.manifest import Consortium, Policy
+from shoal_protocol.wire.encoding import Int64Vector
 
 NODES: Final = 3
 LARGEST_POPULATION: Final = 8

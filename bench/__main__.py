@@ -1,4 +1,4 @@
-"""`make bench`: the shorter of the measurements whose figures the README gives, in turn."""
+"""`make bench`: the shorter of the measurements in docs/measurements.md, in turn."""
 
 from bench import (
     certificates,

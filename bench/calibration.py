@@ -24,9 +24,9 @@ from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.measurements import record_count
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.measurements import record_count
 
 Floats = NDArray[np.float64]
 
@@ -190,11 +190,12 @@ def ridge_predictions(sum_: ReleasedSum, x: Floats) -> Floats:
 def print_diabetes(methods: Sequence[RegressionMethod], repeats: int, seed: int) -> None:
     """Print mean absolute errors on the demonstration's held-out patients."""
     data = diabetes.load()
-    x, y = data.held_out[:, :-1], data.held_out[:, -1]
-    design = np.column_stack([np.ones(len(data.training)), data.training[:, :-1]])
-    fit = np.linalg.lstsq(design, data.training[:, -1], rcond=None)[0]
+    training, held_out = data.asked_for(data.training), data.asked_for(data.held_out)
+    x, y = held_out[:, :-1], held_out[:, -1]
+    design = np.column_stack([np.ones(len(training)), training[:, :-1]])
+    fit = np.linalg.lstsq(design, training[:, -1], rcond=None)[0]
     exact = np.mean(np.abs(fit[0] + x @ fit[1:] - y))
-    trivial = np.mean(np.abs(np.mean(data.training[:, -1]) - y))
+    trivial = np.mean(np.abs(np.mean(training[:, -1]) - y))
     print(f"\nDiabetes, held-out error without privacy {exact:.1f}, of the mean {trivial:.1f}\n")
     print(
         "| method | epsilon | median error | 5 % | 95 % | new y in 90 % | ridge, median error |\n|"
@@ -204,10 +205,10 @@ def print_diabetes(methods: Sequence[RegressionMethod], repeats: int, seed: int)
     for method in methods:
         learner = LinearRegression(diabetes.TASK.model_copy(update={"method": method}))
         for epsilon in EPSILONS:
-            setting = replace(federation(0, epsilon), population=len(data.training), colluders=8)
+            setting = replace(federation(0, epsilon), population=len(training), colluders=8)
             errors, held, ridge = [], [], []
             for _ in range(repeats):
-                outcome = run(learner, data.training, setting, generator)
+                outcome = run(learner, training, setting, generator)
                 posterior = outcome.posterior
                 if not isinstance(posterior, LinearRegressionPosterior):
                     raise TypeError("the learner is not that of a linear regression")

@@ -18,14 +18,22 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
-from shoal_protocol.documents import Document, Signed, sign
-from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.ledger import EMPTY, LedgerEntry
-from shoal_protocol.manifest import (
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
     ComputeParty,
@@ -35,14 +43,9 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.ring import to_ring
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import make_spec
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
-from shoal_protocol.totals import JobTotal
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Document, Signed, sign
+from shoal_protocol.wire.encoding import encode_uint64
 
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011
@@ -114,11 +117,12 @@ def certificate(of: Consortium, width: int) -> bytes:
         features=tuple(bounds[1:]), target=bounds[0], method="plain", intercept=0.0, radius=1.0
     )
     demand = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=200, colluders=100)
-    request = JobRequest(
+    request = StudyRequest(
         manifest=of.digest,
         nonce="0" * 32,
         analyst="analyst",
         task=task,
+        terms=terms_of(task, least=CLIENTS, most=CLIENTS),
         privacy=demand,
         sharing=ADDITIVE,
         minimum_population=CLIENTS,

@@ -22,23 +22,23 @@ import nacl.utils
 import numpy as np
 
 from bench.drive import SITE, quickstart
-from bench.load import ask, request
+from bench.load.crowd_accounts import account_of
+from bench.load.crowds import CrowdFigures, CrowdLoad
 from bench.planner import outcomes
+from bench.raw_requests import ask, request
 from demo.federation import Federation, Process
-from shoal_client import read_client_keys
-from shoal_client.clock import system_clock
-from shoal_client.command.connection import open_book
-from shoal_client.crowds.trainer import CrowdTrainer
-from shoal_client.peer import Peer
-from shoal_client.planning import Study
-from shoal_client.planning.assumptions import assume
-from shoal_client.planning.crowds import crowd_task, draw_and_discard
-from shoal_client.swarm.crowd_accounts import account_of
-from shoal_client.swarm.crowds import CrowdFigures, CrowdSwarm
+from shoal.planning import Study
+from shoal.planning.assumptions import assume
+from shoal.planning.crowds import crowd_task, draw_and_discard
+from shoal_agent import read_client_keys
+from shoal_agent.crowds.trainer import CrowdTrainer
+from shoal_command.connection import open_book
+from shoal_hosting.clock import system_clock
 from shoal_hosting.party import load_party
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.draw_and_discard.documents import CrowdClosing, CrowdJobRequest
-from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_hosting.peers.peer import Peer
+from shoal_learning.crowds.model import CrowdModel
+from shoal_protocol.crowds.documents import CrowdClosing, CrowdJobRequest
+from shoal_protocol.wire.documents import Signed, sign
 
 EPSILON: Final = 4.0
 FEATURES: Final = 5
@@ -100,12 +100,12 @@ class _Job:
             raise RuntimeError(f"the trainer refuses the job: {answer.reason}")
         return asked.digest
 
-    def swarm(self, job: str, *, together: int, concurrency: int) -> CrowdSwarm:
+    def load(self, job: str, *, together: int, concurrency: int) -> CrowdLoad:
         """Return the phones, with records as the plan assumes them."""
         keys = read_client_keys(self.directory / "clients" / SITE / "clients.key")
         generator = np.random.default_rng(1)
         features, targets = outcomes(self.study, (len(keys),), generator)
-        return CrowdSwarm(
+        return CrowdLoad(
             book=self.book,
             job=job,
             keys=keys,
@@ -133,9 +133,9 @@ async def measure(
     try:
         empty, fresh = await _connections(work, concurrency)
         job = await work.open()
-        swarm = work.swarm(job, together=together, concurrency=concurrency)
+        load = work.load(job, together=together, concurrency=concurrency)
         disk, trainer_cpu, own_cpu = _size(work), _cpu_seconds(trainer), time.process_time()
-        figures = await swarm.run()
+        figures = await load.run()
         trainer_cpu = _cpu_seconds(trainer) - trainer_cpu
         own_cpu = time.process_time() - own_cpu
         closing = (await work.closing(job)).body

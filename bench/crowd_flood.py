@@ -35,12 +35,12 @@ from bench.crowd_trainer import (
     answers_to,
     task_of,
 )
-from bench.load import Lines, request
+from bench.raw_requests import Lines, request
 from demo.federation import Federation
-from shoal_client.crowds.contributor import MOST_TOGETHER
-from shoal_hosting.connections import pinned_tls
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.manifest import ServiceParty
+from shoal_holder.crowds.contributor import MOST_TOGETHER
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.trust.manifest import ServiceParty
 from shoal_trainer.settings import DRAWS_AT_ONCE
 
 ROUNDS: Final = 3

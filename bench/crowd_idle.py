@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.crowd_trainer import CLIENTS, MOST_LOCAL_EPSILON, Trainer, task_of
-from bench.load import Lines, request
+from bench.raw_requests import Lines, request
 from demo.federation import Federation
-from shoal_hosting.serving import KEEP_ALIVE_SECONDS, MOST_CONNECTIONS
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal_hosting.server.serving import KEEP_ALIVE_SECONDS, MOST_CONNECTIONS
+from shoal_protocol.crowds.tasks import CrowdTask
 
 AT_ONCE: Final = 50  # connections that shake hands together
 WARM_UP: Final = 200

@@ -5,16 +5,16 @@ python -m bench.crowd_privacy
 
 import sys
 
-from shoal_protocol.draw_and_discard.hiding import hidden_epsilon
-from shoal_protocol.draw_and_discard.later_noise import (
+from figures.draw_and_discard.later_noise import (
     PAPERS_SENSITIVITY,
     exact_epsilon,
     paper_epsilon,
     quadratic_epsilon,
 )
-from shoal_protocol.draw_and_discard.privacy import snapshot_epsilon
-from shoal_protocol.draw_and_discard.tasks import CrowdTask, Variant
-from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_learning.crowds.hiding import hidden_epsilon
+from shoal_learning.crowds.privacy import snapshot_epsilon
+from shoal_protocol.crowds.tasks import CrowdTask, Variant
+from shoal_protocol.queries.bounds import ColumnBounds
 
 DELTA = 1e-5
 OF_NOISE = ((1.0, 10), (1.0, 100), (1.0, 1000), (4.0, 30), (4.0, 100), (8.0, 100))

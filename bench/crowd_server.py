@@ -32,7 +32,7 @@ from bench.crowd_trainer import (
     answers_to,
     task_of,
 )
-from bench.load import Lines
+from bench.raw_requests import Lines
 from bench.replicas import postgresql
 from demo.federation import Federation
 

@@ -13,19 +13,19 @@ from tempfile import TemporaryDirectory
 
 from nacl.signing import SigningKey
 
-from shoal_client.crowds import memory
-from shoal_client.crowds.memory import Prepared
-from shoal_client.crowds.records_used import Limits
-from shoal_client.state import State
-from shoal_protocol.accounting import Cap, Cost
-from shoal_protocol.documents import Role, sign
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_holder.crowds import memory
+from shoal_holder.crowds.memory import Prepared
+from shoal_holder.crowds.records_used import Limits
+from shoal_holder.state import State
+from shoal_protocol.crowds.documents import (
     CrowdOpening,
     Draw,
     LogEntry,
     Submission,
     SubmissionReceipt,
 )
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.wire.documents import Role, sign
 
 CONTRIBUTIONS = 10_000
 CLIENTS = TOGETHER = 50  # the contributions of a batch are of different clients

@@ -9,21 +9,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 
-from bench.load import Lines, ask, request
+from bench.raw_requests import Lines, ask, request
+from bench.small_consortium import made_consortium
 from demo.federation import Process
 from demo.watching import free_ports
-from shoal_client import quickstart, read_client_keys
+from shoal_agent import read_client_keys
+from shoal_consortium import quickstart
 from shoal_hosting.party import load_party
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, Draw, Submission
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import contribute
-from shoal_protocol.manifest import Consortium, Policy, ServiceParty
-from shoal_protocol.tasks import ColumnBounds
+from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import contribute
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import decode, sign
 from shoal_trainer.settings import DRAWS_AT_ONCE
 
 CONNECTIONS: Final = 64
@@ -59,28 +60,8 @@ class Trainer:
         draws_at_once: int = DRAWS_AT_ONCE,
     ) -> None:
         """Make keys and files, and say how to start the processes."""
-        plan = quickstart.Plan(
-            consortium="crowd",
-            compute_nodes=2,
-            clients={SITE: CLIENTS},
-            url_template="https://127.0.0.1:{port}",
-            first_port=free_ports(5),
-            extra_hosts=(),
-            policy=Policy(
-                minimum_cohort=2,
-                minimum_colluders=0,
-                maximum_epsilon=10.0,
-                delta=1e-6,
-                mechanisms=("discrete_gaussian",),
-                queries=("second_moments",),
-                maximum_round_seconds=3600,
-                maximum_local_epsilon=MOST_LOCAL_EPSILON,
-            ),
-            valid_days=1,
-        )
-        now = datetime.now(UTC)
-        self.consortium: Consortium = quickstart.make(
-            directory, plan, now=now, random_bytes=nacl.utils.random
+        self.consortium = made_consortium(
+            directory, {SITE: CLIENTS}, maximum_local_epsilon=MOST_LOCAL_EPSILON
         )
         self.keys = read_client_keys(directory / "clients" / SITE / "clients.key")
         self._analyst = load_party(directory / "parties" / "analyst")
@@ -103,7 +84,6 @@ class Trainer:
             if number:
                 environment |= {
                     "SHOAL_SERVES": "crowds",
-                    "SHOAL_CONDUCTED_AT": listed.url,
                     "SHOAL_DATA": str(directory / f"crowds-{number}"),
                 }
             name = f"trainer-{number}"

@@ -14,18 +14,20 @@ from pyroaring import BitMap
 
 import demo.quickstart
 from demo.federation import Process
-from shoal_client import read_client_keys
-from shoal_client.consortium_files import open_chain
-from shoal_client.contribution import box_keys, draw_noise, encoded, seal_contribution
-from shoal_client.noise import exact_noise
-from shoal_hosting.exchange import Connection
+from shoal_agent import read_client_keys
+from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_holder.sampling.exact import exact_noise
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import load_party
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.manifest import Consortium, ServiceParty
+from shoal_hosting.peers.exchange import Connection
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, SecondMomentMatrix
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_redteam.requests import request_for
 
 SITE: Final = "site"
 DEADLINE: Final = timedelta(hours=1)
@@ -66,14 +68,29 @@ class Drive:
         """Read them from a quickstart's directory."""
         self.consortium: Consortium = open_chain(directory / "consortium")[-1]
         self._trainer = load_party(directory / "parties" / "trainer")
+        self._analyst = load_party(directory / "parties" / "analyst")
+        self._requests: dict[str, bytes] = {}
         self._keys_path = directory / "clients" / SITE / "clients.key"
 
     def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
-        """Return a signed spec, its job invented, for the first `clients` of the roster."""
+        """Return the signed spec of a new job's round, for the first `clients` of the roster."""
         now = datetime.now(UTC)
+        request = request_for(
+            self.consortium,
+            query,
+            analyst=self._analyst.name,
+            nonce=secrets.token_hex(16),
+            mechanism="discrete_gaussian",
+            dropouts=0,
+            colluders=0,
+            sharing=ADDITIVE,
+            opened_at=now.replace(microsecond=0),
+        )
+        asked = sign(request, self._analyst.name, self._analyst.signing_key)
+        self._requests[asked.digest] = asked.encode()
         spec = make_spec(
             manifest=self.consortium,
-            job=secrets.token_hex(32),
+            job=asked.digest,
             number=0,
             query=query,
             mechanism="discrete_gaussian",
@@ -118,10 +135,12 @@ class Drive:
         """Hand the spec to every Compute node and the aggregator."""
         manifest = self.consortium.manifest
         for party in [*(node.name for node in manifest.compute_nodes), manifest.aggregator.name]:
+            messages = [("/v1/jobs", self._requests[spec.body.job]), ("/v1/rounds", spec.encode())]
             async with self.connection(party) as connection:
-                reply = await connection.ask("POST", "/v1/rounds", spec.encode())
-            if reply.status not in (200, 201):
-                raise RuntimeError(f"{party} does not take the round: status {reply.status}")
+                for path, message in messages[party == manifest.aggregator.name :]:
+                    reply = await connection.ask("POST", path, message)
+                    if reply.status not in (200, 201):
+                        raise RuntimeError(f"{party} refuses {path}: status {reply.status}")
 
 
 def _contributions(

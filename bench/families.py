@@ -17,7 +17,7 @@ from bench.calibration import federation
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.tasks import (
+from shoal_protocol.studies import (
     BernoulliTask,
     CategoricalTask,
     ColumnBounds,

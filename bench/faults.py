@@ -23,8 +23,8 @@ from typing import Final
 
 import structlog
 
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.simulated.audit import audit
 from tests.simulated.durable import DurableSteps
 from tests.simulated.losses import Losses, count_losses
@@ -139,7 +139,7 @@ def tallies(seed: int, workers: int) -> Iterator[Tally]:
 
 
 def table(total: Tally) -> str:
-    """Return the row of the README's table, and the faults by kind."""
+    """Return the figures of docs/measurements.md, and the faults by kind."""
     why = ", ".join(f"{count} {reason}" for reason, count in total.abandoned.most_common())
     losses = total.losses
     columns = {

@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
-from bench.load import ask, request
+from bench.raw_requests import ask, request
 from demo.federation import Federation, Process
-from shoal_protocol.envelope import frame
+from shoal_protocol.sharing.envelope import frame
 
 BULK = 500
 NODES = 3

@@ -19,7 +19,7 @@ from bench.drive import quickstart
 from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port
 from demo.watching import held_shares, wait_until
-from shoal_client import Analyst, ColumnBounds, LinearRegressionTask
+from shoal import Analyst, ColumnBounds, JobSettings, LinearRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"
@@ -30,7 +30,6 @@ TASK: Final = LinearRegressionTask(
 )
 POLICY: Final = f"""\
 analysts = ["analyst"]
-tasks = ["linear_regression"]
 queries = ["second_moment_matrix"]
 columns = {[*FEATURES, TARGET]}
 maximum_epsilon = 1.0
@@ -55,15 +54,17 @@ def measure(directory: Path, *, clients: int, sites: int, nodes: int) -> dict[st
         begun = time.monotonic()
         job = analyst.submit(
             TASK,
-            epsilon=1.0,
-            delta=1e-5,
-            dropouts=clients // 100,
-            colluders=clients // 100,
-            minimum_population=clients // sites * sites,
-            maximum_population=clients // sites * sites,
-            join_seconds=600,
-            round_seconds=600,
-            grace_seconds=600,
+            JobSettings(
+                epsilon=1.0,
+                delta=1e-5,
+                dropouts=clients // 100,
+                colluders=clients // 100,
+                minimum_population=clients // sites * sites,
+                maximum_population=clients // sites * sites,
+                join_seconds=600,
+                round_seconds=600,
+                grace_seconds=600,
+            ),
         )
         wait_until(lambda: job.state().rounds, "the round")
         round_id = job.state().rounds[0].round

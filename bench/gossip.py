@@ -12,38 +12,32 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import httpx
 import numpy as np
-from prometheus_client import CollectorRegistry
 from pyroaring import BitMap
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
-from shoal_compute import attesting, store
+from shoal_compute import attesting, schema, store
 from shoal_compute.decisions import CastVote, GiveUp, SumUp, decide
 from shoal_compute.gossiping import Gossip
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.schema import VERSION, manifests, metadata
 from shoal_compute.store import Kept
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.exchange import Connections
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.party import Party, load_party
-from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
-from shoal_protocol.attestations import Held
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import encode_clients
-from shoal_protocol.envelope import OVERHEAD_BYTES
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import SEED_BYTES
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import load_party
+from shoal_hosting.service import Resources
+from shoal_protocol.rounds.attestations import Held
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import OVERHEAD_BYTES
+from shoal_protocol.sharing.shares import SEED_BYTES
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.phases import Phase
 
 DROPPED_OUT = 0.01
 MISSED_BY_A_NODE = 0.001
@@ -53,11 +47,9 @@ MISSED_BY_A_NODE = 0.001
 class Node:
     """What of a Compute node takes part in gossip."""
 
-    party: Party
     known: Round
     gossip: Gossip
-    storage: StorageThread
-    peers: Connections
+    own: Resources
 
 
 class Wire(httpx.AsyncBaseTransport):
@@ -131,14 +123,21 @@ def _node(
     party = load_party(directory / "parties" / name)
     data = directory / "data" / f"gossip-{name}"
     data.mkdir(parents=True)
-    engine = open_engine(sqlite_url(data / "compute.sqlite"))
-    check_schema(engine, metadata, VERSION)
-    storage, book = StorageThread(engine), ManifestBook(drive.consortium, data)
-    storage.run_here(store.add_round, spec)
-    metrics = Metrics(CollectorRegistry())
-    rounds = RoundBook(storage, book, SharedManifests(book, manifests), party, metrics)
+    own = Resources.open(
+        schema,
+        alone=True,
+        party=party,
+        book=ManifestBook(drive.consortium, data),
+        data_directory=data,
+        database_url=None,
+        clock=lambda: spec.body.deadline,  # the round takes no time by it
+        transport=wire.of(name),
+    )
+    own.storage.run_here(store.add_round, spec)
+    metrics = Metrics(own.registry)
+    rounds = RoundBook(own, metrics)
     [known] = rounds.live.values()
-    _, signed = storage.run_here(
+    _, signed = own.storage.run_here(
         store.freeze,
         known.id,
         Phase.ANNOUNCED,
@@ -146,13 +145,9 @@ def _node(
     )
     known.phase, known.held = Phase.FROZEN, held.clients
     known.learn(signed, Kept.FIRST)
-    peers = Connections(wire.of(name))
-    clock = lambda: spec.body.deadline  # noqa: E731 -- the round takes no time by it
-    gossip = Gossip(
-        *(rounds, storage, book, peers, clock, ThreadPoolExecutor(1), metrics, asyncio.Event())
-    )
+    gossip = Gossip(own, rounds, metrics)
     wire.takers[f"{drive.service(name).url}/"] = (name, gossip.receive)
-    return Node(party, known, gossip, storage, peers)
+    return Node(known, gossip, own)
 
 
 async def agree(nodes: Sequence[Node], now: datetime) -> None:
@@ -161,12 +156,12 @@ async def agree(nodes: Sequence[Node], now: datetime) -> None:
         for node in nodes:
             decision = decide(node.known, now)
             if isinstance(decision, GiveUp):
-                raise RuntimeError(f"{node.party.name} gave up: {decision.reason.code}")
+                raise RuntimeError(f"{node.own.name} gave up: {decision.reason.code}")
             if isinstance(decision, CastVote):
                 vote = attesting.attest_vote(
-                    node.known, decision.holders, decision.cohort, node.party.signing_key
+                    node.known, decision.holders, decision.cohort, node.own.party.signing_key
                 )
-                await node.storage.run(store.cast, node.known.id, vote)
+                await node.own.storage.run(store.cast, node.known.id, vote)
                 node.known.learn(vote, Kept.FIRST)
         due = [(node, node.gossip.due(busy=lambda _: False)) for node in nodes]
         for node, messages in due:
@@ -183,8 +178,7 @@ async def measure(directory: Path, nodes: int, clients: int) -> dict[str, float]
     seconds = time.perf_counter() - begun
     bitmaps = sum(len(encode_clients(each.known.holdings[each.known.own].clients)) for each in made)
     for node in made:
-        await node.peers.close()
-        await node.storage.close()
+        await node.own.close()
     sent = sum(wire.sent.values()) / nodes
     envelopes = clients * (1 - DROPPED_OUT) * (OVERHEAD_BYTES + SEED_BYTES)
     return {

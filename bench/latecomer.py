@@ -16,11 +16,11 @@ import numpy as np
 
 from audit.bounds import Counts, lower_bounds
 from bench.crowd_privacy import make_task
-from shoal_learning.draw_and_discard.simulation import discrete_laplace
-from shoal_protocol.draw_and_discard.hiding import hidden_epsilon
-from shoal_protocol.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import FloatArray, IntArray, steps
+from figures.draw_and_discard.later_noise import exact_epsilon, paper_epsilon
+from shoal_learning.crowds.hiding import hidden_epsilon
+from shoal_learning.crowds.simulation import discrete_laplace
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import FloatArray, IntArray, steps
 
 FAILURE: Final = 1e-6
 DELTA: Final = 0.01  # far above what is claimed in earnest: 1e-5 would take too many runs to see

@@ -19,11 +19,11 @@ from typing import Final
 
 from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.group_commit import Batches
 from shoal_hosting.marks import pages_are_whole
-from shoal_hosting.memory import MARK, memory_table, open_memory
-from shoal_hosting.storage import StorageThread, open_engine, sqlite_url
+from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
+from shoal_hosting.storage.database_memory import MARK, memory_table, open_memory
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.group_commit import Batches
 
 WAITING: Final = (1, 16, 256)
 REPEATS: Final = 5

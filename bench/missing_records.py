@@ -21,7 +21,7 @@ from bench.families import TASKS, draw
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import run
 from shoal_protocol.posteriors import VariationalPosterior
-from shoal_protocol.tasks import (
+from shoal_protocol.studies import (
     ColumnBounds,
     LinearRegressionTask,
     LogisticRegressionTask,

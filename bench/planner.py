@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_client.planning import Prospect, Study, compare
-from shoal_client.planning.assumptions import assume, mean_of
-from shoal_client.planning.crowds import crowd_task, draw_and_discard
-from shoal_client.planning.in_rounds import in_rounds_task
-from shoal_learning.draw_and_discard.simulation import simulate
+from shoal.planning import Prospect, Study, compare
+from shoal.planning.assumptions import assume, mean_of
+from shoal.planning.crowds import crowd_task, draw_and_discard
+from shoal.planning.in_rounds import in_rounds_task
+from shoal_learning.crowds.simulation import simulate
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 

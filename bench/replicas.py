@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
-from bench.load import ask, request
+from bench.raw_requests import ask, request
 from demo.federation import Federation, Process
 from demo.watching import free_ports
-from shoal_protocol.envelope import frame
+from shoal_protocol.sharing.envelope import frame
 
 CONNECTIONS: Final = 16
 BULK: Final = 250

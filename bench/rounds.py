@@ -25,12 +25,12 @@ import numpy as np
 from bench.drive import quickstart
 from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port
-from shoal_client import Analyst, ColumnBounds
-from shoal_client.analyst import Job
-from shoal_client.departure import GRID_SECONDS
-from shoal_hosting.connections import pinned_tls
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.tasks import LogisticRegressionTask
+from shoal import Analyst, ColumnBounds, JobSettings
+from shoal.jobs.analyst import Job
+from shoal_holder.release_timing import GRID_SECONDS
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.studies import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"
@@ -127,15 +127,17 @@ def submit(directory: Path, *, rounds: int, batch: int, clients: int) -> Job:
     analyst = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
     return analyst.submit(
         task(rounds, batch),
-        epsilon=EPSILON,
-        delta=1e-5,
-        dropouts=batch // 10,
-        colluders=batch // 10,
-        minimum_population=clients,
-        maximum_population=clients,
-        join_seconds=600,
-        round_seconds=120,
-        grace_seconds=120,
+        JobSettings(
+            epsilon=EPSILON,
+            delta=1e-5,
+            dropouts=batch // 10,
+            colluders=batch // 10,
+            minimum_population=clients,
+            maximum_population=clients,
+            join_seconds=600,
+            round_seconds=120,
+            grace_seconds=120,
+        ),
     )
 
 
@@ -143,7 +145,7 @@ def _agent(directory: Path, name: str, port: int, batch: int) -> Process:
     policy = directory / "policy.toml"
     columns = [*FEATURES, TARGET]
     policy.write_text(
-        f'analysts = ["analyst"]\ntasks = ["logistic_regression"]\nqueries = ["gradient_sum"]\n'
+        f'analysts = ["analyst"]\nqueries = ["gradient_sum"]\n'
         f"columns = {json.dumps(columns)}\nmaximum_epsilon = {EPSILON}\ndelta = 1e-5\n"
         f"minimum_population = {batch}\nminimum_colluders = 0\n"
     )

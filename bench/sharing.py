@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.envelope import envelope_size
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.threshold import ThresholdSharing
 
 DIMENSIONS: Final = (66, 10_011)
 NODES: Final = (3, 5)  # with thresholds of 2 and 3

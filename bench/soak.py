@@ -2,7 +2,7 @@
 
     python -m bench.soak [--clients 100000] [--sample 2000] [--features 9] [--jobs 1] [--nodes 3]
 
-The swarm sends in bulk; then a sample of other clients sends single envelopes. Memory of every
+The load sends in bulk; then a sample of other clients sends single envelopes. Memory of every
 process and what the nodes hold are sampled all the while. All of it runs on one machine.
 """
 
@@ -23,10 +23,10 @@ import httpx
 
 from bench.drive import quickstart
 from demo.federation import Federation, Process, memory_mib
-from shoal_hosting.connections import pinned_tls
+from shoal_hosting.peers.connections import pinned_tls
 
 SAMPLE_SECONDS: Final = 0.5
-SWARM, SINGLE = "swarm", "single"
+BULK, SINGLE = "bulk", "single"
 
 
 @dataclass(frozen=True)
@@ -115,25 +115,24 @@ def measure(
     features: int,
     jobs: int,
     nodes: int,
-    processes: int,
 ) -> dict[str, Any]:
     """Return what was measured, by what it is of, and in the end what did not hold."""
     begun = time.monotonic()
-    services = quickstart(directory, clients={SWARM: clients, SINGLE: sample}, nodes=nodes)
+    services = quickstart(directory, clients={BULK: clients, SINGLE: sample}, nodes=nodes)
     found: dict[str, Any] = {"quickstart, s": time.monotonic() - begun}
     compute = services[:nodes]
     sampler = Sampler(services, compute[0])
     with Federation() as federation:
         federation.start(*services)
         with sampler.running():
-            options = ["--features", str(features), "--processes", str(processes)]
-            bulk = _swarm(directory, sampler, SWARM, [*options, "--jobs", str(jobs)])
-            single = _swarm(directory, sampler, SINGLE, [*options, "--single"])
+            options = ["--features", str(features)]
+            bulk = _load(directory, sampler, BULK, [*options, "--jobs", str(jobs)])
+            single = _load(directory, sampler, SINGLE, [*options, "--single"])
         peaks = {each.name: each.peak_memory_mib for each in services}
     found["bulk"], found["single"] = bulk, single
-    found["peak MiB"] = peaks | {name: sampler.peak(name) for name in (SWARM, SINGLE)}
+    found["peak MiB"] = peaks | {name: sampler.peak(name) for name in (BULK, SINGLE)}
     found["second half of collecting, peak over that of the first"] = {
-        name: sampler.growth(name, 0, clients) for name in (*peaks, SWARM)
+        name: sampler.growth(name, 0, clients) for name in (*peaks, BULK)
     }
     found["bytes on disk for one share, by node"] = {
         each.name: _size(directory / "data" / each.name) / (jobs * clients + sample)
@@ -143,9 +142,9 @@ def measure(
     return found | judge((bulk, single))
 
 
-def _swarm(directory: Path, sampler: Sampler, site: str, options: Sequence[str]) -> dict[str, Any]:
+def _load(directory: Path, sampler: Sampler, site: str, options: Sequence[str]) -> dict[str, Any]:
     command = [
-        *(sys.executable, "-m", "shoal_client", "swarm", "run", "--json", *options),
+        *(sys.executable, "-m", "bench.load", "rounds", "--concurrency", "8", *options),
         *("--clients-key", str(directory / "clients" / site / "clients.key")),
         *("--consortium", str(directory / "consortium")),
         *("--analyst", str(directory / "parties" / "analyst")),
@@ -156,20 +155,20 @@ def _swarm(directory: Path, sampler: Sampler, site: str, options: Sequence[str])
         written, _ = running.communicate()
     del sampler.pids[site]
     if running.returncode:
-        raise RuntimeError(f"the swarm {site} ended with {running.returncode}")
+        raise RuntimeError(f"the load {site} ended with {running.returncode}")
     figures: dict[str, Any] = json.loads(written)
     return figures
 
 
-def judge(swarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the shares acknowledged, lost and counted twice by `swarms`, and what did not hold.
+def judge(loads: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the shares acknowledged, lost and counted twice by `loads`, and what did not hold.
 
     Of a client whose shares were all acknowledged, each node must have stored one share, and the
     cohort must have the client. More than one share of each client at a node is one too many.
     """
     acknowledged = lost = twice = left_out = refused = 0
-    for swarm in swarms:
-        jobs, nodes = swarm["jobs"], swarm["nodes"].values()
+    for load in loads:
+        jobs, nodes = load["jobs"], load["nodes"].values()
         complete = sum(job["complete"] for job in jobs)
         sent = sum(job["clients"] for job in jobs)
         acknowledged += complete * len(nodes)
@@ -234,7 +233,6 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=9)  # d = 66
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = vars(parser.parse_args())
     as_json = arguments.pop("json")

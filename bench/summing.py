@@ -12,10 +12,10 @@ import time
 
 from pyroaring import BitMap
 
-from shoal_compute.executors import Processes, Summing, Threads
+from shoal_compute.executors import Summing, open_summing
 from shoal_compute.summing import Adders, sum_shares
-from shoal_protocol.additive import AdditiveSharing
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_protocol.sharing.additive import AdditiveSharing
+from shoal_protocol.sharing.shares import Share, ShareKind
 
 
 async def measure(summing: Summing, shares: list[Share], dimension: int) -> float:
@@ -38,7 +38,7 @@ async def measure(summing: Summing, shares: list[Share], dimension: int) -> floa
 async def compare(clients: int, dimension: int) -> None:
     """Measure and print one line."""
     shares = [Share(ShareKind.SEED, secrets.token_bytes(32)) for _ in range(clients)]
-    adders = Adders(Threads(), Processes())
+    adders = Adders(Summing(), open_summing("processes"))
     try:
         thread = await measure(adders.small, shares, dimension)
         first = await measure(adders.large, shares, dimension)

@@ -19,8 +19,8 @@ from numpy.random import PCG64, Generator
 
 from shoal_learning import thresholds
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
-from shoal_protocol.questions.linear_regression import Thresholds, thresholds_for
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.round_rules.linear_regression import Thresholds, thresholds_for
 
 NOISE_RATIO: Final = 5.0  # about that of epsilon 1
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
-from shoal_client.clock import system_clock
-from shoal_client.peer import Peer
-from shoal_hosting.answer_heads import encoded_head
+from shoal_hosting.clock import system_clock
+from shoal_hosting.peers.answer_heads import encoded_head
+from shoal_hosting.peers.peer import Peer
 
 
 def measure(directory: Path, *, dimension: int, nodes: int) -> dict[str, float]:

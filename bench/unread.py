@@ -17,19 +17,16 @@ import ssl
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import nacl.utils
-
-from bench.load import ask, request
+from bench.raw_requests import ask, request
+from bench.small_consortium import made_consortium
 from demo.federation import Federation, Process, memory_mib
-from demo.watching import free_ports
-from shoal_client import quickstart
-from shoal_hosting.connections import pinned_tls
-from shoal_protocol.manifest import Consortium, Policy, ServiceParty
+from shoal_consortium import quickstart
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_protocol.trust.manifest import ServiceParty
 
 AT_ONCE: Final = 50  # connections that shake hands together
 RECEIVE_BYTES: Final = 4096  # of a reader's socket: what it takes without being asked to
@@ -128,32 +125,9 @@ def _open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def made(directory: Path, clients: int) -> Consortium:
-    """Make a consortium with so many clients on its roster."""
-    plan = quickstart.Plan(
-        consortium="readers",
-        compute_nodes=2,
-        clients={"site": clients},
-        url_template="https://127.0.0.1:{port}",
-        first_port=free_ports(5),
-        extra_hosts=(),
-        policy=Policy(
-            minimum_cohort=2,
-            minimum_colluders=0,
-            maximum_epsilon=10.0,
-            delta=1e-6,
-            mechanisms=("discrete_gaussian",),
-            queries=("second_moments",),
-            maximum_round_seconds=3600,
-        ),
-        valid_days=1,
-    )
-    return quickstart.make(directory, plan, now=datetime.now(UTC), random_bytes=nacl.utils.random)
-
-
 def run(directory: Path, *, readers: int, clients: int, hold: float) -> dict[str, Figures]:
     """Measure each service of a new consortium; return its figures by name."""
-    consortium = made(directory, clients)
+    consortium = made_consortium(directory, {"site": clients})
     path, found = f"/v1/rosters/{consortium.roster.digest}", {}
     for start in quickstart.services(directory, consortium):
         if start.name not in MEASURED:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
-from bench.load import ask, request
+from bench.raw_requests import ask, request
 from demo.federation import Federation
 from shoal_hosting.party import load_party
-from shoal_protocol.envelope import frame, parse
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.sharing.received import parse
 
 CONNECTIONS: Final = 16
 BULK: Final = 250

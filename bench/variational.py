@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from figures.sources import Files
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.curves import gaussian_epsilon
 from shoal_protocol.posteriors import LogisticRegressionPosterior
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
 
 Floats = NDArray[np.float64]
 

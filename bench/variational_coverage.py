@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
-from shoal_protocol.models.numpyro_models import compile_model
 from shoal_protocol.posteriors import NumpyroPosterior, VariationalPosterior
 from shoal_protocol.posteriors.convergence import Verdict
-from shoal_protocol.tasks import (
+from shoal_protocol.queries.models.numpyro_models import compile_model
+from shoal_protocol.studies import (
     ColumnBounds,
     LogisticRegressionTask,
     NumpyroTask,

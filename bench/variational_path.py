@@ -1,4 +1,4 @@
-"""What rounds, learning rate and clip do to README's logistic job, on other invented people.
+"""What rounds, learning rate and clip do to the logistic job of docs/gradient-models.md.
 
     python -m bench.variational_path [--seeds 100]
 
@@ -16,7 +16,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
 
 CLIENTS: Final = 5000
 TRUTH: Final = np.array([-6.5, 1.0 / 12.0])

@@ -21,7 +21,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import VariationalPosterior
 from shoal_protocol.posteriors.convergence import Verdict
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
 
 Floats = NDArray[np.float64]
 Kind = Literal["logistic", "poisson"]

@@ -1,7 +1,8 @@
-"""What all tests share: the same examples in every run, and no verdict by the clock."""
+"""What all tests share: the same examples in every run, two speeds, and no verdict by the clock."""
 
 import os
 import shutil
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,13 @@ GROUPS = {
     "tests/hosting/test_installed_models.py": "compiled models",
 }
 
+# `make fast` leaves out what starts processes or servers and whole jobs of all services. Other
+# tests that take more than a second say so themselves.
+SLOW_FOLDERS = ("tests/containers/", "tests/end_to_end/", "tests/federation/", "tests/redteam/")
+# A test that is not marked slow takes a second at most on an idle core. On a core that others use
+# too it takes more of the processor's time as well, but not so much more.
+MOST_SECONDS = 4.0
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """Have one worker more than processors: two groups wait for clocks more than they compute."""
@@ -37,7 +45,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder, group in GROUPS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(pytest.mark.xdist_group(group))
+        if item.nodeid.startswith(SLOW_FOLDERS) or _needs_postgresql(item):
+            item.add_marker(pytest.mark.slow)
     if shutil.which("docker") is None:
         for item in items:
             if item.get_closest_marker("docker"):
                 item.add_marker(pytest.mark.skip(reason="there is no container engine here"))
+
+
+def _needs_postgresql(item: pytest.Item) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "postgresql" in getattr(item, "fixturenames", ()) or any(
+        isinstance(each, str) and each == "postgresql" for each in parameters
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fail a test that is not marked slow, and is."""
+    before = _processor_seconds()
+    yield
+    taken = _processor_seconds() - before
+    if taken > MOST_SECONDS and item.get_closest_marker("slow") is None:
+        pytest.fail(f"{taken:.1f} s of processor time: mark it slow, or do less", pytrace=False)
+
+
+def _processor_seconds() -> float:
+    """Return what this process and its ended children have used."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.documents import sign
-from shoal_protocol.manifest import Consortium, Manifest, ServiceParty
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
+from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY
 from tests.command.test_consortium_building import consortium as new_consortium
 from tests.hosting.certificates import Identity, make_identity

@@ -2,8 +2,8 @@
 
 import httpx
 
-from shoal_hosting.connections import pinned_tls
-from shoal_hosting.lines import Lines
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.lines import Lines
 
 
 def pinned_client(certificate_pem: str, *, base_url: str = "") -> httpx.AsyncClient:

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
-from shoal_protocol.documents import Document, sign
-from shoal_protocol.manifest import Consortium
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Document, sign
 from tests.protocol import examples
 
 

@@ -19,15 +19,19 @@ from typing import Any, Self, TypeVar
 import httpx
 from starlette.types import ASGIApp
 
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.job_settings import JobSettings
+from shoal_agent.data_holder import DataHolder
 from shoal_aggregator import assembly as aggregator
-from shoal_client.async_analyst import AsyncAnalyst
-from shoal_client.holder import DataHolder
-from shoal_client.noise import NoiseSampler
 from shoal_compute import assembly as compute
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.site import Sources
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
-from shoal_protocol.documents import Signed
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.simulated.chance import FixedNoise, fixed_bytes
 from tests.simulated.lives import Life, keep_track_of_tasks, quiet
@@ -73,7 +77,7 @@ class AtOnce:
     def now(self) -> float:
         return 0.0
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Return; when answers leave is tested in tests/privacy/test_upload_timing.py."""
 
 
@@ -190,11 +194,16 @@ class Federation:
             "clock": self.clock.of(name),
             # other bytes after each start: nothing that is sent again may be made again
             "random_bytes": fixed_bytes(f"{name} started {self._starts[name]} times"),
-            "noise": noise,
-            "timer": AtOnce(),
             "transport": self.wire.of(life),
         }
-        holder = DataHolder(**(arguments | dict(self._holder_arguments.get(name, {}))))
+        arguments |= dict(self._holder_arguments.get(name, {}))
+        arguments["inside"] = Sources(
+            noise=arguments.pop("noise", noise),
+            clock=arguments["clock"],
+            random_bytes=arguments["random_bytes"],
+            timer=AtOnce(),
+        )
+        holder = DataHolder(**arguments)
         return Running(life, holder.step, holder.close, holder)
 
     def _service(self, name: str, life: Life) -> Running:
@@ -208,13 +217,13 @@ class Federation:
         }
         if name == "aggregator":
             collecting = aggregator.assemble(**arguments)
-            running = Running(life, collecting.step, collecting.storage.close, collecting)
+            running = Running(life, collecting.step, collecting.resources.storage.close, collecting)
         elif name == "trainer":
             learning = trainer.assemble(**arguments)
             running = Running(life, learning.step, learning.resources.storage.close, learning)
         else:
             node = compute.assemble(**arguments)
-            running = Running(life, node.step, node._storage.close, node)
+            running = Running(life, node.step, node.resources.storage.close, node)
         self.wire.apps[name] = running.party.app
         return running
 
@@ -295,10 +304,10 @@ class Federation:
         async with httpx.AsyncClient(transport=transport, base_url="https://direct") as client:
             return await client.request(method, path, content=content)
 
-    def request(self, **changes: Any) -> Signed[JobRequest]:
+    def request(self, **changes: Any) -> Signed[StudyRequest]:
         """Return a new job request of the analyst's."""
         arguments: dict[str, Any] = {
-            "privacy": PRIVACY,
+            **PRIVACY.model_dump(),
             "minimum_population": 10,
             "maximum_population": sum(SITES.values()),
             "join_seconds": JOIN_SECONDS,
@@ -306,11 +315,19 @@ class Federation:
             "grace_seconds": GRACE_SECONDS,
         }
         arguments |= changes
-        return self.analyst.request(arguments.pop("task", TASK), **arguments)
+        if "privacy" in changes:
+            arguments |= arguments.pop("privacy").model_dump()
+        task = arguments.pop("task", TASK)
+        return self.analyst.identity.request(task, JobSettings(**arguments))
 
     async def submit(self, **changes: Any) -> str:
         """Hand in a new job and return its id."""
-        return await self.after(self.analyst.submit(self.request(**changes)))
+        return await self.hand_in(self.request(**changes))
+
+    async def hand_in(self, request: Signed[StudyRequest]) -> str:
+        """Hand in a request and return the job's id."""
+        await self.after(self.analyst.job(request.digest).hand_in(request))
+        return request.digest
 
     async def state(self, job: str) -> dict[str, Any]:
         """Return what the trainer says of a job."""
@@ -335,9 +352,9 @@ class Federation:
 
     async def report(self, job: str) -> PosteriorReport:
         """Return a finished job's report, verified by the analyst."""
-        signed = await self.after(self.analyst.report(job, wait_seconds=0))
-        assert signed is not None
-        return signed.body
+        report = await self.after(self.analyst.job(job).result())
+        assert report is not None
+        return report
 
     async def result(self, round_id: str) -> dict[str, Any] | None:
         """Return the body of a round's result, None if there is none."""

@@ -7,8 +7,6 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from shoal_protocol.encoding import LARGEST_CLIENT_INDEX
-from shoal_protocol.models import LogisticRegressionModel
 from shoal_protocol.queries import (
     Column,
     FirstMoments,
@@ -18,7 +16,9 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
-from shoal_protocol.sharing import SEED_BYTES
+from shoal_protocol.queries.models import LogisticRegressionModel
+from shoal_protocol.sharing.shares import SEED_BYTES
+from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX
 
 LARGEST_JSON_INTEGER: Final = 2**53 - 1
 

@@ -8,30 +8,26 @@ import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
 from nacl.signing import SigningKey
-from starlette.requests import Request
 
-from shoal_client.analyst import Analyst
-from shoal_client.async_analyst import AsyncAnalyst
-from shoal_client.command import connection
-from shoal_client.command import publishing as publishing_command
-from shoal_client.command import round as round_command
-from shoal_client.command.publishing import publish_to_all
-from shoal_client.command.terminal import Refused
-from shoal_client.crowds.trainer import CrowdTrainer
-from shoal_client.directory import Directory
-from shoal_client.peer import Peer
-from shoal_client.swarm import running
-from shoal_client.swarm.lines import Line
-from shoal_client.swarm.metering import Meter
+from bench.load import rounds
+from bench.load.lines import Line
+from bench.load.metering import Meter
+from shoal.jobs import round_documents
+from shoal.jobs.analyst import Analyst
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal_agent.crowds.trainer import CrowdTrainer
+from shoal_agent.directory import Directory
 from shoal_compute import assembly
-from shoal_hosting.exchange import Connection, Connections, Unavailable
-from shoal_protocol.errors import NotReady
-from shoal_trainer.crowds import forwarding as forwarding_module
-from shoal_trainer.crowds.forwarding import Forwarding
+from shoal_consortium.publishing import publish_to_all
+from shoal_hosting.peers import service_calls
+from shoal_hosting.peers.exchange import Connection, Connections, Unavailable
+from shoal_hosting.peers.peer import Peer
+from shoal_hosting.peers.service_calls import Endpoint, Refused
 from shoal_trainer.peers import Peers
 from tests.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
 from tests.hosting.certificates import make_identity
@@ -73,8 +69,9 @@ def agent(service: Hostile, directory: Path) -> None:
     """Ask as a data holder's agent does."""
 
     async def ask() -> None:
+        nobody: Any = None  # it is told of newer manifests, and there are none
         peers = Directory(
-            service.book(directory), clock=Clock(), random_bytes=bytes, transport=None
+            service.book(directory), nobody, clock=Clock(), random_bytes=bytes, transport=None
         )
         try:
             for peer in (peers.trainer, peers.crowd_trainer):
@@ -111,9 +108,9 @@ def async_analyst(service: Hostile, directory: Path) -> None:
         )
         async with analyst:
             with pytest.raises(Unavailable):
-                await analyst.state(JOB, tries=1)
+                await analyst.job(JOB).state(tries=1)
             with pytest.raises(Unavailable):
-                await analyst.certificate(JOB, tries=1)
+                await analyst.job(JOB).certificate(tries=1)
 
     asyncio.run(ask())
 
@@ -131,13 +128,17 @@ def trainer(service: Hostile, directory: Path) -> None:
     """Announce a round, and ask for its outcome, as a trainer does."""
 
     async def ask() -> None:
-        consortium, peers = service.consortium, Peers(None)
-        reception = await peers.announce(b"{}", consortium, without=frozenset())
+        consortium = service.consortium
+        connections = Connections(None)
+        peers = Peers(connections)
+        reception = await peers.announce(
+            b"{}", consortium, request=b"{}", asked_under=consortium, without=frozenset()
+        )
         assert reception.accepted == frozenset()
         assert reception.refusal is None
         with pytest.raises(Unavailable):
             await peers.outcome(consortium.manifest.aggregator, JOB)
-        await peers.close()
+        await connections.close()
 
     asyncio.run(ask())
 
@@ -155,29 +156,6 @@ def compute_node(service: Hostile, directory: Path) -> None:
     asyncio.run(ask())
 
 
-def forwarding_replica(service: Hostile, directory: Path) -> None:
-    """Hand a request on, as a trainer's replica does."""
-
-    async def received() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def ask() -> None:
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/v1/jobs",
-            "raw_path": b"/v1/jobs",
-            "query_string": b"",
-            "headers": [],
-        }
-        forwarding = Forwarding(service.url, service.certificate, None)
-        with pytest.raises(NotReady):
-            await forwarding.forward(Request(scope, received))
-        await forwarding.close()
-
-    asyncio.run(ask())
-
-
 def publishing(service: Hostile, directory: Path) -> None:
     """Hand out a manifest, as `shoal consortium publish` does."""
     outcomes = publish_to_all([service.consortium])
@@ -187,22 +165,22 @@ def publishing(service: Hostile, directory: Path) -> None:
 def command(service: Hostile, directory: Path) -> None:
     """Ask as the commands do that show what a service knows."""
     with pytest.raises(Unavailable):
-        connection.ask(Number, service.certificate, service.url, "/v1/rounds", page=1)
+        Endpoint(service.url, service.certificate).ask(Number, "/v1/rounds", page=1)
 
 
 def round_account(service: Hostile, directory: Path) -> None:
     """Ask as `shoal round account` does."""
     with pytest.raises(Refused):
-        asyncio.run(round_command._gather(service.book(directory), JOB))
+        asyncio.run(round_documents.gather(service.book(directory), JOB, print))
 
 
-def swarm(service: Hostile, directory: Path) -> None:
+def load(service: Hostile, directory: Path) -> None:
     """Ask as the load generators do."""
 
     async def ask() -> None:
         consortium = service.consortium
         with pytest.raises(Unavailable):
-            await running._metrics(consortium.manifest.compute_nodes[:1])
+            await rounds._metrics(consortium.manifest.compute_nodes[:1])
         meter = Meter(consortium, lambda: 0.0, connections=2)
         with pytest.raises(Unavailable):
             await Line(consortium.manifest.trainer, meter).get("/v1/crowds")
@@ -218,11 +196,10 @@ CALLERS = [
     analyst,
     trainer,
     compute_node,
-    forwarding_replica,
     publishing,
     command,
     round_account,
-    swarm,
+    load,
 ]
 each_caller = pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 
@@ -241,13 +218,10 @@ def peak_bytes(work: Callable[[], None]) -> int:
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have everybody wait for a moment only."""
-    for waiting in (Connection, Connections, Peer, Peers):
+    for waiting in (Connection, Connections, Peer):
         monkeypatch.setitem(waiting.__init__.__kwdefaults__, "answer_seconds", SHORT_SECONDS)
     monkeypatch.setattr(assembly, "PEER_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(connection, "ASK_WITHIN_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(round_command, "ASK_WITHIN_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(publishing_command, "_ANSWER_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(forwarding_module, "LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(service_calls, "ANSWER_SECONDS", SHORT_SECONDS)
 
 
 @pytest.mark.parametrize("lie", BOMBS, ids=lambda lie: lie.name)

@@ -1,4 +1,4 @@
-"""What is installed where: the locks are complete and agree, and the wheel needs what it says."""
+"""What is installed where: locks are complete and agree; services and demo need what they say."""
 
 import re
 import subprocess
@@ -12,8 +12,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("dev", "services", "dask", "client", "numpyro")
+LOCKS = ("dev", "build", "services", "dask", "client", "analyst", "numpyro")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ANALYSIS = tomllib.loads((ROOT / "analysis/pyproject.toml").read_text())
 
 
 def entries(lock: str) -> list[str]:
@@ -65,13 +66,7 @@ def test_a_lock_names_no_host(lock: str) -> None:
     assert re.search(r"://|index-url|find-links|trusted-host", "\n".join(entries(lock))) is None
 
 
-def test_the_wheel_does_not_carry_the_red_team() -> None:
-    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert not [each for each in wheel["packages"] if "redteam" in each]
-    assert "redteam" in wheel["dev-mode-dirs"]
-
-
-@pytest.mark.parametrize("lock", ["services", "dask", "client", "numpyro"])
+@pytest.mark.parametrize("lock", LOCKS[1:])
 def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
     assert pins(lock).items() <= pins("dev").items()
 
@@ -95,6 +90,12 @@ def test_the_smaller_locks_are_parts_of_the_first(lock: str) -> None:
             + PROJECT["project"]["optional-dependencies"]["agent"]
             + PROJECT["project"]["optional-dependencies"]["parquet"],
         ),
+        (
+            "analyst",
+            [each for each in ANALYSIS["project"]["dependencies"] if "shoal" not in each]
+            + PROJECT["project"]["dependencies"],
+        ),
+        ("build", PROJECT["dependency-groups"]["build"]),
     ],
 )
 def test_a_lock_holds_all_that_it_is_for(lock: str, requirements: list[str]) -> None:
@@ -119,7 +120,7 @@ for module in modules:
 
 def import_without_the_rest(modules: list[str], requirements: list[str]) -> str:
     """Import `modules` where only `requirements` seem installed; return what went wrong."""
-    present = distributions(requirements) | {"shoal"}
+    present = distributions(requirements) | {"shoal", "shoal-holder"}
     blocked = [
         name
         for name, owners in packages_distributions().items()
@@ -140,12 +141,7 @@ def modules_below(folder: str) -> list[str]:
     ]
 
 
-def test_the_library_and_the_command_need_only_what_the_wheel_declares() -> None:
-    modules = ["shoal_client", "shoal_client.command", "shoal_client.estimators"]
-    modules += modules_below("protocol/shoal_protocol")
-    assert import_without_the_rest(modules, PROJECT["project"]["dependencies"]) == ""
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["compute", "aggregator", "trainer"])
 def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
     modules = modules_below(f"services/{service}/shoal_{service}")
@@ -155,6 +151,7 @@ def test_a_service_needs_only_what_its_image_installs(service: str) -> None:
 WRITTEN_IN_NUMPYRO = {"shoal_learning.design_model"}
 
 
+@pytest.mark.slow
 def test_learners_need_only_what_the_trainers_image_installs() -> None:
     modules = modules_below("learning/shoal_learning")
     light = [each for each in modules if each not in WRITTEN_IN_NUMPYRO]
@@ -163,6 +160,15 @@ def test_learners_need_only_what_the_trainers_image_installs() -> None:
     assert import_without_the_rest(light, services) == ""
     extra = PROJECT["project"]["optional-dependencies"]["numpyro"]
     assert import_without_the_rest(sorted(WRITTEN_IN_NUMPYRO), services + extra) == ""
+
+
+@pytest.mark.slow
+def test_the_demo_needs_only_what_is_installed_for_it() -> None:
+    groups = PROJECT["dependency-groups"]
+    installed = [each for each in groups["demo"] if isinstance(each, str)]
+    installed += groups["services"] + PROJECT["project"]["dependencies"]
+    modules = [*modules_below("demo"), "demo.__main__"]
+    assert import_without_the_rest(modules, installed) == ""
 
 
 def test_a_missing_dependency_would_be_noticed() -> None:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Query
-from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.studies.round_rules import ReleasedSum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +15,12 @@ class RequestedRound:
     of mu^2 with Gaussian noise, of epsilon with Laplace noise.
 
     `batch` is how many clients are asked, None all who joined. The shares of the rounds that one
-    client may be asked in sum to at most 1. With `hidden` participation, the same in every round,
-    each client's own coin says whether its records count, and `share` is what all rounds cost.
+    client may be asked in sum to at most 1.
     """
 
     query: Query
     share: float
     batch: int | None = None
-    hidden: HiddenParticipation | None = None
 
 
 class Learner(Protocol):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_protocol.queries import SecondMomentMatrix, UnitRowMatrix
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.measurements import noisy_count, record_law
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.measurements import noisy_count, record_law
 
 if TYPE_CHECKING:
     from shoal_learning.design_model import Evidence, Kind
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FloatVector = NDArray[np.float64]
 
 WITHOUT_NUMPYRO: Final = (
-    "inference conditional_design needs NumPyro: pip install 'shoal-learning[numpyro]', or build "
+    "inference conditional_design needs NumPyro: pip install 'shoal[numpyro]', or build "
     "the trainer's image with --build-arg LOCK=numpyro; inference quasi_likelihood needs nothing"
 )
 _LARGEST_MEAN_SQUARE: Final = 1.0 / 3.0  # of a column in [-1, 1], as the prior expects it

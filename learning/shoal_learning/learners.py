@@ -15,8 +15,6 @@ from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.variational import Variational
-from shoal_protocol.models.numpyro_models import CompiledModel
-from shoal_protocol.models.regressions import rate
 from shoal_protocol.posteriors import (
     LogisticRegressionPosterior,
     NumpyroPosterior,
@@ -24,7 +22,9 @@ from shoal_protocol.posteriors import (
 )
 from shoal_protocol.posteriors.numpyro_model import names_of
 from shoal_protocol.posteriors.variational import packed
-from shoal_protocol.tasks import (
+from shoal_protocol.queries.models.numpyro_models import CompiledModel
+from shoal_protocol.queries.models.regressions import rate
+from shoal_protocol.studies import (
     BernoulliTask,
     CategoricalTask,
     FamilyTask,

@@ -1,7 +1,7 @@
 """Bayesian linear regression from private sums, by any of the task's methods; does no I/O.
 
 The rounds before the last measure what keeps its noise small: the columns' means, their spreads, or
-the rows' norms (`shoal_protocol.questions`). Projections choose thresholds on auxiliary
+the rows' norms (`shoal_protocol.studies.round_rules`). Projections choose thresholds on auxiliary
 data. The last round releases a matrix of second moments, of which the posterior is made.
 """
 
@@ -26,10 +26,14 @@ from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
 from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.linear_regression import Thresholds, query_for
-from shoal_protocol.questions.measurements import measured_spreads, record_count, record_law
-from shoal_protocol.tasks import LinearRegressionTask
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.linear_regression import Thresholds, query_for
+from shoal_protocol.studies.round_rules.measurements import (
+    measured_spreads,
+    record_count,
+    record_law,
+)
 
 SHARES: Final[dict[QueryName, float]] = {
     "first_moments": 0.15,
@@ -107,7 +111,7 @@ def _posterior(
 ) -> Posterior:
     """Return the posterior; `prior_sd` is in units of `spreads`, one per column, where there are
     any, and else of the columns' bounds."""
-    units = np.array(task.scales(task.rounds - 1)) if spreads is None else spreads
+    units = np.array(task.scales) if spreads is None else spreads
     query = released.query
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         raise ValueError("a posterior is made of a matrix of second moments")

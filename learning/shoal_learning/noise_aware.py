@@ -3,7 +3,7 @@
 Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, or as
 bent where the caller expects it, and each as a measurement with known privacy noise and, of a
 batch, the scatter of who was drawn. The posterior averages over b and H: all of it is made of sums
-that are public. Formulas, and where it fails: docs/mathematics.md, section 9.
+that are public. Formulas, and where it fails: docs/mathematics.md, section 8.
 """
 
 from collections.abc import Callable

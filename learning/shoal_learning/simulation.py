@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner, RequestedRound
-from shoal_protocol.accounting import Cap, Cost, noise_for
-from shoal_protocol.amplification import hidden_round_mu
-from shoal_protocol.mechanisms import LaplacePart, NoisePart, effective_noise_clients
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.privacy.accounting import Cap, noise_for
+from shoal_protocol.privacy.fineness import effective_noise_clients
+from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.queries.gradients import Gradients
-from shoal_protocol.questions import ReleasedSum
+from shoal_protocol.studies.round_rules import ReleasedSum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def run(
         noise = noise_for(
             mechanism,
             sensitivity=design.sensitivity,
-            cost=_of_one_round(step, budget.part(step.share)),
+            cost=budget.part(step.share),
             population=size,
             dropouts=federation.dropouts,
             colluders=federation.colluders,
@@ -90,8 +90,7 @@ def run(
         sums.append(
             ReleasedSum(
                 query=step.query,
-                values=_sum(step.query, _taking_part(step, cohort, generator), gradients)
-                + np.rint(drawn).astype(np.int64),
+                values=_sum(step.query, cohort, gradients) + np.rint(drawn).astype(np.int64),
                 cohort_size=len(cohort),
                 noise_sd=np.sqrt([part.variance(clients=len(cohort)) for part in parts]),
                 mechanism=mechanism,
@@ -107,23 +106,6 @@ def _batch(
     if size is None:
         return np.arange(len(asked))
     return np.lexsort((generator.random(len(asked)), asked))[:size]
-
-
-def _of_one_round(step: RequestedRound, cost: Cost) -> Cost:
-    """Return what the round may cost whoever surely takes part."""
-    if step.hidden is None:
-        return cost
-    rate, rounds = step.hidden.rate, step.hidden.rounds
-    return Cost.gaussian(hidden_round_mu(rate=rate, total=cost.mu, rounds=rounds))
-
-
-def _taking_part(
-    step: RequestedRound, cohort: NDArray[np.float64], generator: np.random.Generator
-) -> NDArray[np.float64]:
-    """Return the records that count: those of the clients whose coins say so."""
-    if step.hidden is None:
-        return cohort
-    return cohort[generator.random(len(cohort)) < step.hidden.rate]
 
 
 def _sum(

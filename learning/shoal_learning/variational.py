@@ -4,7 +4,7 @@ The approximation is u ~ N(m, diag(exp(2 r))) in the model's unconstrained space
 the gradient of the log-likelihood at u = m + exp(r) xi, with xi standard normal and public. All
 else follows from that sum: d/dm is the gradient itself, d/dr the gradient times exp(r) xi, and
 prior and entropy are added here, never clipped and never noised. That is how the path is led; what
-all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, section 9.
+all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, section 8.
 """
 
 import math
@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
-from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.hidden_participation import HiddenParticipation
 from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.variational import check_query, gradient_query
-from shoal_protocol.tasks.variational import VariationalTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.variational import check_query, gradient_query
+from shoal_protocol.studies.variational import VariationalTask
+from shoal_protocol.wire.errors import RefusedSpec
 
 FloatVector = NDArray[np.float64]
 
@@ -111,11 +110,6 @@ class Variational:
         now = self._replayed(population, sums)
         point = now.belief.mean + now.reach * self._standard(len(sums))
         query = gradient_query(self.task, point.tolist())
-        if self.task.participation is not None:
-            hidden = HiddenParticipation(
-                rate=self.task.participation, rounds=self.task.rounds, prepaid_by=None
-            )
-            return RequestedRound(query=query, share=1.0, hidden=hidden)
         batch = self.task.batch
         return RequestedRound(
             query=query,
@@ -151,7 +145,7 @@ class Variational:
     def _path(self, population: int, sums: Sequence[ReleasedSum]) -> Path:
         """Return what the sums measured: gradients of the likelihood of all who would answer."""
         asked = population if self.task.batch is None else min(self.task.batch, population)
-        counted = np.array([each.cohort_size for each in sums]) * (self.task.participation or 1.0)
+        counted = np.array([each.cohort_size for each in sums])
         answering = population * float(np.mean([each.cohort_size for each in sums])) / asked
         grid = float(self._own(sums[0]).grid)
         values = np.array([each.values / grid for each in sums])
@@ -206,8 +200,7 @@ class Variational:
         """
         query, believed = self._own(released), step.belief
         point = np.array(query.point)
-        counted = released.cohort_size * (self.task.participation or 1.0)
-        gradient = query.gradient_from(released.values) * (population / counted)
+        gradient = query.gradient_from(released.values) * (population / released.cohort_size)
         gradient = gradient + self.prior_gradient(point)
         # what exp(r) xi would have been, had the point been no farther from the mean than that;
         # the entropy's gradient in r is 1
@@ -225,7 +218,7 @@ class Variational:
         mean = np.clip(believed.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
         log_sd = np.clip(believed.log_sd + moved[self.dimension :], *_LOG_SDS)
         belief = Approximation(mean, log_sd)
-        noise = float(released.noise_sd[0]) / query.grid * population / counted
+        noise = float(released.noise_sd[0]) / query.grid * population / released.cohort_size
         return _Step(belief, first, second, number, self._reach(belief, number, noise))
 
     def _reach(self, belief: Approximation, number: int, noise: float) -> FloatVector:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shoal_protocol.accounting import Cost, noise_for, price
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.privacy.accounting import Cost, noise_for, price
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.findings import Finding, refused
 from shoal_redteam.forging import call_off, changed, forged
 from shoal_redteam.play import begin
@@ -29,7 +29,7 @@ async def announced(
     body = changed(spec, **lie)
     document = canonical_json(forged(spec.kind, body, stage.trainer, stage.key(stage.trainer)))
     names = (*stage.nodes, stage.aggregator)
-    answers = await stage.tell(names, "/v1/rounds", document)
+    answers = await stage.announce(names, document, job=spec.job)
     return refused(tried, answers, by=by, check=check)
 
 

@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shoal_client.clock import system_clock
-from shoal_client.command.terminal import AsJson, Refused, plain, say, say_json, show, warn
+from shoal_command.rendering import plain
+from shoal_command.terminal import AsJson, present, say, say_json, show, warn
+from shoal_hosting.clock import system_clock
+from shoal_hosting.peers.service_calls import Refused
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Verdict
 from shoal_redteam.registry import chosen
@@ -58,7 +60,7 @@ def run_attacks(
     """
     attacks = chosen(only or [])
     if listed:
-        _list(attacks, as_json=as_json)
+        present([_about(attack) for attack in attacks], as_json)
         return
     if directory is None:
         raise typer.BadParameter("name the directory of a test federation")
@@ -116,16 +118,6 @@ def _ranges(clients: list[int]) -> str:
         else:
             runs.append([each])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _list(attacks: list[Attack], *, as_json: bool) -> None:
-    if as_json:
-        say_json([_about(attack) for attack in attacks])
-        return
-    table = Table("attack", "who lies", "what is tried", "what should stop it", show_lines=True)
-    for attack in attacks:
-        table.add_row(*map(plain, _about(attack).values()))
-    show(table)
 
 
 def _about(attack: Attack) -> dict[str, str]:

@@ -6,11 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from shoal_client.crowds.contributing import NONCE_BYTES, draw_noise
-from shoal_client.noise import exact_noise
-from shoal_client.peer import CREATED, OK, Answer
-from shoal_protocol.documents import Role, Signed, decode, sign
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_holder.crowds.contributing import NONCE_BYTES, draw_noise
+from shoal_holder.sampling.exact import exact_noise
+from shoal_hosting.peers.peer import CREATED, OK, Answer
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
@@ -19,19 +18,13 @@ from shoal_protocol.draw_and_discard.documents import (
     Submission,
     SubmissionReceipt,
 )
-from shoal_protocol.draw_and_discard.draws import (
-    InstanceChain,
-    broken_draws,
-    broken_receipts,
-    check_closing,
-)
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import contribute
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import (
-    ProtocolError,
-)
-from shoal_protocol.tasks import ColumnBounds
+from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import contribute
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import Stage
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from shoal_client.peer import Answer
+from shoal_hosting.peers.peer import Answer
 
 THREAT_MODEL: Final = "docs/threat-model.md"
 

@@ -5,20 +5,16 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.attestations import (
-    Abandonment,
-    AbandonmentReason,
-    PartialSum,
-)
-from shoal_protocol.documents import Document, Signed
-from shoal_protocol.encoding import (
+from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
+from shoal_protocol.wire.documents import Document, Signed
+from shoal_protocol.wire.encoding import (
     Uint64Vector,
     canonical_json,
     domain,
     encode_uint64,
     format_time,
 )
-from shoal_protocol.ledger import EMPTY, LedgerEntry
 from shoal_redteam.play import Play
 from shoal_redteam.stage import Stage
 

@@ -1,27 +1,25 @@
-"""Jobs of many rounds: with batches by the public rule, and with hidden participation."""
+"""Jobs of many rounds, with batches by the public rule."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import NOTHING, Cost
-from shoal_protocol.amplification import hidden_round_mu
-from shoal_protocol.batches import choose_batch
-from shoal_protocol.documents import Signed
-from shoal_protocol.hidden_participation import HiddenParticipation
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.participation import Participation
+from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.rounds.batches import choose_batch
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed
 from shoal_redteam.attacks.sybil import job_request
-from shoal_redteam.findings import CannotAttack, Finding, seen
+from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import DROPOUTS, Stage
-from shoal_redteam.trap import victim
 
 FORBIDDEN: Final = "the policy allows no gradients, or no Gaussian noise"
 _COLUMNS: Final = tuple(
@@ -35,34 +33,27 @@ def are_allowed(stage: Stage) -> bool:
     return "gradient_sum" in policy.queries and "discrete_gaussian" in policy.mechanisms
 
 
-def task_of(
-    *, rounds: int, batch: int | None = None, rate: float | None = None
-) -> LogisticRegressionTask:
+def task_of(*, rounds: int, batch: int) -> LogisticRegressionTask:
     """Return a small logistic regression."""
     return LogisticRegressionTask(
-        features=_COLUMNS[:1], target=_COLUMNS[1], rounds=rounds, batch=batch, participation=rate
+        features=_COLUMNS[:1], target=_COLUMNS[1], rounds=rounds, batch=batch
     )
 
 
 def job_of(
     stage: Stage, task: LogisticRegressionTask, *, population: int, **changes: Any
-) -> Signed[JobRequest]:
+) -> Signed[StudyRequest]:
     """Return the analyst's request for a job with this task, which so many join."""
     body = job_request(stage, round_seconds=30, grace_seconds=20).body
-    fields = {"task": task, "minimum_population": population, "maximum_population": population}
-    return stage.sign(body.model_copy(update=fields | changes), stage.analyst)
-
-
-async def not_joined(stage: Stage, job: Signed[JobRequest]) -> Finding:
-    """Show a data holder a job of hidden rounds that the policy does not allow."""
-    async with victim(stage, job) as prey:
-        await prey.step()
-        return seen(
-            "a job with hidden participation",
-            stopped=not prey.trap.joined and bool(prey.refusal),
-            answered=f"a data holder: {prey.refusal or 'joins'}",
-            check="the policy's queries and mechanisms",
-        )
+    fields = {
+        "task": task,
+        "terms": terms_of(task, least=population, most=population),
+        "minimum_population": population,
+        "maximum_population": population,
+    }
+    signed = stage.sign(body.model_copy(update=fields | changes), stage.analyst)
+    stage.ask_for(signed)
+    return signed
 
 
 def query_of(task: LogisticRegressionTask) -> GradientSum:
@@ -72,16 +63,15 @@ def query_of(task: LogisticRegressionTask) -> GradientSum:
 
 def round_of(
     stage: Stage,
-    job: Signed[JobRequest],
+    job: Signed[StudyRequest],
     clients: BitMap,
     *,
     cost: Cost,
     number: int = 0,
     seconds: float = 30.0,
-    hidden: HiddenParticipation | None = None,
     dropouts: int = DROPOUTS,
 ) -> RoundSpec:
-    """Return a round of a job for this price; with `hidden`, of whoever surely takes part.
+    """Return a round of a job for this price.
 
     Raises:
         CannotAttack: the policy allows none.
@@ -104,13 +94,12 @@ def round_of(
             deadline=stage.after(seconds),
             give_up_at=stage.after(seconds + 20.0),
             sharing=ADDITIVE,
-            hidden=hidden,
         )
     except ValueError as error:
         raise CannotAttack(f"no such round can be made: {error}") from error
 
 
-def batches_of(job: Signed[JobRequest], population: Sequence[int]) -> list[BitMap]:
+def batches_of(job: Signed[StudyRequest], population: Sequence[int]) -> list[BitMap]:
     """Return whom each round of a job asks, by the rule, if these join and nobody leaves."""
     task, found = job.body.task, []
     participation = Participation(BitMap(population))
@@ -127,41 +116,3 @@ def batches_of(job: Signed[JobRequest], population: Sequence[int]) -> list[BitMa
         participation.add(batch, NOTHING)
         found.append(batch)
     return found
-
-
-def known_cost(*, rate: float, rounds: int, whole: Cost) -> Cost:
-    """Return what a hidden round costs whoever surely takes part, if all cost `whole` together."""
-    return Cost.gaussian(hidden_round_mu(rate=rate, total=whole.mu, rounds=rounds))
-
-
-@dataclass
-class Hidden:
-    """A job with hidden participation, and rounds of it."""
-
-    stage: Stage
-    whole: Cost  # of all its rounds
-    rate: float
-    rounds: int
-    seconds: float  # that each takes answers
-    job: Signed[JobRequest] = field(init=False)
-    known: Cost = field(init=False)  # of one round, for whoever surely takes part
-
-    def __post_init__(self) -> None:
-        task = task_of(rounds=self.rounds, rate=self.rate)
-        self.job = job_of(self.stage, task, population=len(self.stage.crew))
-        self.known = known_cost(rate=self.rate, rounds=self.rounds, whole=self.whole)
-
-    @property
-    def terms(self) -> HiddenParticipation:
-        """Return the terms of the first round."""
-        return HiddenParticipation(rate=self.rate, rounds=self.rounds, prepaid_by=None)
-
-    def first(self, **wishes: Any) -> RoundSpec:
-        """Return the round that pays for all."""
-        fields: dict[str, Any] = {"cost": self.known, "hidden": self.terms, "seconds": self.seconds}
-        return round_of(self.stage, self.job, BitMap(self.stage.crew), **fields | wishes)
-
-    def later(self, first: RoundSpec, number: int, **wishes: Any) -> RoundSpec:
-        """Return a round that `first` has paid for."""
-        fields = {"cost": first.known_cost, "hidden": self.terms.paid_by(first.digest)}
-        return self.first(number=number, **fields | wishes)

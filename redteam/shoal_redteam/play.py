@@ -11,21 +11,23 @@ from typing import Any, Final
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_client.contribution import box_keys, draw_noise, encoded, seal_contribution
-from shoal_client.noise import exact_noise
-from shoal_client.peer import GONE, OK, Answer
-from shoal_protocol.accounting import Cost
-from shoal_protocol.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
-from shoal_protocol.documents import RoundDocument, Signed, decode, from_json
-from shoal_protocol.encoding import Int64Vector, decode_uint64
-from shoal_protocol.envelope import ANSWER_BYTES, frame, parse
-from shoal_protocol.errors import ProtocolError, UnknownRound
+from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_holder.sampling.exact import exact_noise
+from shoal_hosting.peers.peer import GONE, OK, Answer
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
-from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_redteam.coins import without_luck
+from shoal_protocol.rounds.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.wire.documents import RoundDocument, Signed, decode, from_json
+from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_redteam.findings import CannotAttack
+from shoal_redteam.requests import request_for
 from shoal_redteam.stage import BYTES, DROPOUTS, Stage
 
 PRICE: Final = 1 / 1600  # of a client's budget, for each round
@@ -72,15 +74,10 @@ class Play:
         return list(self.spec.clients())
 
     def contribution(self, client: int, *, vector: Int64Vector | None = None) -> Contribution:
-        """Make a client's answer, with `vector` instead of its record and noise if there is one.
-
-        Where participation is hidden no record counts, so that it is known what was sent.
-        """
+        """Make a client's answer, with `vector` instead of its record and noise if there is one."""
         stage, spec = self.stage, self.spec
         record = np.zeros((1, len(spec.query.column_names)))
-        values, random_bytes = encoded(spec.query, record), stage.random_bytes
-        if spec.hidden is not None:
-            values, random_bytes = np.zeros_like(values), without_luck(random_bytes)
+        values = encoded(spec.query, record)
         if vector is None:
             [vector] = values + draw_noise(spec, 1, exact_noise)
         envelopes = seal_contribution(
@@ -90,14 +87,14 @@ class Play:
             stage.keys.clients[client],
             values,
             vector - values,
-            random_bytes=random_bytes,
+            random_bytes=stage.random_bytes,
         )
         return Contribution(vector, envelopes)
 
     async def announce(self, names: Iterable[str] | None = None) -> dict[str, Answer]:
         """Announce the round to all services that take rounds, or to some."""
         named = (*self.stage.nodes, self.stage.aggregator) if names is None else names
-        return await self.stage.tell(named, "/v1/rounds", self.signed.encode())
+        return await self.stage.announce(named, self.signed.encode(), job=self.spec.job)
 
     async def upload(self, node: int, envelope: bytes) -> Answer:
         """Send one envelope to a node, by its index."""
@@ -260,14 +257,27 @@ def honest_spec(
         CannotAttack: the policy allows none.
     """
     policy = stage.consortium.manifest.policy
-    now = stage.after(0.0)
+    now, asked, mechanism = stage.after(0.0), query or query_of(stage), mechanism_of(stage)
     try:
+        if job is None:
+            request = request_for(
+                stage.consortium,
+                asked,
+                analyst=stage.analyst,
+                nonce=stage.random_bytes(16).hex(),
+                mechanism=mechanism,
+                dropouts=dropouts,
+                colluders=policy.minimum_colluders,
+                sharing=sharing,
+                opened_at=now,
+            )
+            job = stage.ask_for(stage.sign(request, stage.analyst))
         return make_spec(
             manifest=stage.consortium,
-            job=job or stage.random_bytes(32).hex(),
+            job=job,
             number=number,
-            query=query or query_of(stage),
-            mechanism=mechanism_of(stage),
+            query=asked,
+            mechanism=mechanism,
             cost=cost_of(stage, price),
             population=BitMap(stage.crew if clients is None else clients),
             dropouts=dropouts,

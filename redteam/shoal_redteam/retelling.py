@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shoal_protocol.attestations import PartialSum, PartialSumReference
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
-from shoal_protocol.documents import Signed
-from shoal_protocol.encoding import decode_clients
-from shoal_protocol.jobs import PosteriorReport
-from shoal_protocol.ledger import Head, LedgerEntry
-from shoal_protocol.totals import JobTotal
+from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.ledger import Head, LedgerEntry
+from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_redteam.stage import Stage
 
 Charges = Callable[[int, LedgerEntry], LedgerEntry]

@@ -12,17 +12,17 @@ from typing import Any, Final, Self
 import httpx
 from nacl.signing import SigningKey
 
-from shoal_client import consortium_files
-from shoal_client.clock import Clock
-from shoal_client.keys import read_client_keys
-from shoal_client.party_files import read_signing_key
-from shoal_client.peer import Answer
-from shoal_client.site_files import CLIENT_KEYS
-from shoal_hosting.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
+from shoal_consortium.party_files import read_signing_key
+from shoal_holder.keys import read_client_keys
+from shoal_holder.site_files import CLIENT_KEYS
+from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import Party, load_party
-from shoal_protocol.documents import DocumentT, Signed, sign
-from shoal_protocol.manifest import Consortium, ServiceParty
-from shoal_protocol.sharing import RandomBytes
+from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Unavailable
+from shoal_hosting.peers.peer import Answer
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.wire.documents import DocumentT, Signed, sign
 from shoal_redteam.findings import CannotAttack
 
 JSON: Final = "application/json"
@@ -81,6 +81,8 @@ class Stage:
     random_bytes: RandomBytes
     transport: httpx.AsyncBaseTransport | None
     directory: Path
+    requests: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Signed requests of jobs whose rounds are announced, by job."""
     _connections: dict[str, Connection] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -106,7 +108,7 @@ class Stage:
                     f"{directory} is no test federation: {part}/ is missing. The red team needs "
                     "everybody's keys, as in a directory that `shoal quickstart` made"
                 )
-        consortium = consortium_files.open_chain(directory / "consortium")[-1]
+        consortium = open_chain(directory / "consortium")[-1]
         keys = Keys.read(directory, consortium)
         return cls(consortium, keys, clock, timer, pause, random_bytes, transport, directory)
 
@@ -214,6 +216,26 @@ class Stage:
     ) -> dict[str, Answer]:
         """Send one message to several services, one after another, and return their answers."""
         return {name: await self.send(name, path, content, method=method) for name in names}
+
+    def ask_for(self, request: Signed[Any]) -> str:
+        """Keep a job's signed request, to be handed to nodes before its rounds; return the job."""
+        self.requests[request.digest] = request.encode()
+        return request.digest
+
+    async def announce(self, names: Iterable[str], spec: bytes, *, job: str) -> dict[str, Answer]:
+        """Announce a round, as a trainer does: a node is handed the job's request first.
+
+        Raises:
+            CannotAttack: a service does not answer, or a node does not take the request.
+        """
+        answers = {}
+        for name in names:
+            if name in self.nodes:
+                taken = await self.send(name, "/v1/jobs", self.requests[job])
+                if taken.is_refusal:
+                    raise CannotAttack(f"{name} refuses an honest request: {taken.reason}")
+            answers[name] = await self.send(name, "/v1/rounds", spec)
+        return answers
 
     async def _request(
         self, method: str, name: str, path: str, content: bytes | None = None, **how: Any

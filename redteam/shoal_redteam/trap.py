@@ -15,16 +15,22 @@ from typing import Any, Final
 
 import httpx
 import numpy as np
+from pyroaring import BitMap
 
-from shoal_client.holder import DataHolder
-from shoal_client.noise import NoiseSampler, exact_noise
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.documents import Signed
-from shoal_protocol.envelope import unframe
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.rounds import RoundSpec
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.site import Sources
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.jobs.charges import Charges, ChargesQuery
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import unframe
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed, from_json
+from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.stage import Stage
 
@@ -41,7 +47,7 @@ class Trap(httpx.AsyncBaseTransport):
     """The network as the data holder sees it."""
 
     stage: Stage
-    job: Signed[JobRequest]
+    job: Signed[StudyRequest]
     specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
     newest: bytes | None = None  # shown whatever number is asked for
     served: dict[str, float] = field(default_factory=dict)  # when a job's round was first fetched
@@ -68,7 +74,30 @@ class Trap(httpx.AsyncBaseTransport):
             case ["v1", "rounds", round_id, "shares"]:
                 self._sent(round_id, [body])
                 return _json({"status": _CREATED}, _CREATED)
+            case ["v1", "charges"]:
+                return self._no_charges(request, body)
         return _json({}, _NOT_FOUND)
+
+    def _no_charges(self, request: httpx.Request, body: bytes) -> httpx.Response:
+        """Answer as a node that has charged none of these clients anything."""
+        asked = [from_json(each, ChargesQuery).body for each in json.loads(body)["documents"]]
+        urls = {
+            each.name: httpx.URL(each.url) for each in self.stage.consortium.manifest.compute_nodes
+        }
+        [node] = [name for name, url in urls.items() if url.netloc == request.url.netloc]
+        told = Charges(
+            manifest=asked[0].manifest,
+            node=node,
+            nonce=asked[0].nonce,
+            clients=encode_clients(BitMap(each.client for each in asked)),
+            after=int(request.url.params["after"]),
+            through=0,
+            head=0,
+            head_digest=GENESIS,
+            rounds=(),
+        )
+        signed = self.stage.sign(told, node).to_json()
+        return httpx.Response(_OK, content=canonical_json({"charges": signed}))
 
     def _sent(self, round_id: str, envelopes: Iterable[bytes]) -> list[bytes]:
         self.uploads.setdefault(round_id, []).append(self.stage.timer())
@@ -118,7 +147,7 @@ class Victim:
                 await self.step()
         return spec.digest in self.trap.uploads
 
-    async def answer(self, job: Signed[JobRequest], spec: RoundSpec) -> None:
+    async def answer(self, job: Signed[StudyRequest], spec: RoundSpec) -> None:
         """Show it a job, the only one that is not over, and its round, and have it answered.
 
         Raises:
@@ -132,7 +161,7 @@ class Victim:
 @asynccontextmanager
 async def victim(
     stage: Stage,
-    job: Signed[JobRequest],
+    job: Signed[StudyRequest],
     *,
     clients: int = 1,
     noise: NoiseSampler = exact_noise,
@@ -146,15 +175,14 @@ async def victim(
     request = job.body
     policy = Policy(
         analysts=(request.analyst,),
-        tasks=(request.task.name,),
         queries=("second_moments", "second_moment_matrix", "gradient_sum"),
-        columns=tuple(column.name for column in request.task.columns),
+        columns=request.terms.column_names,
         maximum_epsilon=stage.consortium.manifest.policy.maximum_epsilon,
         delta=stage.consortium.manifest.policy.delta,
         minimum_population=request.smallest_round,
         minimum_colluders=request.privacy.colluders,
     ).model_copy(update=owner or {})
-    columns = (*(column.name for column in request.task.columns), PRIVATE_COLUMN)
+    columns = (*request.terms.column_names, PRIVATE_COLUMN)
     refusals: list[str] = []
 
     def report(event: str, /, **facts: object) -> None:
@@ -173,7 +201,7 @@ async def victim(
             data_directory=Path(directory) / "state",
             clock=stage.clock,
             random_bytes=stage.random_bytes,
-            noise=noise,
+            inside=Sources(noise, clock=stage.clock, random_bytes=stage.random_bytes),
             transport=trap,
             report=report,
         )

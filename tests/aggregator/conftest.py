@@ -25,7 +25,7 @@ async def assembled(
 
     def once_more() -> Service:
         for old in services:
-            old.storage._engine.dispose()  # a process's connections end with it
+            old.resources.storage._engine.dispose()  # a process's connections end with it
         services.append(
             assemble(
                 party=party("aggregator"),

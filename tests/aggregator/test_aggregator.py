@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from shoal_aggregator import schema
 from shoal_aggregator.assembly import Service
-from shoal_protocol.attestations import Abandonment, AbandonmentReason, Result
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import decode_uint64, encode_uint64, parse_canonical_json
-from shoal_protocol.ring import from_ring
-from shoal_protocol.sums import IMPOSSIBLE
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Result
+from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from tests.aggregator.conftest import Assemble
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code, signed_by
@@ -262,7 +262,9 @@ async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
 async def rows_of_evidence(service: Service) -> list[tuple[object, ...]]:
     columns = schema.evidence.c
     kept = select(columns.party, columns.kind, columns.document).order_by(columns.party)
-    rows = await service.storage.run(lambda db: db.execute(kept.order_by(columns.kind)).all())
+    rows = await service.resources.storage.run(
+        lambda db: db.execute(kept.order_by(columns.kind)).all()
+    )
     return [tuple(row) for row in rows]
 
 
@@ -439,7 +441,7 @@ async def test_a_round_that_cannot_be_read_does_not_hold_up_the_others(
     other = examples.spec(number=1)
     await post(aggregator, "/v1/rounds", signed_by("trainer", other))
     broken = schema.rounds.update().where(schema.rounds.c.id == ROUND).values(spec=b"?")
-    await aggregator.storage.run(lambda db: db.execute(broken))
+    await aggregator.resources.storage.run(lambda db: db.execute(broken))
     clock.advance(100)
     await aggregator.step()
     async with client_of(aggregator.app) as http:

@@ -4,11 +4,12 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_aggregator.assembly import Service, assemble
-from shoal_protocol.documents import sign
+from shoal_protocol.wire.documents import sign
 from tests.aggregator.test_aggregator import (
     ROUND_PATH,
     SPEC,
@@ -96,6 +97,7 @@ class Round:
         assert record.partial_sums >= len(self.acknowledged)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(actions=st.lists(ACTIONS, max_size=14))
 def test_a_round_never_has_two_ends_and_no_acknowledged_sum_is_lost(

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import offers, schema, store
 from shoal_aggregator.offers import Outcome
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import open_engine
-from shoal_protocol.attestations import Abandonment, AbandonmentReason
-from shoal_protocol.documents import Signed
-from shoal_protocol.errors import UnknownRound
-from shoal_protocol.phases import Phase
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import UnknownRound
+from shoal_protocol.wire.phases import Phase
 from tests.protocol import examples
 
 ROUND = examples.SPEC.digest

@@ -9,18 +9,18 @@ from pyroaring import BitMap
 
 from shoal_aggregator.aggregation import CONTRADICTORY
 from shoal_aggregator.assembly import Service, assemble
-from shoal_protocol.attestations import (
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     PartialSum,
     Result,
     cohort_digest,
 )
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import decode_uint64, encode_uint64, parse_canonical_json
-from shoal_protocol.prime_field import MODULUS
-from shoal_protocol.ring import from_ring
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.sharing.prime_field import MODULUS
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, book, client_of, party, problem_code, signed_by
 

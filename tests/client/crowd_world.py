@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_client.holder import DataHolder
-from shoal_client.policy import Policy
-from shoal_protocol.documents import Document, Signed, decode, from_json, sign
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_agent import data_holder as holder_module
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.policy import Policy
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -28,14 +28,15 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.draws import commitment, drawn_instance, replaced_instance
-from shoal_protocol.draw_and_discard.sanity import check_submission
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.encoding import Int64Vector, canonical_json
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.ledger import GENESIS
-from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.tasks import ColumnBounds
+from shoal_protocol.crowds.draws import commitment, drawn_instance, replaced_instance
+from shoal_protocol.crowds.sanity import check_submission
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.privacy.mechanisms import NoisePart
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import Document, Signed, decode, from_json, sign
+from shoal_protocol.wire.encoding import Int64Vector, canonical_json
+from shoal_protocol.wire.errors import ProtocolError
 from tests.client.world import POLICY, FakeTrainer, World, problem
 
 TASK = CrowdTask(
@@ -51,6 +52,8 @@ CROWD_POLICY = Policy.model_validate(
     POLICY.model_dump() | {"maximum_local_epsilon": 2.0, "crowd_families": ("linear",)}
 )
 SEED = bytes(range(32))
+# A step waits for the crowds' work to its end, however long that takes on a loaded machine.
+holder_module.CROWD_PATIENCE_SECONDS = 60.0
 
 
 @dataclass

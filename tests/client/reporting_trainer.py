@@ -5,11 +5,12 @@ from typing import Any
 
 import httpx
 
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
+from shoal_protocol.jobs.privacy_breakdown import Purchase
 from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.purchases import Purchase
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode, sign
 from tests.client.world import PRIVACY, World, problem
 
 
@@ -31,7 +32,7 @@ class ReportingTrainer:
         self.asked.append(path)
         if request.method == "POST":
             self.requests.append(request.content)
-            signed = decode(request.content, JobRequest)
+            signed = decode(request.content, StudyRequest)
             self.world.consortium.verify(signed)
             return httpx.Response(201, json={"job": signed.digest})
         if path.endswith("/request"):

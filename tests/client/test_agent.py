@@ -15,18 +15,21 @@ import structlog.testing
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
-from shoal_client.agent.assembly import Service, assemble
-from shoal_client.agent.settings import Settings
-from shoal_client.agent.telemetry import Telemetry
-from shoal_client.consortium_files import create
-from shoal_client.party_files import write_client_keys
-from shoal_hosting.logs import configure_logs
-from shoal_hosting.security import StartupRefused
+from shoal_agent.assembly import Service, assemble
+from shoal_agent.client_files import write_client_keys
+from shoal_agent.settings import Settings
+from shoal_agent.telemetry import Telemetry
+from shoal_consortium.consortium_files import create
+from shoal_holder.site import Sources
+from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
-from shoal_protocol.accounting import Cap, Cost
-from shoal_protocol.ledger import LedgerEntry, verify_chain
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
-from tests.client.world import World
+from tests.client.world import Timer, World, no_noise
 
 CLIENTS = 12
 
@@ -59,7 +62,12 @@ def environment(directory: Path) -> dict[str, str]:
 
 def start(world: World, **changes: str) -> Service:
     settings = read_settings(Settings, "SHOAL_", environment(world.directory) | changes)
-    return assemble(settings, clock=world.clock, transport=world.transport)
+    return assemble(settings, clock=world.clock, transport=world.transport, inside=inside(world))
+
+
+def inside(world: World) -> Sources:
+    """Have the vault in this process, by this world's clock and chance."""
+    return Sources(no_noise, world.clock, world.random_bytes, Timer())
 
 
 @pytest.fixture
@@ -100,7 +108,13 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
 
 async def test_it_is_woken_by_a_round_and_asks_no_more_until_then(world: World) -> None:
     settings = read_settings(Settings, "SHOAL_", environment(world.directory))
-    agent = assemble(settings, clock=world.clock, transport=world.transport, long_polls=True)
+    agent = assemble(
+        settings,
+        clock=world.clock,
+        transport=world.transport,
+        long_polls=True,
+        inside=inside(world),
+    )
     request = world.submit()
     await agent.step()  # it joins, and its question for a round is open from here on
     world.announce(request)
@@ -239,6 +253,23 @@ async def test_it_is_ready_and_alive(agent: Service) -> None:
     assert (await ask(agent, "/readyz")).status_code == 200
 
 
+async def test_it_is_not_ready_while_its_ledger_lacks_what_nodes_charged(
+    world: World, agent: Service
+) -> None:
+    for node in world.nodes:
+        node.charged = [CHARGE]
+    world.submit()
+    with structlog.testing.capture_logs() as said:
+        for _ in range(2):
+            await agent.step()
+    assert sum("SHOAL_ACCEPT_LOSS=" in each["event"] for each in said) == 1
+    ready = await ask(agent, "/readyz")
+    assert (ready.status_code, ready.json()["type"]) == (500, "urn:shoal:problem:ledger-broken")
+    status = (await ask(agent, "/v1/status")).json()
+    assert "start once with SHOAL_ACCEPT_LOSS=" in status["refusal"]
+    assert world.trainer.joined == {}
+
+
 async def test_logs_hold_no_record_key_or_client(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +284,7 @@ async def test_logs_hold_no_record_key_or_client(
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     expected = {"12 of 12 keys are enrolled", "job joined", "envelopes settled"}
     assert {line["event"] for line in lines} >= expected
-    assert {line["level"] for line in lines} == {"info"}
+    assert {line["level"] for line in lines} == {"info", "warning"}  # of the vault in this process
     for line in lines:
         assert not {"client", "clients", "record", "key"} & line.keys()
     text = json.dumps(lines)
@@ -269,8 +300,9 @@ async def test_it_warns_when_none_of_its_keys_is_enrolled(world: World) -> None:
         await start(world).close()
     told = {line["event"]: line["log_level"] for line in lines}
     assert told["0 of 12 keys are enrolled"] == "info"
-    [warning] = [event for event, level in told.items() if level == "warning"]
-    assert "authority" in warning
+    warnings = [event for event, level in told.items() if level == "warning"]
+    assert len(warnings) == 2 and "has a network" in warnings[1]  # the vault is in this process
+    assert "authority" in warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,21 @@ import pydantic
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client import async_analyst
-from shoal_client.analyst import Analyst
-from shoal_client.async_analyst import AsyncAnalyst, JobFailed, JobRefused
-from shoal_hosting.exchange import Unavailable
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
-from shoal_protocol.jobs import JobRequest
+from shoal.jobs import async_jobs, retry
+from shoal.jobs.analyst import Analyst
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.async_jobs import AsyncJob
+from shoal.jobs.job_failures import JobFailed, JobRefused
+from shoal.jobs.job_settings import JobSettings
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.client.reporting_trainer import ReportingTrainer
 from tests.client.world import PRIVACY, TASK, World, problem
 
 JOB: dict[str, Any] = {
-    "privacy": PRIVACY,
+    **PRIVACY.model_dump(),
     "minimum_population": 10,
     "maximum_population": 12,
     "join_seconds": 60,
@@ -70,19 +73,23 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
         world.clock.pass_seconds(seconds)
         await really(0)
 
-    monkeypatch.setattr(async_analyst.asyncio, "sleep", sleep)
+    monkeypatch.setattr(async_jobs.asyncio, "sleep", sleep)
     return slept
 
 
-def made(analyst: AsyncAnalyst) -> Signed[JobRequest]:
-    return analyst.request(TASK, **JOB)
+def made(analyst: AsyncAnalyst) -> Signed[StudyRequest]:
+    return analyst.identity.request(TASK, JobSettings(**JOB))
+
+
+async def handed_in(analyst: AsyncAnalyst) -> AsyncJob:
+    return await analyst.submit(TASK, JobSettings(**JOB))
 
 
 async def test_a_submitted_job_is_named_by_its_request(
     analyst: AsyncAnalyst, trainer: ReportingTrainer
 ) -> None:
     request = made(analyst)
-    assert await analyst.submit(request) == request.digest
+    await analyst.job(request.digest).hand_in(request)
     assert trainer.requests == [request.encode()]
 
 
@@ -92,7 +99,7 @@ async def test_two_requests_alike_are_two_jobs(analyst: AsyncAnalyst) -> None:
 
 async def test_a_request_that_contradicts_itself_is_not_made(analyst: AsyncAnalyst) -> None:
     with pytest.raises(pydantic.ValidationError):
-        analyst.request(TASK, **(JOB | {"maximum_population": 9}))
+        analyst.identity.request(TASK, JobSettings(**(JOB | {"maximum_population": 9})))
 
 
 async def test_a_trainer_that_stumbles_gets_the_same_request_again(
@@ -109,7 +116,7 @@ async def test_a_trainer_that_stumbles_gets_the_same_request_again(
         return trainer(request)
 
     world.scripts["trainer"] = stumble
-    await analyst.submit(made(analyst))
+    await handed_in(analyst)
     assert len(bodies) == 3 and len(set(bodies)) == 1
     assert waits[1] >= 3
 
@@ -119,8 +126,8 @@ async def test_a_trainer_that_is_away_for_good_is_given_up(
 ) -> None:
     world.scripts["trainer"] = lambda request: httpx.Response(502)
     with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
-        await analyst.submit(made(analyst))
-    assert len(waits) == async_analyst.TRIES - 1
+        await handed_in(analyst)
+    assert len(waits) == retry.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
 
 
@@ -135,7 +142,7 @@ async def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer
 
     async with AsyncAnalyst(**arguments(world), notice=notice) as analyst:
         with pytest.raises(Unavailable):
-            await analyst.report("1" * 64, wait_seconds=0)
+            await analyst.job("1" * 64).result()
     [(text, waited)] = told
     assert waited == 0
     assert "https://trainer.example" in text and "trying again" in text
@@ -144,33 +151,31 @@ async def test_it_is_said_at_once_and_only_once_that_the_trainer_does_not_answer
 async def test_a_trainer_that_is_away_longer_while_a_job_runs_is_waited_for(
     world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer, waits: list[float]
 ) -> None:
-    job = await analyst.submit(made(analyst))
-    trainer.finish(job)
-    silent = iter(range(async_analyst.PATIENT_TRIES - 1))
+    job = await handed_in(analyst)
+    trainer.finish(job.id)
+    silent = iter(range(retry.PATIENT_TRIES - 1))
 
     def restarting(request: httpx.Request) -> httpx.Response:
         return trainer(request) if next(silent, None) is None else httpx.Response(502)
 
     world.scripts["trainer"] = restarting
-    assert (await analyst.wait(job, lambda state: None)).body.job == job
-    assert len(waits) == async_analyst.PATIENT_TRIES - 1
+    assert (await job.wait()).job == job.id
+    assert len(waits) == retry.PATIENT_TRIES - 1
 
 
 async def test_a_refusal_says_why(world: World, analyst: AsyncAnalyst) -> None:
     world.scripts["trainer"] = lambda request: problem(403, "budget-exceeded")
     with pytest.raises(JobRefused, match="budget-exceeded"):
-        await analyst.submit(made(analyst))
+        await handed_in(analyst)
 
 
 async def test_a_report_signed_by_the_trainer_is_believed(
     analyst: AsyncAnalyst, trainer: ReportingTrainer
 ) -> None:
-    job = await analyst.submit(made(analyst))
-    assert await analyst.report(job, wait_seconds=0) is None
-    body = trainer.finish(job)
-    signed = await analyst.report(job, wait_seconds=0)
-    assert signed is not None and signed.body == body
-    assert signed.encode() == trainer.report
+    job = await handed_in(analyst)
+    assert await job.result() is None
+    body = trainer.finish(job.id)
+    assert await job.result() == body
 
 
 @pytest.mark.parametrize(
@@ -188,50 +193,50 @@ async def test_any_other_report_is_not_believed(
     forge: Callable[[ReportingTrainer, str], object],
     error: type[Exception],
 ) -> None:
-    job = await analyst.submit(made(analyst))
-    forge(trainer, job)
+    job = await handed_in(analyst)
+    forge(trainer, job.id)
     with pytest.raises(error):
-        await analyst.report(job, wait_seconds=0)
+        await job.result()
 
 
 async def test_a_report_that_names_another_signer_is_not_believed(
     world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
 ) -> None:
-    job = await analyst.submit(made(analyst))
-    body = trainer.finish(job)
+    job = await handed_in(analyst)
+    body = trainer.finish(job.id)
     key = world.parties["analyst"].signing_key
     trainer.report = sign(body, "analyst", key).encode()
     with pytest.raises(WrongSigner):
-        await analyst.report(job, wait_seconds=0)
+        await job.result()
 
 
 async def test_waiting_shows_each_new_state_once(
     world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
 ) -> None:
-    job = await analyst.submit(made(analyst))
+    job = await handed_in(analyst)
     phases = iter(["enrolling", "enrolling", "running", "running", "running"])
 
     def moving_on(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/result"):
             trainer.phase = next(phases, "finished")
             if trainer.phase == "finished":
-                trainer.finish(job)
+                trainer.finish(job.id)
         return trainer(request)
 
     world.scripts["trainer"] = moving_on
     shown: list[str] = []
-    signed = await analyst.wait(job, lambda state: shown.append(state.phase))
-    assert signed.body.job == job
+    report = await job.wait(lambda state: shown.append(state.phase))
+    assert report.job == job.id
     assert shown == ["enrolling", "running", "finished"]
 
 
 async def test_a_failed_job_says_why(analyst: AsyncAnalyst, trainer: ReportingTrainer) -> None:
-    job = await analyst.submit(made(analyst))
+    job = await handed_in(analyst)
     trainer.phase = "failed"
     with pytest.raises(JobFailed, match="too few joined"):
-        await analyst.wait(job, lambda state: None)
+        await job.wait()
     with pytest.raises(JobFailed, match="job-failed"):
-        await analyst.report(job, wait_seconds=0)
+        await job.result()
 
 
 async def test_a_job_that_the_trainer_does_not_know_is_reported(
@@ -239,12 +244,21 @@ async def test_a_job_that_the_trainer_does_not_know_is_reported(
 ) -> None:
     world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
     with pytest.raises(JobFailed, match="unknown-job"):
-        await analyst.state("5" * 64)
+        await analyst.job("5" * 64).state()
+
+
+def test_a_script_that_is_told_of_a_failure_is_told_of_nothing_else(
+    world: World, trainer: ReportingTrainer
+) -> None:
+    job = submitted(Analyst(**arguments(world)))
+    world.scripts["trainer"] = lambda request: problem(404, "unknown-job")
+    with pytest.raises(JobFailed) as failed:
+        job.state()
+    assert failed.value.__context__ is failed.value.__cause__
 
 
 def submitted(analyst: Analyst) -> Any:
-    more = {"epsilon": 1.0, "delta": 1e-6, "dropouts": 2, "colluders": 2}
-    return analyst.submit(TASK, **more, **{k: v for k, v in JOB.items() if k != "privacy"})
+    return analyst.submit(TASK, JobSettings(**JOB))
 
 
 def test_scripts_do_the_same_without_asyncio(world: World, trainer: ReportingTrainer) -> None:

@@ -7,9 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_client.analyst import Analyst, Job
-from shoal_client.async_analyst import JobFailed
-from shoal_protocol.errors import ProtocolError, RefusedCertificate, UnknownJob, UnknownManifest
+from shoal.jobs.analyst import Analyst, Job
+from shoal.jobs.job_failures import JobFailed
+from shoal_protocol.wire.errors import (
+    ProtocolError,
+    RefusedCertificate,
+    UnknownJob,
+    UnknownManifest,
+)
 from tests.protocol import certified, examples
 from tests.service_parties import book
 from tests.tampering import flipped

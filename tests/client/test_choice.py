@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal_client.choice import MOST_ROWS, bounded, chosen_records
-from shoal_client.records import Records
+from shoal_holder.choice import MOST_ROWS, bounded, chosen_records
+from shoal_holder.records import Records
 
 SEED, OTHER_SEED = bytes(32), bytes([1]) * 32
 FEW, MANY = 3, 5 * MOST_ROWS

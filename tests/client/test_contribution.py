@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client.contribution import draw_noise, make_contribution
-from shoal_protocol import envelope
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import DiscreteLaplaceNoise, GaussianPart, LaplacePart, NoisePart
+from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
+from shoal_protocol.privacy.mechanisms import (
+    DiscreteLaplaceNoise,
+    GaussianPart,
+    LaplacePart,
+    NoisePart,
+)
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.wire.encoding import Int64Vector
 from tests.client.world import COLUMNS, NODES, QUERY, World, no_noise
 
 SHARING = ADDITIVE
@@ -31,20 +36,21 @@ def spec(world: World) -> RoundSpec:
 
 
 def contribute(world: World, spec: RoundSpec, client: int, noise=no_noise) -> list[bytes]:
-    return make_contribution(
+    [drawn] = draw_noise(spec, 1, noise)
+    return seal_contribution(
         spec,
-        world.consortium,
+        box_keys(world.consortium),
         client,
         world.keys[client],
-        world.records.of(client, COLUMNS),
+        encoded(spec.query, world.records.of(client, COLUMNS)),
+        drawn,
         random_bytes=world.random_bytes,
-        noise=noise,
     )
 
 
 def opened(world: World, encoded: list[bytes]) -> Int64Vector:
     shares = [
-        envelope.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
+        received.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
         for each, node in zip(encoded, world.nodes, strict=True)
     ]
     sums = {node: SHARING.add([each], QUERY.dimension) for node, each in enumerate(shares)}
@@ -65,8 +71,8 @@ def test_all_shares_together_are_the_encoded_records_and_the_noise(
 def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
     world: World, spec: RoundSpec
 ) -> None:
-    for node, encoded in enumerate(contribute(world, spec, 4)):
-        parsed = envelope.parse(encoded)
+    for node, sealed in enumerate(contribute(world, spec, 4)):
+        parsed = received.parse(sealed)
         parsed.verify(bytes(world.keys[4].verify_key))
         kind = SHARING.kind_for(client=4, node=node, nodes=NODES)
         assert parsed.header == envelope.Header(
@@ -144,24 +150,10 @@ def test_a_sampler_that_returns_anything_but_so_many_64_bit_integers_is_refused(
     [np.array([[np.nan, 1.0]]), np.ones((2, 2)), np.ones((1, 3))],
 )
 def test_records_that_do_not_fit_the_query_are_refused(
-    world: World, spec: RoundSpec, records: np.ndarray
+    spec: RoundSpec, records: np.ndarray
 ) -> None:
     with pytest.raises(ValueError):
-        make_contribution(
-            spec,
-            world.consortium,
-            0,
-            world.keys[0],
-            records,
-            random_bytes=world.random_bytes,
-            noise=no_noise,
-        )
-
-
-def test_a_spec_of_another_manifest_is_refused(world: World, spec: RoundSpec) -> None:
-    other = spec.model_copy(update={"manifest": "0" * 64})
-    with pytest.raises(ValueError, match="another manifest"):
-        contribute(world, other, 0)
+        encoded(spec.query, records)
 
 
 def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
@@ -178,7 +170,7 @@ def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
     for node in (1, 2):
         box = world.nodes[node].box_key
         payloads = {
-            envelope.parse(each[node]).open(bytes(box), bytes(box.public_key)).payload
+            received.parse(each[node]).open(bytes(box), bytes(box.public_key)).payload
             for each in (first, second)
         }
         assert len(payloads) == 1

@@ -8,15 +8,15 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal_client import insisting
-from shoal_client.analyst import Analyst
-from shoal_client.crowds.job import CrowdJob
-from shoal_client.crowds.states import CrowdState
-from shoal_client.job_failures import JobFailed, JobInterrupted, JobRefused
-from shoal_hosting.exchange import Unavailable
-from shoal_protocol.documents import sign
-from shoal_protocol.draw_and_discard.documents import CrowdClosing
-from shoal_protocol.errors import BadSignature, MalformedDocument, UnknownJob
+from shoal.jobs import retry
+from shoal.jobs.analyst import Analyst, CrowdJob
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused
+from shoal.jobs.job_settings import CrowdSettings
+from shoal.jobs.job_states import CrowdState
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.crowds.documents import CrowdClosing
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
 from tests.client.crowd_world import TASK, CrowdWorld, Lies
 from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten
 from tests.client.world import problem
@@ -190,11 +190,11 @@ def test_a_trainer_that_does_not_answer_is_asked_several_times(
         asked.append(request.url.path)
         return problem(503, "storage-unavailable")
 
-    monkeypatch.setattr(insisting.asyncio, "sleep", no_time)
+    monkeypatch.setattr(retry.asyncio, "sleep", no_time)
     world.scripts["trainer"] = silent
     with pytest.raises(Unavailable, match="does not answer"):
         job_of(world).state()
-    assert len(asked) == insisting.TRIES
+    assert len(asked) == retry.TRIES
 
 
 def test_an_interrupted_wait_names_the_job_that_goes_on(
@@ -216,10 +216,12 @@ def test_an_argument_out_of_range_is_said_before_anybody_is_asked(world: CrowdWo
     with pytest.raises(ValueError, match="contributions_per_record"):
         analyst.open_crowd(
             TASK,
-            contributions=10,
-            contributions_per_client=1,
-            contributions_per_record=2,
-            session_seconds=60,
-            open_seconds=60,
+            CrowdSettings(
+                contributions=10,
+                contributions_per_client=1,
+                contributions_per_record=2,
+                session_seconds=60,
+                open_seconds=60,
+            ),
         )
     assert len(world.requests) == before

@@ -10,19 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_client.crowds import audit, memory
-from shoal_client.crowds.verdicts import UNREAD, is_cheating
-from shoal_client.holder import DataHolder
-from shoal_protocol.documents import sign
-from shoal_protocol.draw_and_discard.documents import (
-    CrowdClosing,
-    Draw,
-    LogEntry,
-    SubmissionReceipt,
-)
-from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, differences
-from shoal_protocol.encoding import canonical_json
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.crowds import audit, memory
+from shoal_holder.crowds.verdicts import UNREAD, is_cheating
+from shoal_protocol.crowds.documents import CrowdClosing, Draw, LogEntry, SubmissionReceipt
+from shoal_protocol.crowds.evidence import CrowdEvidence, differences
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import canonical_json
 from tests.client.crowd_world import CrowdWorld, Lies
+from tests.client.world import state_of
 
 
 @pytest.fixture
@@ -303,7 +299,7 @@ async def test_what_shows_the_cheating_is_kept(world: CrowdWorld, holder: DataHo
     await world.run(holder, seconds=1000)
     world.crowds.closed = True
     await world.run(holder, seconds=120)
-    kept = await holder._background.disk(memory.evidence, world.job)
+    kept = memory.evidence(state_of(holder), world.job)
     assert kept and all(each.receipt is not None for each in kept)
 
 
@@ -331,4 +327,4 @@ async def test_a_log_that_is_too_long_to_fetch_is_said_to_be_unread(
         assert "another instance" in str(found.verdict) and is_cheating(found.verdict)
     else:
         assert found.verdict == UNREAD and not is_cheating(found.verdict)
-    assert await holder._background.disk(memory.evidence, world.job)
+    assert memory.evidence(state_of(holder), world.job)

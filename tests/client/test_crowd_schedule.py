@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from scipy import stats
 
-from shoal_client.crowds.schedule import LAST_MOMENTS, Schedule
-from shoal_client.negative_binomial import FairBits
+from shoal_holder.crowds.schedule import LAST_MOMENTS, Schedule
+from shoal_holder.negative_binomial import FairBits
 from tests.client.world import NOW
 
 END = NOW + timedelta(seconds=1000)

@@ -15,25 +15,26 @@ import pytest
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
-from shoal_client.agent.application import create_agent_application
-from shoal_client.crowds import memory, nonces
-from shoal_client.crowds.taking_part import CONTRIBUTED, NO_ALLOWANCE, OVER
-from shoal_client.crowds.verdicts import is_cheating
-from shoal_client.holder import DataHolder
-from shoal_client.parties import next_manifest
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_client.state import State
-from shoal_client.status import CrowdStatus
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import sign
-from shoal_protocol.draw_and_discard.documents import Submission
-from shoal_protocol.draw_and_discard.evidence import CrowdEvidence, fingerprint
-from shoal_protocol.draw_and_discard.updates import design_rows, steps
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import LaplacePart, NoisePart
+from shoal_agent.application import create_agent_application
+from shoal_agent.data_holder import DataHolder
+from shoal_consortium.parties import next_manifest
+from shoal_holder.crowds import memory, nonces
+from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.crowds.vault import CONTRIBUTED, NO_ALLOWANCE
+from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.state import State
+from shoal_hosting.outcome import OVER
+from shoal_protocol.crowds.documents import Submission
+from shoal_protocol.crowds.evidence import CrowdEvidence, fingerprint
+from shoal_protocol.crowds.updates import design_rows, steps
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import Int64Vector
 from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
-from tests.client.world import COLUMNS, NOW, Timer, problem, records_for
+from tests.client.world import COLUMNS, NOW, Timer, problem, records_for, state_of
 from tests.service_parties import problem_code
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -480,7 +481,7 @@ async def test_evidence_is_erased_once_the_closing_bears_it_out(
     world.crowds.closed = True
     await world.run(holder, seconds=120)
     assert (await status(holder)).verdict == "borne out"
-    kept = await holder._background.disk(memory.evidence, world.job)
+    kept = memory.evidence(state_of(holder), world.job)
     assert kept == []
 
 
@@ -622,9 +623,9 @@ async def test_a_job_that_ended_leaves_no_nonces(world: CrowdWorld, holder: Data
     )
     await world.run(holder, seconds=500)
     count = "SELECT COUNT(*) FROM crowd_nonces"
-    assert await holder._background.disk(lambda state: state.file.one(count)[0]) > 0
+    assert state_of(holder).file.one(count)[0] > 0
     await world.run(holder, seconds=600)
-    assert await holder._background.disk(lambda state: state.file.one(count)[0]) == 0
+    assert state_of(holder).file.one(count)[0] == 0
 
 
 async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: Path) -> None:
@@ -648,7 +649,6 @@ async def test_jobs_are_joined_while_the_trainer_hangs_on_crowd_jobs(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"maximum_local_epsilon": None}, "maximum_local_epsilon"),
         ({"crowd_families": ("poisson",)}, "crowd_families"),
         ({"analysts": ("somebody",)}, "analyst"),
         ({"columns": ("age",)}, "column 'pressure'"),
@@ -668,6 +668,15 @@ async def test_the_owners_policy_decides(
     assert reason in found.refused_crowds[world.job]
     [facts] = told.of("crowd job refused")
     assert facts["job"] == world.job and reason in str(facts["reason"])
+
+
+async def test_who_allows_no_crowds_asks_for_none_and_says_so_once(world: CrowdWorld) -> None:
+    told = Told()
+    holder = world.holder(policy=policy(maximum_local_epsilon=None), report=told)
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert not world.crowds.taken and world.crowds.draws == 0
+    [facts] = told.of("no crowd jobs")
+    assert "maximum_local_epsilon" in str(facts["reason"])
     await holder.close()
 
 
@@ -769,7 +778,8 @@ async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
     newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
     world.book.accept(newer.encode(), roster.encode())
     await world.run(holder, seconds=WHOLE_TIME)
-    assert holder.enrolled() == (4, 5)
+    opened = await holder.opened()
+    assert (opened.enrolled, opened.clients) == (4, 5)
     assert contributors(world) == {0: 3, 2: 3, 3: 3}
     assert (await status(holder)).contributions == {"acknowledged": 9}
     await holder.close()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client.deployment import Finding, Severity, check
-from shoal_client.parties import NewParty, PartyRole, first_manifest, new_party
-from shoal_protocol.manifest import ComputeParty, Manifest, Policy
-from shoal_protocol.roster import Roster
+from shoal_consortium.deployment import Finding, Severity, check
+from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
+from shoal_protocol.trust.manifest import ComputeParty, Manifest, Policy
+from shoal_protocol.trust.roster import Roster
 from tests.client.world import counter_bytes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,18 +11,19 @@ import httpx
 import pytest
 from rich.console import Console
 
-from shoal_client import async_analyst
-from shoal_client.analyst import Analyst, JobInterrupted
-from shoal_client.async_analyst import JobFailed, JobRefused, JobState, OutOfBudget, RoundState
-from shoal_client.crowd_federation import CrowdFederation
-from shoal_client.estimators import LinearRegression
-from shoal_client.federation import Federation, Learning, SubmittedJob
-from shoal_client.insisting import Notice
-from shoal_client.watching import Watch
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.errors import BadSignature, UnknownJob
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.tasks import LogisticRegressionTask
+from shoal.estimators import LinearRegression
+from shoal.jobs import async_jobs
+from shoal.jobs.analyst import Analyst
+from shoal.jobs.federation import CrowdFederation, Federation, Learning, SubmittedJob
+from shoal.jobs.job_failures import JobFailed, JobInterrupted, JobRefused, OutOfBudget
+from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.job_states import JobState, RoundState
+from shoal.jobs.retry import Notice
+from shoal.jobs.watching import Watch
+from shoal_protocol.studies import LogisticRegressionTask
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.errors import BadSignature, UnknownJob
 from tests.client.reporting_trainer import ReportingTrainer
 from tests.client.world import TASK, World, problem
 
@@ -59,7 +60,7 @@ def trainer(world: World) -> ReportingTrainer:
 
     def prompt(request: httpx.Request) -> httpx.Response:
         if request.method == "GET" and scripted.phase == "finished" and scripted.requests:
-            scripted.finish(decode(scripted.requests[-1], JobRequest).digest)
+            scripted.finish(decode(scripted.requests[-1], StudyRequest).digest)
         return scripted(request)
 
     world.scripts["trainer"] = prompt
@@ -68,7 +69,7 @@ def trainer(world: World) -> ReportingTrainer:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(async_analyst, "SHORTEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(async_jobs, "SHORTEST_PAUSE_SECONDS", 0.001)
 
 
 def analyst(world: World) -> Analyst:
@@ -82,8 +83,9 @@ def analyst(world: World) -> Analyst:
     )
 
 
-def federation(world: World, **changes: Any) -> Federation:
-    return Federation(analyst(world), **({**ASKED, "show_progress": False} | changes))
+def federation(world: World, *, show_progress: bool = False, **changes: Any) -> Federation:
+    settings = JobSettings(**(ASKED | changes))
+    return Federation(analyst(world), settings, show_progress=show_progress)
 
 
 def regression(**changes: Any) -> LinearRegression:
@@ -95,7 +97,7 @@ def test_an_estimator_is_fitted_by_a_job_of_its_own(
     world: World, trainer: ReportingTrainer
 ) -> None:
     model = regression().fit(federation(world))
-    request = decode(trainer.requests[0], JobRequest).body
+    request = decode(trainer.requests[0], StudyRequest).body
     assert request.task == TASK
     assert (request.privacy.epsilon, request.privacy.delta) == (1.0, 1e-6)
     assert (request.minimum_population, request.maximum_population) == (10, 12)
@@ -164,7 +166,7 @@ def test_a_job_of_another_task_fits_no_estimator(world: World, trainer: Reportin
 
 
 def forged(world: World, trainer: ReportingTrainer, **changes: Any) -> bytes:
-    body = decode(trainer.requests[-1], JobRequest).body.model_copy(update=changes)
+    body = decode(trainer.requests[-1], StudyRequest).body.model_copy(update=changes)
     signer = "trainer" if not changes else "analyst"
     return sign(body, "analyst", world.parties[signer].signing_key).encode()
 
@@ -223,7 +225,7 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     with pytest.raises(JobInterrupted) as raised:
         regression().fit(there)
     job = raised.value.job
-    assert job == decode(trainer.requests[0], JobRequest).digest
+    assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None
 
@@ -244,14 +246,14 @@ def test_an_interruption_before_the_trainer_answered_does_not_say_that_the_job_g
 @pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize(
     ("opened", "asked"),
-    [(Federation, ASKED), (CrowdFederation, CROWD_ASKED)],
+    [(Federation, JobSettings(**ASKED)), (CrowdFederation, CrowdSettings(**CROWD_ASKED))],
     ids=["rounds", "crowd"],
 )
 def test_a_federation_on_disk_warns_that_the_trainer_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     opened: Any,
-    asked: dict[str, Any],
+    asked: JobSettings | CrowdSettings,
     shown: bool,
 ) -> None:
     notices: list[Notice] = []
@@ -260,7 +262,7 @@ def test_a_federation_on_disk_warns_that_the_trainer_does_not_answer(
         notices.append(notice)
 
     monkeypatch.setattr(Analyst, "open", opened_analyst)
-    opened.open(Path("party"), Path("consortium"), **asked, show_progress=shown)
+    opened.open(Path("party"), Path("consortium"), asked, show_progress=shown)
     [notice] = notices
     notice("the trainer does not answer; trying again")
     warning = "Warning: the trainer does not answer; trying again\n"
@@ -295,7 +297,7 @@ def states(rounds: int) -> Iterator[JobState]:
 
 def watched(world: World, trainer: ReportingTrainer, rounds: int, **console: Any) -> str:
     job = federation(world).submit(regression().to_task())
-    request = decode(trainer.requests[-1], JobRequest).body
+    request = decode(trainer.requests[-1], StudyRequest).body
     task = LogisticRegressionTask(
         features=TASK.features, target=TASK.target, rounds=rounds, batch=None
     )

@@ -1,38 +1,40 @@
 """The data holder against a scripted consortium: it joins, answers once, retries and survives."""
 
+import asyncio
+import math
 import signal
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import httpx
-import nacl.utils
 import numpy as np
 import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_client import outbox
-from shoal_client.consortium_files import create
-from shoal_client.holder import DataHolder
-from shoal_client.noise import exact_noise
-from shoal_client.parties import next_manifest
-from shoal_client.party_files import write_client_keys, write_pin
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_client.state import State
-from shoal_client.status import HolderStatus, RoundStatus
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol import envelope
-from shoal_protocol.accounting import compose
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import Consortium
+from shoal_agent.client_files import write_client_keys, write_pin
+from shoal_agent.data_holder import DataHolder
+from shoal_agent.status import HolderStatus
+from shoal_agent.vault_link import VaultGone
+from shoal_consortium.consortium_files import create
+from shoal_consortium.parties import next_manifest
+from shoal_holder import outbox
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.state import State
+from shoal_holder.status import RoundStatus
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_protocol.questions.linear_regression import query_for, thresholds_for
+from shoal_protocol.sharing import received
+from shoal_protocol.studies.round_rules.linear_regression import query_for, thresholds_for
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Consortium
 from tests.client.test_policy import RULES
 from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
@@ -180,7 +182,7 @@ async def test_records_that_lost_a_column_since_the_job_was_joined_answer_no_rou
 
 async def test_a_request_by_somebody_else_is_refused(world: World, holder: DataHolder) -> None:
     request = world.submit()
-    forged = JobRequest.model_validate(request.body.model_dump() | {"minimum_population": 11})
+    forged = StudyRequest.model_validate(request.body.model_dump() | {"minimum_population": 11})
     listed = world.trainer.requests
     listed[forged.digest] = replace(request, body=forged).encode()  # the old signature
     listed["0" * 64] = request.encode()  # not the job that it is listed as
@@ -200,7 +202,8 @@ async def test_a_broken_list_of_jobs_is_survived(
 ) -> None:
     world.scripts["trainer"] = lambda request: httpx.Response(200, content=body)
     await holder.step()
-    assert {request.url.path for request in world.requests} == {"/v1/jobs", "/v1/crowds"}
+    found = {request.url.path for request in world.requests}
+    assert found == {"/v1/charges", "/v1/jobs"}
     del world.scripts["trainer"]
     request = world.submit()
     world.clock.pass_seconds(1)
@@ -545,7 +548,7 @@ async def test_a_single_client_sends_a_single_envelope(world: World) -> None:
     world.announce(request)
     await holder.step()
     for node in world.nodes:
-        assert [envelope.parse(body).header.client for body in node.bodies] == [3]
+        assert [received.parse(body).header.client for body in node.bodies] == [3]
     await holder.close()
 
 
@@ -619,8 +622,8 @@ async def test_refusals_are_recorded_per_client_and_never_repeated(
 
     def picky(request: httpx.Request) -> httpx.Response:
         listed = []
-        for each in envelope.unframe(request.content):
-            client = envelope.parse(each).header.client
+        for each in received.unframe(request.content):
+            client = received.parse(each).header.client
             asked.append(client)
             status, code = {0: (409, "conflicting-share"), 1: (403, "revoked-client")}.get(
                 client, (201, "")
@@ -647,7 +650,7 @@ async def test_envelopes_that_a_node_could_not_store_are_sent_again(
     bulk_sizes: list[int] = []
 
     def half_full(request: httpx.Request) -> httpx.Response:
-        each = list(envelope.unframe(request.content)) if b"bulk" in request.url.raw_path else [b""]
+        each = list(received.unframe(request.content)) if b"bulk" in request.url.raw_path else [b""]
         bulk_sizes.append(len(each))
         stored = len(each) // 2 + 1
         listed = [{"status": 201 if k < stored else 503} for k in range(len(each))]
@@ -699,6 +702,7 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
     for sent in world.requests:
         path = sent.url.raw_path.decode().replace(request.digest, "").replace(spec.digest, "")
         assert path in {
+            "/v1/charges?after=0",
             "/v1/crowds?phase=open",
             "/v1/jobs?phase=enrolling",
             "/v1/jobs//request",
@@ -767,7 +771,7 @@ async def test_a_crash_at_any_request_loses_nothing_and_sends_nothing_twice_anew
     assert job.rounds[0].envelopes == {"acknowledged": CLIENTS * NODES}
     assert np.array_equal(world.total(EVERYONE), encoded(world))
     for node in world.nodes:  # whatever was sent more than once was sent as the same bytes
-        sent = {each for body in node.bodies for each in envelope.unframe(body)}
+        sent = {each for body in node.bodies for each in received.unframe(body)}
         assert len(sent) == CLIENTS
 
 
@@ -790,7 +794,7 @@ async def test_a_crash_around_any_write_is_survived(
     request = world.submit()
     monkeypatch.setattr(owner, operation, cut)
     holder = world.holder()
-    with pytest.raises((OSError, ExceptionGroup)):
+    with pytest.raises((VaultGone, ExceptionGroup)):
         await holder.step()
         world.announce(request)
         await holder.step()
@@ -807,7 +811,7 @@ async def test_a_crash_around_any_write_is_survived(
     assert len(await holder.ledger()) == CLIENTS
     assert np.array_equal(world.total(EVERYONE), encoded(world))
     for node in world.nodes:
-        assert len({each for body in node.bodies for each in envelope.unframe(body)}) == CLIENTS
+        assert len({each for body in node.bodies for each in received.unframe(body)}) == CLIENTS
     await holder.close()
 
 
@@ -922,15 +926,21 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
 # Arrangement
 
 
-async def test_another_process_prepares_the_same_answers(world: World) -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        holder = world.holder(executor=pool, random_bytes=nacl.utils.random)
-        request = world.submit()
-        await holder.step()
-        world.announce(request)
-        await holder.step()
-        assert np.array_equal(world.total(EVERYONE), encoded(world))
-        await holder.close()
+async def test_a_vault_in_another_process_prepares_the_same_answers(world: World) -> None:
+    world.clock.now = datetime.now(UTC)  # that process has no other clock
+    holder = world.holder(inside=None)
+    request = world.submit()
+    await holder.step()
+    spec = world.announce(request)
+    async with asyncio.timeout(60):
+        while not all(node.held for node in world.nodes):
+            await holder.step()
+    noise = world.total(EVERYONE) - encoded(world)
+    blocks = spec.body.noise_blocks()
+    widest = max(math.sqrt(part.variance(clients=CLIENTS)) for _, part in blocks)
+    assert noise.any() and np.abs(noise).max() < 20 * widest
+    assert len(await holder.ledger()) == CLIENTS
+    await holder.close()
 
 
 def test_run_steps_until_it_is_told_to_stop_and_can_go_on(world: World) -> None:
@@ -992,7 +1002,9 @@ def site_of(world: World) -> Path:
 def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     with DataHolder.open(site, consortium, world.directory / "one") as holder:
-        assert holder.enrolled() == (CLIENTS, CLIENTS)
+        status = holder.run(until=lambda _: True)
+        assert (status.enrolled, status.clients) == (CLIENTS, CLIENTS)
+        assert status.isolation == "no sockets"
         for state in ("one", "two"):  # a second state would answer the same rounds again
             with pytest.raises(ValueError, match=r"clients\.key is in use"):
                 DataHolder.open(site, consortium, world.directory / state)
@@ -1019,6 +1031,7 @@ async def test_events_never_name_a_client(world: World) -> None:
     world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
     await holder.step()
     assert {event for event, _ in told} == {
+        "no crowd jobs",
         "job joined",
         "joins settled",
         "round taken",

@@ -10,20 +10,21 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_client.agent.application import create_agent_application
-from shoal_client.consortium_files import create
-from shoal_client.leaving_alone import leave_alone
-from shoal_client.party_files import write_client_keys
-from shoal_client.site_files import STATE_FILE, lock_keys
-from shoal_client.state import State
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import Signed, from_json, sign
-from shoal_protocol.errors import UnknownJob, WrongPhase
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.membership import JobWithdrawal, Leave
-from shoal_protocol.reach import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
+from shoal_agent.application import create_agent_application
+from shoal_agent.client_files import write_client_keys
+from shoal_agent.leaving_alone import leave_alone
+from shoal_consortium.consortium_files import create
+from shoal_holder.exits import Joined
+from shoal_holder.site_files import STATE_FILE, lock_keys
+from shoal_holder.state import State
+from shoal_protocol.jobs.membership import JobWithdrawal, Leave
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
+from shoal_protocol.wire.documents import Signed, from_json, sign
+from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
-from tests.client.world import POLICY, TASK, World, problem
+from tests.client.world import POLICY, TASK, Timer, World, problem
 
 CLIENTS = 12
 TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
@@ -53,7 +54,7 @@ def taken(count: int = CLIENTS) -> httpx.Response:
     return httpx.Response(200, json={"outcomes": [{"status": 201}] * count})
 
 
-def withdrawal(world: World, request: Signed[JobRequest], **changes: Any) -> bytes:
+def withdrawal(world: World, request: Signed[StudyRequest], **changes: Any) -> bytes:
     fields = {"manifest": request.body.manifest, "job": request.digest, "analyst": "analyst"}
     key = world.parties["analyst"].signing_key
     return sign(JobWithdrawal(**(fields | changes)), "analyst", key).encode()
@@ -204,28 +205,33 @@ async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World
 
 
 async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
-    """Neither noise nor envelope that was in work when the owner left is charged or sent."""
+    """Nothing that was in work when the owner left is sent; the vault hears it when it is made."""
     request = world.submit()
     holder = world.holder()
     await holder.step()
     world.announce(request)
-    record, left = State.record_answers, asyncio.Event()
+    leaving, loop = asyncio.Event(), asyncio.get_running_loop()
+    left: list[asyncio.Task[Joined]] = []
 
-    class Slow:
-        def now(self) -> float:
-            return 0.0
+    class Slow(Timer):
+        def sleep(self, seconds: float) -> None:
+            """Wait until the owner has asked, which is behind what is being made."""
 
-        async def sleep(self, seconds: float) -> None:
-            if not left.is_set():
-                await holder.leave(request.digest)
-                left.set()
+            def leave() -> None:
+                left.append(asyncio.create_task(holder.leave(request.digest)))
+                loop.call_soon(leaving.set)
 
-    holder._site.timer = Slow()
+            loop.call_soon_threadsafe(leave)
+            asyncio.run_coroutine_threadsafe(leaving.wait(), loop).result(60)
+
+    await holder.close()
+    holder = world.holder(timer=Slow())
     await holder.step()
-    assert left.is_set()
-    assert State.record_answers is record
-    assert await holder.spent() == {}
+    [found] = await asyncio.gather(*left)
+    assert found.ended is None
+    assert len(await holder.spent()) == CLIENTS
     assert not any(node.held for node in world.nodes)
+    assert [job.ended for job in (await holder.status()).jobs] == ["left"]
     await holder.close()
 
 

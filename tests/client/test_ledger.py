@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal_client.state import State
-from shoal_protocol.accounting import Cost
-from shoal_protocol.ledger import verify_chain
+from shoal_holder.state import State
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger_checks import verify_chain
 from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64

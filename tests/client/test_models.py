@@ -1,29 +1,25 @@
 """Gradients at a data holder: of models that it allows and has, and of nothing else."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
-import nacl.utils
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal_client.contribution import encoded
-from shoal_client.noise import exact_noise
-from shoal_client.policy import Policy
-from shoal_client.preparing import Assignment, seal_batch, work_out
+from shoal_holder.contribution import encoded
+from shoal_holder.policy import Policy
 from shoal_hosting import installed_models
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.tasks import (
+from shoal_protocol.studies import (
     ColumnBounds,
     LogisticRegressionTask,
     NumpyroTask,
     PoissonRegressionTask,
     VariationalTask,
 )
+from shoal_protocol.studies.round_rules.variational import gradient_query
 from tests.client.world import COLUMNS, POLICY, World
 from tests.models import install_examples
 
@@ -58,7 +54,6 @@ def policy(**changes: Any) -> Policy:
     return Policy.model_validate(
         POLICY.model_dump()
         | {
-            "tasks": ("logistic_regression", "poisson_regression", "numpyro_model"),
             "queries": ("gradient_sum",),
         }
         | changes
@@ -149,18 +144,6 @@ def test_a_rule_for_models_needs_a_whole_digest(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="models"):
         policy(models=("robust_regression",))
     assert POLICY.models == ()
-
-
-def test_what_another_process_needs_for_gradients_can_be_pickled(
-    world: World, robust: NumpyroTask
-) -> None:
-    spec = world.announce(world.submit(task=robust), query=asked(robust)).body
-    records = world.records.of(0, COLUMNS)
-    values, noise = work_out(*pickle.loads(pickle.dumps((spec, [records], exact_noise))))
-    batch = [Assignment(0, bytes(world.keys[0]), values[0])]
-    keys = [bytes(world.box_key(f"compute-{node}").public_key) for node in range(3)]
-    call = pickle.loads(pickle.dumps((spec, keys, batch, noise)))
-    assert len(seal_batch(*call, random_bytes=nacl.utils.random)[0][1]) == 3
 
 
 def test_one_records_gradient_does_not_depend_on_another_clients(

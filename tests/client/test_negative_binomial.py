@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal_client import negative_binomial
-from shoal_client.negative_binomial import (
+from shoal_holder import negative_binomial
+from shoal_holder.negative_binomial import (
     FairBits,
     exp_minus,
     laplace_shares,
@@ -22,7 +22,7 @@ from shoal_client.negative_binomial import (
     propose,
     two_over_e,
 )
-from shoal_protocol.mechanisms import LARGEST_LAPLACE_SCALE
+from shoal_protocol.privacy.mechanisms import LARGEST_LAPLACE_SCALE
 from tests.simulated.chance import fixed_bytes
 
 FALSE_ALARM = 1e-6
@@ -181,6 +181,7 @@ def test_the_log_series_adds_up_to_what_polyas_urn_deals_out(scale, parties):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "parties", "reach"),
     [(0.3, 1, 2), (0.7, 3, 2), (1.0, 1, 5), (4.0, 10, 8), (13.7, 2, 40), (100.0, 50, 80)],
@@ -205,6 +206,7 @@ def test_as_many_shares_as_parties_sum_to_the_discrete_laplace(parties):
     assert chi_square(shares.reshape(parties, sums).sum(axis=0), exact, 30) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_shares_beyond_the_parties_only_add_independent_noise():
     # The law of the sum of 5 + 3 shares is the Laplace's, convolved with that of 3 more shares.
     scale, parties, extra, sums = 6.5, 5, 3, 20_000

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal_client.noise import discrete_gaussian, discrete_laplace, exact_noise
-from shoal_protocol.mechanisms import (
+from shoal_holder.sampling.exact import discrete_gaussian, discrete_laplace, exact_noise
+from shoal_protocol.privacy.mechanisms import (
     LARGEST_LAPLACE_SCALE,
     LARGEST_SCALE,
     GaussianPart,

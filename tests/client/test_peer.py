@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_client import peer as peers
-from shoal_client.peer import Answer, Peer, outcomes
-from shoal_hosting.exchange import Unavailable
-from shoal_protocol.errors import MalformedDocument
+from shoal_hosting.peers import peer as peers
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.peer import Answer, Peer, outcomes
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.client.world import World, problem
 
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -9,25 +9,17 @@ import pytest
 from nacl.signing import SigningKey
 
 from bench.planner import errors_in_rounds, errors_of_crowds
-from shoal_client.contribution import box_keys, draw_noise, seal_contribution
-from shoal_client.noise import exact_noise
-from shoal_client.planning import Study, compare
-from shoal_client.planning.assumptions import POINTS, assume
-from shoal_client.planning.comparing import formulas, trust
-from shoal_client.planning.crowds import (
-    contributions_needed,
-    draw_and_discard,
-    instances_for_load,
-)
-from shoal_client.planning.in_rounds import (
-    COUNTING_SHARE,
-    distributed_compute,
-    in_rounds_task,
-)
-from shoal_client.planning.sizes import of_a_round, of_contribution, of_joining
+from shoal.planning import Study, compare
+from shoal.planning.assumptions import POINTS, assume
+from shoal.planning.comparing import formulas, trust
+from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
+from shoal.planning.in_rounds import COUNTING_SHARE, distributed_compute, in_rounds_task
+from shoal.planning.sizes import of_a_round, of_contribution, of_joining
+from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
+from shoal_holder.sampling.exact import exact_noise
 from shoal_learning.linear_regression import SHARES
-from shoal_protocol.documents import sign
-from shoal_protocol.membership import Join
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.wire.documents import sign
 from tests.protocol import examples
 from tests.protocol.crowd_examples import CROWD_DOCUMENTS, CROWD_TASK
 
@@ -41,6 +33,7 @@ def a_study(**changes: Any) -> Study:
     return Study.model_validate(settings | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

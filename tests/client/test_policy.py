@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from shoal_client.policy import Policy
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_holder.policy import Policy
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.studies.study_request import StudyRequest
 from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World
-from tests.protocol import hidden_rounds
 
 RULES = """
 analysts = ["analyst"]
-tasks = ["linear_regression"]
 queries = ["second_moments", "second_moment_matrix"]
 columns = ["age", "pressure"]
 maximum_epsilon = 3.0
@@ -72,7 +70,6 @@ def test_a_job_within_all_rules_is_not_refused(request_for) -> None:
     ("rule", "value", "reason"),
     [
         ("analysts", (), "analyst"),
-        ("tasks", (), "task"),
         ("queries", ("second_moments",), "query second_moment_matrix"),
         ("columns", ("age",), "column 'pressure'"),
         ("maximum_epsilon", 0.99, "exceeds what this data holder allows"),
@@ -108,24 +105,11 @@ def test_threshold_sharing_is_refused_unless_the_rules_allow_it(
 
 
 def test_all_queries_of_a_task_must_be_allowed(request_for) -> None:
-    projected: JobRequest = request_for(task=TASK.model_copy(update={"method": "ball_projection"}))
+    projected: StudyRequest = request_for(
+        task=TASK.model_copy(update={"method": "ball_projection"})
+    )
     refusal = with_rules(queries=("second_moment_matrix",)).refusal(projected)
     assert refusal is not None and "second_moments" in refusal
-
-
-def test_hidden_participation_needs_a_delta_that_forgives_its_slack(request_for) -> None:
-    rules = {"tasks": (hidden_rounds.TASK.name,), "queries": ("gradient_sum",)}
-    demand = PRIVACY.model_copy(update={"epsilon": 0.1, "delta": 1e-10})
-    hidden = request_for(task=hidden_rounds.TASK, privacy=demand)
-    assert with_rules(**rules).refusal(hidden) is None
-    strict = with_rules(**rules, maximum_epsilon=4.0, delta=1e-9)
-    assert (
-        strict.refusal(hidden) == "this data holder's delta is too small for hidden participation"
-    )
-    known = request_for(
-        task=hidden_rounds.TASK.model_copy(update={"participation": None}), privacy=demand
-    )
-    assert strict.refusal(known) is None
 
 
 def test_a_query_for_a_column_or_of_a_kind_not_allowed_is_not_answered() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from shoal_client.records import Records
+from shoal_holder.records import Records
 
 SECRET = "7777.25"
 Write = Callable[[str], Path]

@@ -6,12 +6,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_client import outbox
-from shoal_client.holder import DataHolder
-from shoal_protocol import envelope
-from shoal_protocol.documents import Signed
-from shoal_protocol.rounds import RoundSpec
-from tests.client.world import NODES, World, problem
+from shoal_agent.data_holder import DataHolder
+from shoal_holder import outbox
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import received
+from shoal_protocol.wire.documents import Signed
+from tests.client.world import NODES, World, problem, state_of
 
 CLIENTS = 12
 ROUND_SECONDS = 60
@@ -75,7 +75,7 @@ async def test_what_a_node_lost_is_sent_again_byte_for_byte(
     await pass_time(world, holder, 40)
     assert node.held == before
     assert await repaired(holder) == 3
-    [first, second] = [list(envelope.unframe(body)) for body in node.bodies]
+    [first, second] = [list(received.unframe(body)) for body in node.bodies]
     assert second == [first[client] for client in (0, 3, 11)]
     assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
 
@@ -187,7 +187,7 @@ async def test_a_page_of_acknowledged_envelopes_begins_after_the_last(
     world: World, holder: DataHolder
 ) -> None:
     spec = await answered(world, holder)
-    state = holder._background._state
+    state = state_of(holder)
     pages = []
     after = -1
     while page := outbox.acknowledged_envelopes(state, spec.digest, 1, after=after, count=5):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal_client import outbox
-from shoal_client.state import ACKNOWLEDGED, State
-from shoal_client.state_schema import SCHEMA_VERSION
-from shoal_protocol.accounting import NOTHING, Cost
+from shoal_holder import outbox
+from shoal_holder.state import State
+from shoal_holder.state_schema import SCHEMA_VERSION
+from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_protocol.privacy.accounting import NOTHING, Cost
 from tests.client.world import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
@@ -261,9 +262,10 @@ def test_a_loose_mode_is_tightened(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_while_the_first_runs(state: State, path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from shoal_client.state import State\n"
+        "import sys; from pathlib import Path; from shoal_holder.state import State\n"
         f"State(Path(sys.argv[1]), authority={AUTHORITY!r}).close()"
     )
     command = [sys.executable, "-c", program, str(path)]
@@ -287,7 +289,7 @@ def test_a_state_of_another_consortium_or_version_is_refused(path: Path) -> None
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     database.close()
-    with pytest.raises(ValueError, match="another version"):
+    with pytest.raises(ValueError, match="schema version"):
         State(path, authority=AUTHORITY)
 
 

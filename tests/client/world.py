@@ -18,28 +18,35 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_client.holder import DataHolder
-from shoal_client.parties import NewParty, PartyRole, first_manifest, new_party
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol import envelope
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import Signed, from_json, sign
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.held import decode_query, encode_answer
-from shoal_protocol.jobs import JobRequest, PrivacyDemand
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest import Policy as ConsortiumPolicy
-from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.membership import Join
+from shoal_agent.data_holder import DataHolder
+from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.site import Sources
+from shoal_holder.state import State
+from shoal_holder.vault import Vault
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
-from shoal_protocol.questions.linear_regression import query_for
-from shoal_protocol.ring import from_ring
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.round_rules.linear_regression import query_for
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Signed, from_json, sign
+from shoal_protocol.wire.encoding import Int64Vector, canonical_json, decode_clients, encode_clients
+from shoal_protocol.wire.receipt_query import decode_query, encode_answer
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = 3
@@ -56,7 +63,6 @@ PRIVACY = PrivacyDemand(epsilon=1.0, delta=1e-6, dropouts=2, colluders=2)
 QUERY = query_for(TASK, 12, ())
 POLICY = Policy(
     analysts=("analyst",),
-    tasks=("linear_regression",),
     queries=("second_moments", "second_moment_matrix"),
     columns=COLUMNS,
     maximum_epsilon=3.0,
@@ -136,7 +142,7 @@ class Timer:
     def now(self) -> float:
         return self.passed
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.passed += seconds
         self.moments.append(self.passed)
 
@@ -156,12 +162,13 @@ class FakeNode:
     held: dict[int, bytes] = field(default_factory=dict)
     bodies: list[bytes] = field(default_factory=list)
     queries: int = 0
+    charged: list[RoundCharged] = field(default_factory=list)
 
     def digest(self, client: int) -> bytes:
         return envelope.envelope_digest(self.held[client])
 
     def take(self, encoded: bytes) -> dict[str, Any]:
-        parsed = envelope.parse(encoded)
+        parsed = received.parse(encoded)
         parsed.verify(self.world.consortium.roster.verify_key_bytes(parsed.header.client))
         parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
         assert parsed.header.node == self.index
@@ -170,7 +177,33 @@ class FakeNode:
             return {"status": 409, "problem": {"type": "urn:shoal:problem:conflicting-share"}}
         return {"status": 201}
 
+    def tell_charges(self, request: httpx.Request) -> httpx.Response:
+        asked = [from_json(each, ChargesQuery) for each in json.loads(request.content)["documents"]]
+        for query in asked:
+            if query.body.client < len(self.world.keys):  # others were enrolled later
+                query.verify_signature(self.world.keys[query.body.client].verify_key)
+        clients = BitMap(query.body.client for query in asked)
+        name, end = f"compute-{self.index}", len(self.charged)
+        after = int(request.url.params["after"])
+        body = Charges(
+            manifest=asked[0].body.manifest,
+            node=name,
+            nonce=asked[0].body.nonce,
+            clients=encode_clients(clients),
+            after=after,
+            through=end,
+            head=end,
+            head_digest=f"{end:064x}",
+            rounds=tuple(
+                each for each in self.charged[after:] if decode_clients(each.clients) & clients
+            ),
+        )
+        signed = sign(body, name, self.world.parties[name].signing_key)
+        return httpx.Response(200, content=canonical_json({"charges": signed.to_json()}))
+
     def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/charges":
+            return self.tell_charges(request)
         if request.url.path.endswith("/held"):
             self.queries += 1
             asked = decode_query(request.content)
@@ -180,12 +213,12 @@ class FakeNode:
             return httpx.Response(200, json={"held": encode_answer(found)})
         self.bodies.append(request.content)
         if request.url.path.endswith("/bulk"):
-            outcomes = [self.take(each) for each in envelope.unframe(request.content)]
+            outcomes = [self.take(each) for each in received.unframe(request.content)]
             return httpx.Response(200, json={"outcomes": outcomes})
         return httpx.Response(self.take(request.content)["status"])
 
     def share_of(self, client: int) -> Any:
-        parsed = envelope.parse(self.held[client])
+        parsed = received.parse(self.held[client])
         return parsed.open(bytes(self.box_key), bytes(self.box_key.public_key))
 
 
@@ -226,6 +259,18 @@ class FakeTrainer:
                     return problem(410, "wrong-phase")
                 return httpx.Response(202)
         return problem(404, "not-found")
+
+
+def vault_of(holder: DataHolder) -> Vault:
+    """Return the vault of a data holder that has it in this process."""
+    vault = holder._vault._exchange.__self__  # type: ignore[attr-defined]
+    assert isinstance(vault, Vault)
+    return vault
+
+
+def state_of(holder: DataHolder) -> State:
+    """Return the state behind a data holder that has its vault in this process."""
+    return vault_of(holder)._state
 
 
 class World:
@@ -292,6 +337,9 @@ class World:
 
     def holder(self, name: str = "holder", **changes: Any) -> DataHolder:
         """Open the data holder of this name; the same name again is the same after a restart."""
+        sources = {"noise": no_noise, "timer": Timer()}
+        for each in ("noise", "timer"):
+            sources |= {each: changes.pop(each)} if each in changes else {}
         arguments: dict[str, Any] = {
             "keys": self.keys,
             "records": self.records,
@@ -300,13 +348,12 @@ class World:
             "data_directory": self.directory / name,
             "clock": self.clock,
             "random_bytes": self.random_bytes,
-            "noise": no_noise,
-            "timer": Timer(),
             "transport": self.transport,
-        }
-        return DataHolder(**(arguments | changes))
+        } | changes
+        inside = Sources(clock=arguments["clock"], random_bytes=self.random_bytes, **sources)
+        return DataHolder(**({"inside": inside} | arguments))
 
-    def submit(self, **changes: Any) -> Signed[JobRequest]:
+    def submit(self, **changes: Any) -> Signed[StudyRequest]:
         """Have the trainer list a new job."""
         arguments: dict[str, Any] = {
             "manifest": self.consortium.digest,
@@ -321,14 +368,17 @@ class World:
             "grace_seconds": 60,
             "sharing": ADDITIVE,
         }
-        request = JobRequest(**(arguments | changes))
+        arguments |= changes
+        least, most = arguments["minimum_population"], arguments["maximum_population"]
+        terms = terms_of(arguments["task"], least=least, most=most)
+        request = StudyRequest(**({"terms": terms} | arguments))
         signed = sign(request, "analyst", self.parties["analyst"].signing_key)
         self.trainer.requests[signed.digest] = signed.encode()
         return signed
 
     def announce(
         self,
-        request: Signed[JobRequest],
+        request: Signed[StudyRequest],
         number: int = 0,
         *,
         mu: float | None = None,

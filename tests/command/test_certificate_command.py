@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal_client.command import app, inputs, round_groups
-from shoal_client.command.certificate_views import COMPARE, NOT_SHOWN
-from shoal_protocol.accounting import Cost
-from shoal_protocol.encoding import canonical_json
+from shoal_command import connection, round_groups
+from shoal_command.certificate_views import COMPARE, NOT_SHOWN
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.wire.encoding import canonical_json
+from tests.command.running import run
 from tests.protocol import examples
 from tests.protocol.certified import CHANGED, MAKINGS, TWO_ROUNDS
 
@@ -20,7 +21,7 @@ def verify(directory: Path, encoded: bytes, manifest: bytes, *more: str, status:
     (directory / "certificate.json").write_bytes(encoded)
     (directory / "manifest.json").write_bytes(manifest)
     files = [str(directory / "certificate.json"), "--manifest", str(directory / "manifest.json")]
-    result = CliRunner().invoke(app, ["certificate", "verify", *files, *more])
+    result = run("certificate", "verify", *files, *more)
     assert result.exit_code == status, result.output
     return result
 
@@ -220,7 +221,7 @@ def test_what_does_not_hold_ends_with_status_1_and_the_reason(
 
 def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
     arguments = ["certificate", "verify", str(tmp_path / "none"), "--manifest", "none"]
-    result = CliRunner().invoke(app, arguments)
+    result = run(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "No such file" in result.stderr
 
@@ -229,12 +230,12 @@ def test_a_file_that_is_missing_is_a_mistake(tmp_path: Path) -> None:
 def test_a_file_without_an_end_is_not_read_until_memory_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(inputs, "LARGEST_FILE", 2 << 20)
+    monkeypatch.setattr(connection, "LARGEST_FILE", 2 << 20)
     files = {"certificate": tmp_path / "certificate.json", "manifest": tmp_path / "manifest.json"}
     files["certificate"].write_bytes(TWO_ROUNDS.encode())
     files["manifest"].write_bytes(TWO_ROUNDS.manifest)
     files[place] = Path("/dev/zero")
     arguments = [str(files["certificate"]), "--manifest", str(files["manifest"])]
-    result = CliRunner().invoke(app, ["certificate", "verify", *arguments])
+    result = run("certificate", "verify", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "/dev/zero has more than 2 MiB" in result.stderr

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal_client import quickstart as quickstart_module
-from shoal_client.command import app
-from shoal_client.consortium_files import open_chain
-from shoal_client.enrolment_files import read_enrolments
-from shoal_client.keys import read_client_keys
+from shoal_agent.enrolment_files import read_enrolments
+from shoal_consortium import quickstart as quickstart_module
+from shoal_holder.keys import read_client_keys
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import server_tls
+from tests.command.running import refused, run, shoal, words
 
 POLICY = [
     "--minimum-cohort",
@@ -31,22 +31,6 @@ ROLES = {
     "model": "trainer",
     "ada": "analyst",
 }
-
-
-def shoal(*arguments: object, status: int = 0) -> Result:
-    """Run the command, which must end with `status`."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == status, result.output
-    return result
-
-
-def refused(*arguments: object, status: int = 1) -> str:
-    """Run the command, which must fail with one line; return the line."""
-    result = shoal(*arguments, status=status)
-    assert isinstance(result.exception, SystemExit)  # nothing else came through
-    [line] = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 def new_party(parent: Path, name: str, *options: object, status: int = 0) -> Result:
@@ -93,8 +77,9 @@ def test_organisations_make_their_parties_and_the_services_accept_the_consortium
 
 
 def test_show_names_parties_operators_policy_and_roster(consortium) -> None:
-    text = shoal("consortium", "show", consortium).stdout
-    for fact in (*ROLES, "node-a Ltd", "https://127.0.0.1:8440", "4 clients enrolled", "epsilon 2"):
+    text = words(shoal("consortium", "show", consortium))
+    facts = ("node-a Ltd", "https://127.0.0.1:8440", "Enrolled 4", "Maximum epsilon 2 Delta 1e-06")
+    for fact in (*ROLES, *facts):
         assert fact in text
     assert described(consortium)["clients"] == {"enrolled": 4, "revoked": 0}
 
@@ -301,7 +286,7 @@ def test_threshold_sharing_is_allowed_only_where_it_was_asked_for(parties) -> No
 def test_quickstart_tells_how_to_start_every_service(tmp_path) -> None:
     options = ["--host", "::1", "--first-port", 9000, "--clients", "site=2", "--json"]
     told = json.loads(shoal("quickstart", tmp_path, *options).stdout)
-    services = [each for each in told["processes"] if each["module"] != "shoal_client.agent"]
+    services = [each for each in told["processes"] if each["module"] != "shoal_agent"]
     assert [(each["module"], each["url"]) for each in services] == [
         ("shoal_compute", "https://[::1]:9000"),
         ("shoal_compute", "https://[::1]:9001"),
@@ -355,7 +340,7 @@ def test_quickstart_recovers_from_a_run_that_was_cut_off(tmp_path, monkeypatch) 
         patched.setattr(quickstart_module, "write_party", cut_off)
         patched.setattr(quickstart_module.shutil, "rmtree", cut_off)  # as after a power failure
         with pytest.raises(Killed):
-            CliRunner().invoke(app, ["quickstart", str(tmp_path)], catch_exceptions=False)
+            run("quickstart", tmp_path)
     assert any(tmp_path.iterdir())
     shoal("quickstart", tmp_path, "--if-missing", "--clients", "site=2")
     assert len(open_chain(tmp_path / "consortium")[0].roster) == 2
@@ -380,7 +365,7 @@ def test_quickstart_refuses_a_malformed_plan_and_writes_nothing(tmp_path, option
     assert list(tmp_path.iterdir()) == []
 
 
-def test_records_are_checked_against_a_task(tmp_path) -> None:
+def test_records_are_checked_against_the_columns_and_bounds_of_a_job(tmp_path) -> None:
     (tmp_path / "records.csv").write_text(
         "who,age,dose\na,30,1\nb,200,2\nb,40,3\nb,,4\nc,30,\nd,,\n"
     )
@@ -396,20 +381,15 @@ def test_records_are_checked_against_a_task(tmp_path) -> None:
         "missing": {"age": 2, "dose": 2},
         "outside_bounds": {},
     }
-    job, crowd = (shoal(*of, "example").stdout for of in (("job",), ("crowd",)))
-    of_job = job.replace("body_mass_index = [10, 60]\n", "")
-    (tmp_path / "job.toml").write_text(of_job.replace("systolic_pressure", "dose"))
-    of_crowd = crowd.replace("body_mass_index = [10, 60]\n", "").replace("smoker", "dose")
-    (tmp_path / "crowd.toml").write_text(of_crowd)
-    found = json.loads(shoal(*check, "--task", tmp_path / "job.toml").stdout)
+    of_job = ("--columns", "age=18:100,dose=60:220", "--records-per-client", "1")
+    found = json.loads(shoal(*check, *of_job).stdout)
     assert (found["records"], found["clients_over_the_bound"]) == (3, 1)
     assert found["outside_bounds"] == {"age": 1, "dose": 4}
-    found = json.loads(shoal(*check, "--crowd", tmp_path / "crowd.toml").stdout)
-    assert (found["clients_over_the_bound"], found["outside_bounds"]["age"]) == (1, 1)
-    said = " ".join(shoal(*check[:-1], "--task", tmp_path / "job.toml").stdout.split())
+    said = " ".join(shoal(*check[:-1], *of_job).stdout.split())
     assert "2 clients have none: they take part with zeros" in said
     assert "takes 1 of each client's records. 1 clients have more" in said
-    refused(*check, "--task", tmp_path / "job.toml", "--crowd", tmp_path / "crowd.toml")
+    for bounds in ("age=18", "age=low:high", "age=100:18"):
+        refused(*check, "--columns", bounds)
     assert "height" in refused(*check, "--columns", "age,height")
 
 
@@ -430,7 +410,7 @@ def test_check_says_what_is_wrong_with_the_set_up_and_fails(consortium: Path) ->
 
 
 def test_check_of_what_is_set_up_well_succeeds(consortium: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shoal_client.deployment.check", lambda manifest, now: [])
+    monkeypatch.setattr("shoal_consortium.deployment.check", lambda manifest, now: [])
     assert "Nothing is wrong" in shoal("consortium", "check", consortium).stdout
 
 
@@ -448,11 +428,11 @@ def test_quickstart_refuses_a_threshold_that_can_never_be_used(
     "command", [("ledger", "verify"), ("certificate", "fetch"), ("round", "account")]
 )
 def test_help_explains_the_exit_status(command: tuple[str, ...]) -> None:
-    assert "Exit status" in CliRunner().invoke(app, [*command, "--help"]).output
+    assert "Exit status" in shoal(*command, "--help").output
 
 
 def test_help_shows_whose_clients_a_quickstart_has() -> None:
-    told = CliRunner().invoke(app, ["quickstart", "--help"], terminal_width=200).output
+    told = shoal("quickstart", "--help").output
     assert "site-a=300" in told and "site-b=300" in told
 
 
@@ -460,7 +440,7 @@ def test_crowd_jobs_are_allowed_only_where_it_was_asked_for(parties) -> None:
     arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
     shoal("consortium", "create", parties / "first", *arguments, "--maximum-local-epsilon", 2.5)
     assert open_chain(parties / "first")[0].manifest.policy.maximum_local_epsilon == 2.5
-    assert "local epsilon of 2.5" in shoal("consortium", "show", parties / "first").stdout
+    assert "local epsilon 2.5" in words(shoal("consortium", "show", parties / "first"))
     for name, options, allowed in (
         ("without", [], None),
         ("with", ["--maximum-local-epsilon", 8], 8.0),
@@ -468,5 +448,5 @@ def test_crowd_jobs_are_allowed_only_where_it_was_asked_for(parties) -> None:
         shoal("quickstart", parties / name, "--clients", "site=1", *options)
         [made] = open_chain(parties / name / "consortium")
         assert made.manifest.policy.maximum_local_epsilon == allowed
-    shown = shoal("consortium", "show", parties / "without" / "consortium").stdout
-    assert "Crowd jobs" not in shown
+    shown = words(shoal("consortium", "show", parties / "without" / "consortium"))
+    assert "Maximum local epsilon none" in shown

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from shoal_client.parties import (
+from shoal_consortium.parties import (
     Card,
     PartyRole,
     enrol,
@@ -20,8 +20,8 @@ from shoal_client.parties import (
     shared_operators,
     write_card,
 )
-from shoal_protocol.manifest import Consortium, Policy
-from shoal_protocol.roster import Roster
+from shoal_protocol.trust.manifest import Consortium, Policy
+from shoal_protocol.trust.roster import Roster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(

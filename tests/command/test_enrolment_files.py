@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from shoal_client.enrolment_files import encode_enrolment, read_enrolments
-from shoal_protocol.encoding import domain
+from shoal_agent.enrolment_files import encode_enrolment, read_enrolments
+from shoal_protocol.wire.encoding import domain
 
 KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 4)]
 

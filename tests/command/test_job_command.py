@@ -14,27 +14,29 @@ import pytest
 import structlog
 from fastapi import FastAPI, Request, Response
 from rich.console import Console
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal_client import async_analyst
-from shoal_client.analyst import Job
-from shoal_client.command import app
-from shoal_client.command.job_views import posterior
-from shoal_client.task_files import read_task_file
-from shoal_hosting.manifest_book import ManifestBook
+from shoal.jobs import async_analyst
+from shoal.jobs.analyst import Job
+from shoal.jobs.task_files import read_task_file
+from shoal_command_groups.job_views import posterior
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
-from shoal_hosting.serving import server
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.jobs import JobRequest, Participations, PosteriorReport, PrivacySpent
-from shoal_protocol.ledger import GENESIS
+from shoal_hosting.server.serving import server
+from shoal_protocol.jobs.privacy_breakdown import Purchase
 from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.purchases import Purchase
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
+from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER
 
 TASK = """
@@ -128,14 +130,10 @@ def trial(tmp_path) -> Iterator[Trial]:
         port = listener.getsockname()[1]
         home = tmp_path / "federation"
         arguments = ["--clients", "site=30", "--first-port", str(port - 4)]
-        made = CliRunner().invoke(app, ["quickstart", str(home), *arguments])
+        made = run("quickstart", str(home), *arguments)
         assert made.exit_code == 0, made.output
         (home / "task.toml").write_text(TASK)
         yield Trial(home, listener)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 async def shoal(*arguments: object, status: int = 0) -> Result:
@@ -184,6 +182,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         assert json.loads((await shoal("ledger", "trainer", *trial.who, "--json")).stdout) == {
             "entries": [],
             "head": {"number": 0, "digest": GENESIS},
+            "withdrawn": [],
         }
 
 
@@ -249,7 +248,8 @@ def test_the_example_of_a_task_file_is_one(tmp_path) -> None:
         "body_mass_index",
         "systolic_pressure",
     ]
-    assert (file.privacy.epsilon, file.population.maximum, file.deadlines.grace) == (1.0, 600, 120)
+    assert (file.settings.epsilon, file.settings.maximum_population) == (1.0, 600)
+    assert file.settings.grace_seconds == 120
 
 
 def test_a_task_file_asks_for_threshold_sharing_by_its_number_of_nodes(tmp_path) -> None:
@@ -257,8 +257,8 @@ def test_a_task_file_asks_for_threshold_sharing_by_its_number_of_nodes(tmp_path)
     asking = example.replace("# [sharing]", "[sharing]").replace("# threshold", "threshold")
     for name, text in (("plain", example), ("asking", asking), ("wrong", asking + "nodes = 3\n")):
         (tmp_path / name).write_text(text)
-    assert read_task_file(tmp_path / "plain").sharing == ADDITIVE
-    assert read_task_file(tmp_path / "asking").sharing == ThresholdSharing(threshold=2)
+    assert read_task_file(tmp_path / "plain").settings.sharing == ADDITIVE
+    assert read_task_file(tmp_path / "asking").settings.sharing == ThresholdSharing(threshold=2)
     with pytest.raises(ValueError, match="nodes"):
         read_task_file(tmp_path / "wrong")
     (tmp_path / "one").write_text(asking.replace("threshold = 2", "threshold = 1"))
@@ -371,7 +371,7 @@ async def test_a_trainer_with_another_certificate_is_not_asked(trial) -> None:
     assert asked == []
 
 
-def report(trial: Trial, request: JobRequest) -> PosteriorReport:
+def report(trial: Trial, request: StudyRequest) -> PosteriorReport:
     return PosteriorReport(
         manifest=request.manifest,
         job=request.digest,
@@ -401,14 +401,15 @@ def report(trial: Trial, request: JobRequest) -> PosteriorReport:
     )
 
 
-def request_of(trial: Trial) -> tuple[object, JobRequest]:
+def request_of(trial: Trial) -> tuple[object, StudyRequest]:
     file = read_task_file(trial.task)
-    body = JobRequest(
+    body = StudyRequest(
         manifest=trial.book(trial.home / "data" / "trainer").current.digest,
         nonce="00" * 16,
         analyst="analyst",
         task=file.task,
-        privacy=file.privacy,
+        terms=terms_of(file.task, least=25, most=30),
+        privacy=file.settings.privacy,
         minimum_population=25,
         maximum_population=30,
         join_deadline=datetime(2030, 1, 1, tzinfo=UTC),
@@ -467,10 +468,10 @@ async def test_a_posterior_is_shown_with_its_intervals_its_cohort_and_its_price(
     for text in (shown, watched):
         for fact in (
             *(
-                "Posterior for pressure",
+                "Linear regression of pressure",
                 "intercept",
-                "[96.08, 103.92]",
-                "[0.304, 0.696]",
+                *("96.08", "103.92"),
+                *("0.304", "0.696"),
             ),
             "cd" * 32,
             *("29 of 30 clients", "epsilon 0.75 at delta 1e-05"),
@@ -654,12 +655,18 @@ async def test_the_trainers_ledger_is_read_page_by_page(trial) -> None:
         shown = entry.model_dump(mode="json") | {"digest": entry.digest} | more
         return {"entries": [shown], "next": after + 1 if after + 1 < len(LEDGER) else None}
 
+    @application.get("/v1/jobs")
+    def jobs(phase: str) -> dict[str, object]:
+        return {"jobs": [{"job": UNKNOWN, "phase": phase}] if phase == "withdrawn" else []}
+
     async with trial.serving(application):
         shown = await shoal("ledger", "trainer", *trial.who)
         as_json = await shoal("ledger", "trainer", *trial.who, "--json")
     kept = trial.home / "ledger.json"
     kept.write_text(as_json.stdout)
     assert json.loads(as_json.stdout)["head"] == {"number": 5, "digest": LEDGER[-1].digest}
+    assert json.loads(as_json.stdout)["withdrawn"] == [UNKNOWN]
+    assert f"Withdrawn by its analyst: job {UNKNOWN}." in shown.stdout
     verified = await shoal("ledger", "verify", kept)
     for printed in (shown, verified):
         assert f"unbroken chain of 5 entries; the last one's digest is {LEDGER[-1].digest}" in (
@@ -715,7 +722,7 @@ def test_an_agent_without_its_packages_says_which_extra_to_install(trial, monkey
     real_import = builtins.__import__
 
     def without_fastapi(name: str, *arguments: object) -> object:
-        if name == "shoal_client.agent.__main__":
+        if name == "shoal_agent.__main__":
             raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
         return real_import(name, *arguments)
 
@@ -726,4 +733,4 @@ def test_an_agent_without_its_packages_says_which_extra_to_install(trial, monkey
         *("--data", site, "--keys", site, "--records", site, "--policy", site),
     )
     assert result.exit_code == 1
-    assert "shoal[agent]" in result.stderr
+    assert "shoal-holder[agent]" in result.stderr

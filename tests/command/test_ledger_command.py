@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal_client.command import app, inputs
-from shoal_protocol.ledger import GENESIS, LedgerEntry
+from shoal_command import connection
+from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
+from tests.command.running import run
 from tests.protocol import examples
 from tests.protocol.certified import Making
 from tests.protocol.test_ledger import LEDGER, ledger
@@ -23,7 +24,7 @@ def exported(entries: list[LedgerEntry]) -> dict[str, Any]:
 def verify(path: Path, value: Any, *options: object) -> Result:
     file = path / "ledger.json"
     file.write_text(json.dumps(value))
-    return CliRunner().invoke(app, ["ledger", "verify", str(file), *map(str, options)])
+    return run("ledger", "verify", file, *options)
 
 
 def test_a_whole_ledger_is_found_whole(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_whole_ledger_is_found_whole(tmp_path: Path) -> None:
 
 def test_a_ledger_is_read_from_standard_input() -> None:
     text = json.dumps(exported(LEDGER[:2]))
-    found = CliRunner().invoke(app, ["ledger", "verify", "-"], input=text)
+    found = run("ledger", "verify", "-", typed=text)
     assert (found.exit_code, "2 entries" in found.output) == (0, True)
 
 
@@ -115,13 +116,13 @@ def test_a_change_of_any_entry_is_found(tmp_path: Path, place: int, field: str) 
 def test_a_file_without_an_end_is_not_read_until_memory_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "LARGEST_FILE", 2 << 20)
+    monkeypatch.setattr(connection, "LARGEST_FILE", 2 << 20)
     ledger_file = tmp_path / "ledger.json"
     ledger_file.write_text(json.dumps(exported(LEDGER)))
     for arguments in (["/dev/zero"], [str(ledger_file), "--certificate", "/dev/zero"]):
-        found = CliRunner().invoke(app, ["ledger", "verify", *arguments])
+        found = run("ledger", "verify", *arguments)
         assert (found.exit_code, "/dev/zero has more than 2 MiB" in found.output) == (1, True)
-    found = CliRunner().invoke(app, ["ledger", "verify", "-"], input=b"0" * (3 << 20))
+    found = run("ledger", "verify", "-", typed=b"0" * (3 << 20))
     assert (found.exit_code, "piped in has more than 2 MiB" in found.output) == (1, True)
 
 
@@ -131,7 +132,7 @@ def test_what_is_no_ledger_is_one_line(tmp_path: Path) -> None:
         assert (found.exit_code, found.output.count("\n")) == (1, 1)
     file = tmp_path / "other.json"
     file.write_text("{")
-    found = CliRunner().invoke(app, ["ledger", "verify", str(file)])
+    found = run("ledger", "verify", file)
     assert (found.exit_code, "is not JSON" in found.output) == (1, True)
 
 

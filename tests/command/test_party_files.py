@@ -3,13 +3,16 @@
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client import consortium_files, party_files, private_files
-from shoal_client.enrolment_files import read_enrolments
-from shoal_client.parties import PartyRole, new_party, next_manifest
-from shoal_client.private_files import replace, write_new
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_agent import client_files
+from shoal_agent.enrolment_files import read_enrolments
+from shoal_consortium import consortium_files, party_files
+from shoal_consortium.parties import PartyRole, new_party, next_manifest
+from shoal_hosting import private_files
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party
-from shoal_protocol.roster import Roster
+from shoal_hosting.private_files import replace, write_new
+from shoal_protocol.trust.roster import Roster
 from tests.command.test_consortium_building import (
     AUTHORITY,
     NOW,
@@ -112,7 +115,7 @@ def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> N
 
 def test_clients_keys_are_private_and_their_enrolment_matches_line_by_line(tmp_path) -> None:
     made = keys(5)
-    enrolment = party_files.write_client_keys(tmp_path / "clients.key", made)
+    enrolment = client_files.write_client_keys(tmp_path / "clients.key", made)
     assert (tmp_path / "clients.key").stat().st_mode & 0o777 == 0o600
     seeds = (tmp_path / "clients.key").read_text().split()
     assert [SigningKey(bytes.fromhex(seed)).verify_key for seed in seeds] == (
@@ -120,32 +123,33 @@ def test_clients_keys_are_private_and_their_enrolment_matches_line_by_line(tmp_p
     )
     before = files(tmp_path)
     with pytest.raises(FileExistsError):
-        party_files.write_client_keys(tmp_path / "clients.key", keys(1))
+        client_files.write_client_keys(tmp_path / "clients.key", keys(1))
     assert files(tmp_path) == before
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path) -> None:
-    party_files.write_signing_key(tmp_path / "signing.key", AUTHORITY)
-    (tmp_path / "signing.key").chmod(0o640)
+    authority = tmp_path / "authority"
+    party_files.make_authority_directory(authority, AUTHORITY)
+    (authority / "signing.key").chmod(0o640)
     with pytest.raises(ValueError, match="chmod 600"):
-        party_files.read_signing_key(tmp_path / "signing.key")
+        party_files.read_signing_key(authority / "signing.key")
 
 
 def test_a_pin_changes_only_on_request(tmp_path) -> None:
     first, second = "ab" * 32, "cd" * 32
-    party_files.write_pin(tmp_path, first, replace_other=False)
-    party_files.write_pin(tmp_path, first, replace_other=False)
+    client_files.write_pin(tmp_path, first, replace_other=False)
+    client_files.write_pin(tmp_path, first, replace_other=False)
     with pytest.raises(ValueError, match="another digest"):
-        party_files.write_pin(tmp_path, second, replace_other=False)
+        client_files.write_pin(tmp_path, second, replace_other=False)
     assert (tmp_path / "pin").read_text() == first + "\n"
-    party_files.write_pin(tmp_path, second, replace_other=True)
+    client_files.write_pin(tmp_path, second, replace_other=True)
     assert (tmp_path / "pin").read_text() == second + "\n"
 
 
 @pytest.mark.parametrize("digest", ["", "ab", "AB" * 32, "ab" * 32 + "\n"])
 def test_what_is_no_digest_is_not_pinned(tmp_path, digest) -> None:
     with pytest.raises(ValueError, match="64 hexadecimal digits"):
-        party_files.write_pin(tmp_path, digest, replace_other=False)
+        client_files.write_pin(tmp_path, digest, replace_other=False)
 
 
 def test_every_version_is_kept_and_the_newest_one_repeated(tmp_path) -> None:
@@ -153,7 +157,7 @@ def test_every_version_is_kept_and_the_newest_one_repeated(tmp_path) -> None:
     revoked = first.roster.with_revoked([1])
     signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
     consortium_files.add_version(tmp_path, signed, revoked)
-    assert [version.digest for version in consortium_files.open_chain(tmp_path)] == [
+    assert [version.digest for version in open_chain(tmp_path)] == [
         first.digest,
         signed.digest,
     ]
@@ -223,20 +227,20 @@ def test_a_crash_while_a_version_is_added_leaves_a_whole_chain(
         consortium_files.add_version(tmp_path, signed, revoked)
     monkeypatch.undo()
 
-    chain = consortium_files.open_chain(tmp_path)
+    chain = open_chain(tmp_path)
     if len(chain) == 1:
         consortium_files.add_version(tmp_path, signed, revoked)
     consortium_files.repair(tmp_path)
-    assert consortium_files.open_chain(tmp_path)[-1].digest == signed.digest
+    assert open_chain(tmp_path)[-1].digest == signed.digest
     assert (tmp_path / "manifest.json").read_bytes() == signed.encode()
     assert (tmp_path / "roster.bin").read_bytes() == revoked.encode()
 
 
 def test_a_chain_must_hold_the_version_that_was_pinned(tmp_path) -> None:
     first = stored(tmp_path)
-    assert consortium_files.open_chain(tmp_path, pin=first.digest)[0].digest == first.digest
+    assert open_chain(tmp_path, pin=first.digest)[0].digest == first.digest
     with pytest.raises(ValueError, match="pinned"):
-        consortium_files.open_chain(tmp_path, pin="00" * 32)
+        open_chain(tmp_path, pin="00" * 32)
 
 
 def test_a_version_that_was_tampered_with_is_found_out(tmp_path) -> None:
@@ -244,7 +248,7 @@ def test_a_version_that_was_tampered_with_is_found_out(tmp_path) -> None:
     roster = tmp_path / "history" / "000001-roster.bin"
     roster.write_bytes(flipped(roster.read_bytes(), -1))
     with pytest.raises(ValueError, match="roster"):
-        consortium_files.open_chain(tmp_path)
+        open_chain(tmp_path)
 
 
 def test_a_party_of_a_consortium_passes_the_check_of_its_service(tmp_path) -> None:

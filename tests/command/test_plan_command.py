@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.command.test_command import shoal
+from tests.command.running import shoal
 
 SIZES = ("--clients", 50_000, "--features", 4, "--epsilon", 2)
 

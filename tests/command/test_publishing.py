@@ -4,13 +4,13 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_client.command.publishing import publish_to_all
-from shoal_client.parties import next_manifest
-from shoal_hosting.application import create_application
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import manifest_routes
-from shoal_protocol.documents import sign
-from shoal_protocol.manifest import Consortium, Manifest
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.publishing import publish_to_all
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_routes import manifest_routes
+from shoal_hosting.server.application import create_application
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
 

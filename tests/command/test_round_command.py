@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 from pyroaring import BitMap
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal_client.command import app
-from shoal_client.command import round as command
-from shoal_protocol.attestations import Abandonment, AbandonmentReason, Held
-from shoal_protocol.attestations import Result as Outcome
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.manifest import ServiceParty
+from shoal.jobs import round_documents
+from shoal_command_groups import round as command
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Held
+from shoal_protocol.rounds.attestations import Result as Outcome
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.encoding import canonical_json
+from tests.command import running
 from tests.protocol import examples
 from tests.protocol.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
 from tests.protocol.test_accounts import NODES, SIGNED_SPEC, holdings, published, vote
@@ -41,7 +42,7 @@ class Parties:
             each.to_json() for each in documents if each.body.kind == "result"
         ]
 
-    async def ask(self, party: ServiceParty, path: str) -> list[Any]:
+    async def ask(self, party: ServiceParty, path: str, notice: object) -> list[Any]:
         assert path.startswith(f"/v1/rounds/{SPEC.digest}/")
         return self.shown.get((party.name, path.rpartition("/")[2]), [])
 
@@ -51,13 +52,13 @@ def parties(monkeypatch: pytest.MonkeyPatch) -> Parties:
     made = Parties(published([examples.held(range(12)), MIXED, examples.held(range(12))]))
     book = SimpleNamespace(current=CONSORTIUM, get=lambda digest: CONSORTIUM)
     monkeypatch.setattr(command, "open_book", lambda party, consortium: book)
-    monkeypatch.setattr(command, "_ask", made.ask)
+    monkeypatch.setattr(round_documents, "ask", made.ask)
     return made
 
 
 def run(*arguments: str, round_id: str = SPEC.digest) -> Result:
     who = ("--party", "p", "--consortium", "c")
-    return CliRunner().invoke(app, ["round", "account", round_id, *who, *arguments])
+    return running.run("round", "account", round_id, *who, *arguments)
 
 
 def test_it_counts_by_reason_and_names_no_client(parties: Parties) -> None:

@@ -5,26 +5,22 @@ from typing import get_args
 
 import pydantic
 import pytest
-from typer.testing import CliRunner
 
-from shoal_client.command import app
-from shoal_client.task_files import example, parse_task_file
-from shoal_protocol.tasks import TaskName
-
-RUNNER = CliRunner()
+from shoal.jobs.task_files import example, parse_task_file
+from shoal_protocol.studies import TaskName
+from tests.command.running import shoal
 
 
 @pytest.mark.parametrize("name", get_args(TaskName))
 def test_the_command_prints_an_example_of_every_task_that_can_be_read(name):
-    shown = RUNNER.invoke(app, ["job", "example", "--task", name])
-    assert shown.exit_code == 0
+    shown = shoal("job", "example", "--task", name)
     file = parse_task_file(tomllib.loads(shown.stdout))
     assert file.task.name == name
-    assert file.population.minimum == 500
+    assert file.settings.minimum_population == 500
 
 
 def test_a_task_that_does_not_exist_has_no_example():
-    assert RUNNER.invoke(app, ["job", "example", "--task", "everything"]).exit_code == 2
+    shoal("job", "example", "--task", "everything", status=2)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,16 @@ import pytest
 import typer
 from rich.console import Console, RenderableType
 
-from shoal_client.async_analyst import JobFailed, JobRefused, JobState
-from shoal_client.command.job_views import one_line, progress
-from shoal_client.command.terminal import Refused, one_line_for_errors, plain
-from shoal_hosting.exchange import Unavailable
-from shoal_hosting.security import StartupRefused
-from shoal_protocol.errors import BadSignature, ProtocolError
-from shoal_protocol.phases import JobPhase
+from shoal.jobs.job_failures import JobFailed, JobRefused
+from shoal.jobs.job_states import JobState
+from shoal_command.rendering import plain
+from shoal_command.terminal import one_line_for_errors
+from shoal_command_groups.job_views import one_line, progress
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.service_calls import Refused
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.wire.errors import BadSignature, ProtocolError
+from shoal_protocol.wire.phases import JobPhase
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

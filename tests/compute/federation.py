@@ -1,6 +1,7 @@
 """Compute nodes in one process, on a made-up network with a clock that is moved by hand."""
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -13,11 +14,12 @@ from nacl.public import PrivateKey
 from pyroaring import BitMap
 from starlette.types import ASGIApp
 
-from shoal_compute import work as work_module
+from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
-from shoal_protocol.attestations import (
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Holdings,
@@ -25,12 +27,13 @@ from shoal_protocol.attestations import (
     Vote,
     cohort_digest,
 )
-from shoal_protocol.documents import Signed, decode, from_json, sign
-from shoal_protocol.encoding import canonical_json, decode_uint64, format_time
-from shoal_protocol.envelope import Header, frame, seal
-from shoal_protocol.manifest import ComputeParty, Consortium, ServiceParty
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import Header, frame, seal
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.wire.documents import Signed, decode, from_json, sign
+from shoal_protocol.wire.encoding import canonical_json, decode_uint64, format_time
+from shoal_redteam.requests import request_for
 from tests.hosting.certificates import make_identity
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, client_key, random_bytes, signing_key
@@ -152,6 +155,29 @@ def consortium(nodes: int = NODES, **changes: Any) -> Consortium:
     return examples.consortium(**{"compute_nodes": parties, "aggregator": aggregator} | changes)
 
 
+def job_in(spec: bytes | None) -> str | None:
+    """Return the job that a signed spec names, or None if the bytes are none."""
+    try:
+        return str(json.loads(spec or b"")["body"]["job"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def job_for(trust: Consortium, label: str = "job", **arguments: Any) -> Signed[JobRequest]:
+    """Return the analyst's request for a job that allows the rounds made from these arguments."""
+    asked = {
+        "query": examples.MATRIX,
+        "mechanism": "discrete_gaussian",
+        "dropouts": 2,
+        "colluders": 3,
+        "sharing": SHARING,
+    }
+    chosen = {name: arguments.get(name, default) for name, default in asked.items()}
+    nonce = examples.seed(label)[:16].hex()
+    request = request_for(trust, analyst="analyst", nonce=nonce, opened_at=OPENED_AT, **chosen)
+    return sign(request, "analyst", signing_key("analyst"))
+
+
 def contribution(client: int, dimension: int) -> np.ndarray:
     return np.arange(dimension, dtype=np.int64) * 1000 - 7 * client
 
@@ -167,6 +193,7 @@ class Federation:
         self.clock = Clock()
         self.wire = Wire()
         self.aggregator = Aggregator(self.consortium)
+        self.requests: dict[str, bytes] = {}  # of jobs, for nodes before a round
         self.wire.apps["aggregator.example"] = self.aggregator
         self.books: list[ManifestBook] = []
         self.services: list[Service] = []
@@ -198,8 +225,18 @@ class Federation:
         for service in [*self.services, *self.discarded]:
             await service.close()
 
+    @property
+    def job(self) -> str:
+        """Return the job of rounds that name no other."""
+        return job_for(self.consortium).digest
+
     def spec(self, **changes: Any) -> Signed[RoundSpec]:
+        """Return a round of a job that allows it; `job` is its digest, or a label for another."""
         arguments = {"manifest": self.consortium, "opened_at": self.clock()} | changes
+        if (label := arguments.get("job", "job")) not in self.requests:
+            request = job_for(arguments["manifest"], label, **changes)
+            self.requests[request.digest] = request.encode()
+            arguments["job"] = request.digest
         opened_at = arguments["opened_at"]
         arguments = {
             "deadline": opened_at + 60 * SECOND,
@@ -210,10 +247,17 @@ class Federation:
     async def request(
         self, node: int, method: str, path: str, content: bytes | None = None
     ) -> httpx.Response:
-        """Call a node as somebody outside would."""
+        """Call a node as somebody outside would; a round comes with its job's request."""
         transport = httpx.ASGITransport(self.services[node].app)
         async with httpx.AsyncClient(transport=transport, base_url="https://node") as client:
-            return await client.request(method, path, content=content)
+            return await self.call(client, method, path, content)
+
+    async def call(
+        self, client: httpx.AsyncClient, method: str, path: str, content: bytes | None
+    ) -> httpx.Response:
+        if path == "/v1/rounds" and (request := self.requests.get(job_in(content) or "")):
+            await client.post("/v1/jobs", content=request)
+        return await client.request(method, path, content=content)
 
     async def announce(self, spec: Signed[RoundSpec], nodes: Iterable[int] | None = None) -> None:
         for node in range(len(self.names)) if nodes is None else nodes:
@@ -240,7 +284,7 @@ class Federation:
 
     async def step(self, nodes: Iterable[int] | None = None, times: int = 1) -> None:
         # a busy machine must not end a step early; only a peer that hangs is not waited for
-        work_module.PATIENCE_SECONDS = 0.25 if self.wire.silent else 60.0
+        node_module.PATIENCE_SECONDS = 0.25 if self.wire.silent else 60.0
         for _ in range(times):
             for node in range(len(self.services)) if nodes is None else nodes:
                 await self.services[node].step()

@@ -10,14 +10,15 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_compute import announcing
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.accounting import Cap
-from shoal_protocol.curves import gaussian_mu
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import LARGEST_SET, encode_clients
-from shoal_protocol.errors import StorageUnavailable
+from shoal_hosting.storage.database import StorageThread
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.curves import gaussian_mu
 from shoal_protocol.queries import Column
-from shoal_protocol.rounds import LARGEST_SPEC_BYTES, RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
+from shoal_protocol.wire.errors import StorageUnavailable
 from tests.compute.federation import SECOND, Federation
 from tests.protocol import examples
 from tests.protocol.examples import signing_key

@@ -48,6 +48,8 @@ async def test_every_route_is_published(federation: Federation) -> None:
         "/v1/rounds/{round_id}/spec": {"get"},
         "/v1/nodes/{name}/newest": {"get"},
         "/v1/totals": {"post"},
+        "/v1/charges": {"post"},
+        "/v1/jobs": {"post"},
         "/v1/withdrawals": {"post"},
         "/v1/withdrawals/{job}": {"get"},
         "/v1/rounds/{round_id}/documents": {"get"},

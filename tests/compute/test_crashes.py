@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
-from shoal_protocol.attestations import Holdings, Vote, cohort_of
+from shoal_protocol.rounds.attestations import Holdings, Vote, cohort_of
 from tests.compute.federation import (
     POPULATION,
     Federation,
@@ -54,6 +54,7 @@ async def test_a_node_goes_on_after_a_crash_in_any_phase(
     assert np.array_equal(federation.result(spec), expected(spec.body, range(11)))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_whatever_is_lost_and_whoever_crashes_no_two_different_sums_come_out(

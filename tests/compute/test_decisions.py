@@ -11,11 +11,11 @@ from shoal_compute.attesting import attest_abandonment
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_protocol.attestations import AbandonmentReason, cohort_digest, cohort_of
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.phases import FINISHED, ROUND, Event, Phase
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.rounds.attestations import AbandonmentReason, cohort_digest, cohort_of
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase
 from tests.compute.federation import consortium, holdings, party, vote
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, POLICY, answer_id, signing_key
@@ -139,6 +139,7 @@ def test_a_vote_is_cast_once_and_only_for_a_large_cohort_all_of_which_this_node_
             assert decision.cohort == cohort_of([*frozen, known.holdings[known.own]])
 
 
+@pytest.mark.slow
 @given(known=rounds(), now=MOMENTS)
 def test_what_may_be_out_is_never_given_up_by_the_node_alone(known: Round, now: datetime) -> None:
     known.phase = Phase.AGREED

@@ -27,16 +27,16 @@ from shoal_compute.gossip import (
     answer,
     decode_message,
 )
-from shoal_compute.pace import Pace
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
-from shoal_hosting.logs import withhold_private_values
-from shoal_protocol.attestations import Held, Holdings
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import LARGEST_POPULATION
+from shoal_hosting.server.logs import withhold_private_values
+from shoal_hosting.work import Pace
+from shoal_protocol.rounds.attestations import Held, Holdings
+from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.phases import Phase
 from tests.compute.federation import (
     POPULATION,
     Federation,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shoal_protocol.documents import Signed
-from shoal_protocol.envelope import envelope_digest
-from shoal_protocol.held import ENTRY_BYTES, MOST_ENTRIES, decode_answer, encode_query
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, decode_answer, encode_query
 from tests.compute.federation import Federation, envelopes
 
 CLIENTS = range(6)

@@ -10,11 +10,13 @@ from sqlalchemy import Connection, exc, text
 
 from shoal_compute.ledger_view import View, as_json, as_text, open_to_read, read_ledger
 from shoal_compute.schema import VERSION, ledger, metadata
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import open_engine
-from shoal_protocol.errors import LedgerBroken
-from shoal_protocol.ledger import LedgerEntry, verify_chain
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.errors import LedgerBroken
 from tests.compute.federation import Federation
+from tests.compute.test_jobs import request_of, told
 from tests.hosting.test_ledger import tamper
 from tests.protocol.examples import OPENED_AT, SPEC
 
@@ -60,6 +62,15 @@ async def test_a_client_is_shown_only_if_it_is_asked_for(charged: Federation) ->
     assert last.cumulative == last.entry.cost
 
 
+async def test_withdrawn_jobs_are_shown_with_what_was_charged(charged: Federation) -> None:
+    request = request_of(charged)
+    await charged.request(0, "POST", "/v1/withdrawals", told(request))
+    view = look(charged)
+    assert json.loads(as_json(view, None))["withdrawn"] == [request.digest]
+    assert f"job {request.digest}" in as_text(view, "compute-0")
+    assert request.digest not in as_json(look(charged, 9), 9)
+
+
 async def test_looking_changes_nothing_and_stops_nobody(charged: Federation) -> None:
     engine = open_to_read(charged.directory / "0" / "compute.sqlite", None)
     with engine.connect() as db:
@@ -77,7 +88,7 @@ def _entries(db: Connection) -> int:
 
 
 async def test_a_ledger_that_was_tampered_with_is_not_shown(charged: Federation) -> None:
-    engine = charged.services[0]._storage._engine
+    engine = charged.services[0].resources.storage._engine
     tamper(engine, "UPDATE ledger SET mu = mu / 2 WHERE number = 1")
     with pytest.raises(LedgerBroken, match="entry 1"):
         look(charged)

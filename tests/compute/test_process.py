@@ -17,12 +17,14 @@ import httpx
 import pytest
 from nacl.public import PrivateKey
 
-from shoal_protocol.documents import sign
-from shoal_protocol.manifest import AUTHORITY_NAME, ComputeParty
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, ComputeParty
+from shoal_protocol.wire.documents import sign
 from tests.hosting.certificates import make_identity
 from tests.pinned import pinned_client
 from tests.protocol import examples
 from tests.protocol.examples import signing_key
+
+pytestmark = pytest.mark.slow
 
 STARTED_WITHIN_SECONDS = 60
 

@@ -19,16 +19,16 @@ from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares
 from shoal_compute.store import LostRace
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.storage import StorageThread, open_engine
-from shoal_protocol.attestations import Held, Holdings
-from shoal_protocol.curves import gaussian_mu
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.errors import StorageUnavailable
-from shoal_protocol.manifest_bundle import bundle
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.privacy.curves import gaussian_mu
+from shoal_protocol.rounds.attestations import Held, Holdings
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.errors import StorageUnavailable
 from tests.compute.federation import (
     POPULATION,
     Federation,
@@ -86,7 +86,7 @@ class Replicas(Federation):
     ) -> httpx.Response:
         transport = httpx.ASGITransport(self.replicas[replica].app)
         async with httpx.AsyncClient(transport=transport, base_url="https://node") as client:
-            return await client.request(method, path, content=content)
+            return await self.call(client, method, path, content)
 
     async def announce_at(self, replica: int, spec: Signed[RoundSpec]) -> int:
         return (await self.at(replica, "POST", "/v1/rounds", spec.encode())).status_code
@@ -186,6 +186,7 @@ async def test_every_replica_tells_how_many_shares_all_of_them_hold(replicas: Re
         assert state["held"] == 7
 
 
+@pytest.mark.slow
 async def test_two_replicas_that_both_lead_do_no_harm(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

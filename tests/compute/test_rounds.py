@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from shoal_hosting.logs import withhold_private_values
-from shoal_protocol.attestations import (
+from shoal_hosting.server.logs import withhold_private_values
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Holdings,
     PartialSum,
     Vote,
 )
-from shoal_protocol.documents import sign
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import sign
 from tests.compute.federation import (
     POPULATION,
     Federation,
@@ -210,6 +210,7 @@ async def test_a_node_stops_telling_an_aggregator_that_will_never_know_the_round
     assert [each for each in federation.wire.requests[sent:] if "aggregator" in each[0]] == []
 
 
+@pytest.mark.slow
 async def test_without_all_holdings_a_node_gives_up_in_time(federation: Federation) -> None:
     spec = federation.spec()
     await federation.announce(spec)

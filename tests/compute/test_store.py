@@ -23,21 +23,22 @@ from shoal_compute.shares import (
     stored_digests,
 )
 from shoal_compute.store import Kept, LostRace
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import StorageThread, open_engine
-from shoal_protocol.attestations import (
+from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Held,
     Holdings,
     PartialSum,
 )
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.errors import WrongPhase
-from shoal_protocol.ledger import LedgerEntry, verify_chain
-from shoal_protocol.phases import Phase
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import encode_uint64
+from shoal_protocol.wire.errors import WrongPhase
+from shoal_protocol.wire.phases import Phase
 from tests.compute.federation import holdings, vote
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, POPULATION, signing_key

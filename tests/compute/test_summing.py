@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import executors
-from shoal_compute.executors import Cluster, Processes, Summing, Threads, open_summing
+from shoal_compute.executors import Elsewhere, Summing, open_summing
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
-from shoal_hosting.security import StartupRefused
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.shares import Share, ShareKind
 from tests.compute.test_gossip import known_round
 from tests.protocol.examples import DIMENSION, seed
 
@@ -60,12 +60,19 @@ class AtOnce(Executor):
             return threads.submit(work, *arguments, **named)
 
 
+class Deaf(Executor):
+    """Takes work and never does it."""
+
+    def submit(self, work, /, *arguments, **named):
+        return Future()
+
+
 @given(counted=CLIENTS, cohort=CLIENTS)
 def test_a_tally_and_the_store_together_give_the_cohorts_sum(
     counted: set[int], cohort: set[int]
 ) -> None:
     async def run() -> np.ndarray:
-        tallies = Tallies(Adders(Threads(AtOnce()), Threads(AtOnce())))
+        tallies = Tallies(Adders(Summing(AtOnce()), Summing(AtOnce())))
         known = known_round(set())
         for client in counted:
             accepted = AcceptedShare(
@@ -84,7 +91,7 @@ async def test_a_missing_share_is_noticed() -> None:
             BitMap([1, 2, 3]),
             dimension=DIMENSION,
             scheme=SCHEME,
-            summing=Threads(executor),
+            summing=Summing(executor),
         )
 
 
@@ -97,7 +104,7 @@ async def test_long_vectors_are_read_a_few_at_a_time() -> None:
 
     with ThreadPoolExecutor(1) as executor:
         total = await sum_shares(
-            read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, summing=Threads(executor)
+            read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, summing=Summing(executor)
         )
     expected = SCHEME.add([Share(ShareKind.SEED, seed(str(n))) for n in range(23)], dimension)
     assert np.array_equal(total, expected)
@@ -116,90 +123,74 @@ async def total_of(clients: range, summing: Summing, dimension: int = DIMENSION)
 
 
 def test_a_small_sum_stays_in_the_process_and_a_large_one_does_not() -> None:
-    adders = Adders(Threads(AtOnce()), Threads(AtOnce()))
+    adders = Adders(Summing(AtOnce()), Summing(AtOnce()))
     assert adders.for_sum(10_000, 66) is adders.small
     assert adders.for_sum(10_000, 10_011) is adders.small
     assert adders.for_sum(100_000, 10_011) is adders.large
     assert adders.for_sum(1_000_000, 66) is adders.large
 
 
-async def test_processes_add_up_to_the_same_and_start_with_the_first_work() -> None:
-    processes = Processes()
-    try:
-        assert not processes._idle
-        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-        assert await processes.run(os.getpid) != os.getpid()
-    finally:
-        processes.close()
+@pytest.fixture
+def processes() -> Iterator[Elsewhere]:
+    opened = open_summing("processes")
+    assert isinstance(opened, Elsewhere)
+    yield opened
+    opened.close()
 
 
-async def test_a_process_that_was_killed_is_replaced_and_its_work_done_again() -> None:
-    processes = Processes()
-    try:
-        os.kill(await processes.run(os.getpid), signal.SIGKILL)
-        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-    finally:
-        processes.close()
-
-
-async def test_work_that_was_waiting_for_a_killed_process_is_done_all_the_same() -> None:
-    processes = Processes()
-    try:
-        for _ in range(5):
-            os.kill(await processes.run(os.getpid), signal.SIGKILL)
-            there = await asyncio.gather(*(processes.run(os.getpid) for _ in range(4)))
-            assert os.getpid() not in there
-    finally:
-        processes.close()
-
-
-async def test_processes_that_were_killed_while_idle_are_no_failed_attempts(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.slow
+async def test_processes_add_up_to_the_same_and_start_with_the_first_work(
+    processes: Elsewhere,
 ) -> None:
-    monkeypatch.setattr(executors.os, "cpu_count", lambda: 4)
-    processes = Processes()
-    try:
-        assert processes.at_once == 4
-        first = [executors._one_process() for _ in range(4)]
-        for each in first:
-            with pytest.raises(BrokenExecutor):
-                each.submit(os._exit, 1).result()
-        processes._idle += first
-        assert await processes.run(os.getpid) != os.getpid()
-    finally:
-        processes.close()
+    assert processes._opened is None
+    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
+    assert await processes.run(os.getpid) != os.getpid()
 
 
-async def test_work_that_kills_every_process_is_given_up() -> None:
-    processes = Processes()
-    try:
-        with pytest.raises(BrokenExecutor):
-            await processes.run(os._exit, 1)
-        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-    finally:
-        processes.close()
+@pytest.mark.slow
+async def test_work_that_waits_for_killed_processes_is_done_here_and_later_in_others(
+    processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(await processes.run(os.getpid), signal.SIGKILL)
+    many = (total_of(range(12), processes) for _ in range(4))
+    for total in await asyncio.gather(*many):
+        assert np.array_equal(total, oracle(set(range(12))))
+    assert await processes.run(os.getpid) == os.getpid()  # the pause after a failure
+    monkeypatch.setattr(processes, "_away_until", 0.0)
+    assert await processes.run(os.getpid) != os.getpid()
 
 
+@pytest.mark.slow
 async def test_where_no_process_can_be_started_a_thread_adds_up(
-    monkeypatch: pytest.MonkeyPatch,
+    processes: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise OSError("no space left for a semaphore")
 
     monkeypatch.setattr(executors, "ProcessPoolExecutor", no_room)
-    processes = Processes()
-    try:
-        assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
-    finally:
-        processes.close()
+    assert np.array_equal(await total_of(range(12), processes), oracle(set(range(12))))
 
 
+async def test_an_executor_that_never_answers_is_left_for_the_thread() -> None:
+    opened = []
+
+    def deaf() -> executors.Opened:
+        opened.append(Deaf())
+        return opened[-1], lambda: opened.append("let go")
+
+    summing = Elsewhere(deaf, at_once=2, seconds=0.05)
+    assert np.array_equal(await total_of(range(12), summing), oracle(set(range(12))))
+    assert len(opened) == 2 and opened[1] == "let go"
+    summing.close()
+
+
+@pytest.mark.slow
 def test_the_processes_end_with_their_parent_even_if_it_is_killed() -> None:
     script = (
         "import asyncio, os, signal\n"
-        "from shoal_compute.executors import Processes\n"
+        "from shoal_compute.executors import open_summing\n"
         "if __name__ == '__main__':\n"
-        "    print(asyncio.run(Processes().run(os.getpid)), flush=True)\n"
+        "    print(asyncio.run(open_summing('processes').run(os.getpid)), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     # its standard output is the processes' too, and ends when the last of them does
@@ -220,21 +211,24 @@ def dask() -> Iterator[LocalCluster]:
         yield cluster
 
 
+@pytest.mark.slow
 async def test_a_dask_cluster_adds_up_to_the_same(dask: LocalCluster) -> None:
     assert dask.scheduler_address.startswith("tcp://")
-    cluster = Cluster(dask.scheduler_address)
+    cluster = open_summing(dask.scheduler_address)
+    assert isinstance(cluster, Elsewhere)
     try:
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
-        assert cluster._client is not None
+        assert cluster._opened is not None
     finally:
         cluster.close()
 
 
+@pytest.mark.slow
 async def test_without_its_cluster_a_node_adds_up_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(executors, "_CLUSTER_TIMEOUT_SECONDS", 0.2)
-    cluster = Cluster("tcp://127.0.0.1:9")  # where nothing listens
+    monkeypatch.setattr(executors, "_CLUSTER_SECONDS", 0.2)
+    cluster = open_summing("tcp://127.0.0.1:9")  # where nothing listens
     try:
         assert np.array_equal(await total_of(range(12), cluster), oracle(set(range(12))))
     finally:
@@ -243,9 +237,9 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
 
 def test_a_setting_says_where_to_add_up() -> None:
     for where, kind in (
-        ("processes", Processes),
-        ("threads", Threads),
-        ("tls://dask.example:8786", Cluster),
+        ("processes", Elsewhere),
+        ("threads", Summing),
+        ("tls://dask.example:8786", Elsewhere),
     ):
         opened = open_summing(where)
         assert type(opened) is kind

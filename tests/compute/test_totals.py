@@ -7,24 +7,23 @@ from sqlalchemy import exc
 
 from shoal_compute.schema import VERSION, metadata, totals
 from shoal_compute.totals import end_job
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.security import StartupRefused
-from shoal_hosting.storage import open_engine
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobEnd, JobTotal
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Signed, decode, sign
 from tests.compute.federation import Federation
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
-from tests.protocol import examples
 from tests.protocol.examples import signing_key
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32
 
 
-def end_of(federation: Federation, job: str = examples.JOB.digest) -> Signed[JobEnd]:
-    body = JobEnd(manifest=federation.consortium.digest, job=job)
+def end_of(federation: Federation) -> Signed[JobEnd]:
+    body = JobEnd(manifest=federation.consortium.digest, job=federation.job)
     return sign(body, "trainer", signing_key("trainer"))
 
 
@@ -76,7 +75,7 @@ async def test_a_node_that_has_signed_its_total_takes_no_further_round_of_the_jo
     assert await total_of(federation, end_of(federation)) == signed
     assert signed.body == JobTotal(
         manifest=federation.consortium.digest,
-        job=examples.JOB.digest,
+        job=federation.job,
         node="compute-0",
         rounds=(zeroth.digest,),
     )
@@ -118,7 +117,7 @@ async def test_a_node_whose_ledger_contradicts_its_total_does_not_start(
     engine = open_engine(f"sqlite+pysqlite:///{federation.directory / '0' / 'compute.sqlite'}")
     other = JobTotal(
         manifest=federation.consortium.digest,
-        job=examples.JOB.digest,
+        job=federation.job,
         node="compute-0",
         rounds=("5" * 64,),
     )

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from shoal_compute.uploading import MOST_IN_BULK
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.envelope import Header, frame, seal
-from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, RosterReference
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import Header, frame, seal
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
+from shoal_protocol.wire.documents import Signed, sign
 from tests.compute.federation import SECOND, Federation, envelopes
 from tests.protocol import examples
 from tests.protocol.examples import answer_id, client_key, random_bytes, signing_key
@@ -251,7 +251,7 @@ def make_impatient(federation: Federation, node: int) -> None:
 
 
 def engine_of(federation: Federation, node: int) -> object:
-    return federation.services[node]._node._engine
+    return federation.services[node].resources.storage._engine
 
 
 async def test_while_the_database_is_locked_nothing_is_acknowledged(
@@ -321,6 +321,7 @@ async def test_a_step_survives_a_locked_database_and_goes_on_afterwards(
     assert await federation.phases(spec) == ["published"] * 3
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_hostile_bodies_get_a_clear_refusal_and_store_nothing(

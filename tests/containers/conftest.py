@@ -9,14 +9,14 @@ import pytest
 from tests.containers.compose import ROOT, docker, run
 from tests.containers.ledger import ROW
 
-IMAGES = ("shoal-compute", "shoal-aggregator", "shoal-trainer", "shoal-client")
+IMAGES = ("shoal-compute", "shoal-aggregator", "shoal-trainer", "shoal-client", "shoal-analyst")
 
 
 @pytest.fixture(scope="session")
 def tag() -> Iterator[str]:
     """Build the images, and return their tag, which is no other session's."""
     tag = f"test-{uuid.uuid4().hex[:8]}"
-    services = ("compute-0", "aggregator", "trainer", "hospital-a")
+    services = ("compute-0", "aggregator", "trainer", "hospital-a", "keys")
     command = ["docker", "compose", "--project-directory", str(ROOT), "build", "--quiet"]
     try:
         run([*command, *services], os.environ | {"SHOAL_TAG": tag})

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import (
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     Holdings,
     Result,
@@ -20,10 +20,14 @@ from shoal_protocol.attestations import (
     cohort_digest,
     cohort_of,
 )
-from shoal_protocol.documents import decode, from_json
-from shoal_protocol.held import decode_answer, encode_query
-from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.outcomes import (
+    verified_abandonment,
+    verified_partial_sums,
+    verified_result,
+)
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.receipt_query import decode_answer, encode_query
 from tests.containers.compose import Compose
 from tests.containers.study import NODES, Study
 from tests.containers.waiting import until
@@ -158,7 +162,7 @@ def _released(study: Study, spec: RoundSpec, result: str) -> Result:
 
 def read_outbox(compose: Compose, hospital: str) -> Outbox:
     """Return what the state of a data holder says whose agent has stopped: it was locked."""
-    command = ("run", "--rm", "--no-deps", "--no-TTY", hospital, "python", "-c", _OUTBOX)
+    command = ("run", "--rm", "--no-deps", "--no-TTY", f"{hospital}-vault", "python", "-c", _OUTBOX)
     state = json.loads(compose(*command))
     acknowledged: dict[tuple[str, str], dict[int, bytes]] = defaultdict(dict)
     for round_id, node, client, digest in state["sent"]:

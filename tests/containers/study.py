@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shoal_protocol.attestations import Abandonment, Result
-from shoal_protocol.documents import DocumentT, Signed, decode
-from shoal_protocol.manifest import Consortium
+from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import DocumentT, Signed, decode
 from tests.containers.compose import Compose
 from tests.containers.waiting import until
 
@@ -105,7 +105,7 @@ class Study:
         return str(until(f"round {number} opened", opened))
 
     def announce(self, node: str, job: str) -> Mapping[str, Any]:
-        """Repeat the announcement of a job's first round to a node, and return its answer."""
+        """Announce a job's first round to a node, as the trainer does, and return its answer."""
 
         def announced() -> str | None:
             rounds = self.state(job).get("rounds", ())
@@ -114,7 +114,10 @@ class Study:
             return answer.body if rounds and answer.status == 200 else None
 
         spec = until("another node knows the round", announced)
-        answer = self.ask(node, "/v1/rounds", method="POST", content=spec.encode())
+        request = self.ask("trainer", f"/v1/jobs/{job}/request").body
+        answer = self.ask(node, "/v1/jobs", method="POST", content=request.encode())
+        if answer.status in (200, 201):
+            answer = self.ask(node, "/v1/rounds", method="POST", content=spec.encode())
         return dict(answer.json())
 
     def await_held(self, round_id: str, counts: Mapping[str, int]) -> None:

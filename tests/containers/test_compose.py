@@ -51,11 +51,20 @@ def test_one_command_yields_a_posterior(compose: Compose) -> None:
 def test_no_container_runs_as_root_or_can_write_to_its_image(
     compose: Compose, service: str
 ) -> None:
-    probe = "import os; print(os.getuid()); open('/app/planted', 'w')"
+    probe = "import os; print(os.getuid()); open('/planted', 'w')"
     script = f'python -c "{probe}" 2>&1 || true'
     answer = compose("exec", "--no-TTY", service, "sh", "-c", script)
     assert "10001" in answer.splitlines()
     assert "Read-only file system" in answer
+
+
+@pytest.mark.parametrize("service", ["hospital-a-vault", "hospital-b-vault"])
+def test_a_vault_has_no_network_and_makes_no_socket(compose: Compose, service: str) -> None:
+    """Asked of its first process, beside which this one runs without the filter."""
+    devices = compose("exec", "--no-TTY", service, "cat", "/proc/1/net/dev")
+    assert [line.split(":")[0].strip() for line in devices.splitlines()[2:]] == ["lo"]
+    status = compose("exec", "--no-TTY", service, "cat", "/proc/1/status")
+    assert "Seccomp:\t2" in status
 
 
 def test_each_container_holds_keys_of_its_own_and_no_others(compose: Compose) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.containers.compose import Compose, docker, engine_answers
+from tests.containers.compose import ROOT, Compose, docker, engine_answers
 from tests.containers.postgresql import ask, image_of, in_place_of, settings_of
 from tests.containers.waiting import until
 
@@ -21,6 +21,7 @@ pytestmark = [
 
 PHONES = 2000
 POSTGRES = "trainer-postgres"
+BALANCER = "shoal-balancer"  # from the distribution, as PostgreSQL is
 # the crowd's keys, and who lets them contribute; what else there is of the federation stays down
 CROWD = f"""
   keys:
@@ -29,24 +30,35 @@ CROWD = f"""
       - -c
       - >-
         shoal quickstart /federation/all --if-missing --name crowd --compute 2
-        --url-template 'https://{{name}}:8440' --san localhost --san trainer-conducting
-        --clients swarm={PHONES} --maximum-local-epsilon 1 >/dev/null
+        --url-template 'https://{{name}}:8440' --san localhost
+        --clients phones={PHONES} --maximum-local-epsilon 1 >/dev/null
         && for part in consortium parties/trainer parties/analyst; do
         cp -R /federation/all/$$part/. /handout/$$part; done
-        && cp -R /federation/all/clients/swarm/. /handout/clients/hospital-a
-        && chown -R shoal:shoal /handout/consortium /handout/parties/* /handout/clients/*
+        && cp -R /federation/all/clients/phones/. /handout/clients/hospital-a
+        && cp /federation/all/parties/trainer/tls.* /handout/trainer-tls
+        && chown -R shoal:shoal /handout/consortium /handout/*/*
   trainer:
     ports: !reset []
-  swarm:
-    image: shoal-client:${{SHOAL_TAG}}
-    profiles: [swarm]
+  trainer-balancer:
+    image: {BALANCER}:${{SHOAL_TAG}}
+    build:
+      dockerfile_inline: |
+        FROM debian:bookworm-slim
+        RUN apt-get update && apt-get install --yes --no-install-recommends nginx-light \
+            && rm -rf /var/lib/apt/lists/*
+  phones:
+    image: shoal-analyst:${{SHOAL_TAG}}
+    profiles: [phones]
+    environment:
+      PYTHONPATH: /load
     volumes:
+      - {ROOT}/bench:/load/bench:ro
       - hospital-a-party:/phones:ro
       - analyst-party:/party:ro
       - consortium:/consortium:ro
 """
 CONTRIBUTE = (
-    *("shoal", "swarm", "crowd", "--json", "--clients-key", "/phones/clients.key"),
+    *("python", "-m", "bench.load", "crowd", "--clients-key", "/phones/clients.key"),
     *("--consortium", "/consortium", "--analyst", "/party", "--concurrency", "8"),
 )
 METRIC = "shoal_trainer_crowd_contributions_total"
@@ -60,17 +72,18 @@ print([line.split()[1] for line in served.splitlines() if line.startswith("{METR
 
 @pytest.fixture(scope="module")
 def compose(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
-    """The trainer with the settings of `crowd.env`, and one process beside it."""
+    """The trainer with the settings of `crowd.env`, one process beside it, and their balancer."""
     override = tmp_path_factory.mktemp("compose") / "override.yml"
     override.write_text(f"services:\n{CROWD}{in_place_of(POSTGRES, tag)}")
     compose = Compose(override, SHOAL_TAG=tag, **settings_of("crowd.env"))
     try:
-        compose("build", "--quiet", POSTGRES)
+        compose("build", "--quiet", POSTGRES, "trainer-balancer")
         compose.start("trainer", "trainer-crowds")
+        compose("up", "--detach", "trainer-balancer")
         yield compose
     finally:
         compose.down()
-        docker("image", "rm", "--force", image_of(tag))
+        docker("image", "rm", "--force", image_of(tag), f"{BALANCER}:{tag}")
 
 
 def test_nothing_acknowledged_is_lost_when_processes_are_killed_and_added_meanwhile(
@@ -78,7 +91,7 @@ def test_nothing_acknowledged_is_lost_when_processes_are_killed_and_added_meanwh
 ) -> None:
     with ThreadPoolExecutor(1) as beside:
         phones = f"{compose.project}-phones"
-        run = ("run", "--rm", "--no-TTY", "--name", phones, "swarm")
+        run = ("run", "--rm", "--no-TTY", "--name", phones, "phones")
         crowd = beside.submit(compose, *run, *CONTRIBUTE)
         until("a tenth is there", lambda: crowd.done() or contributions(compose) > PHONES / 10)
         docker("kill", "--signal", "KILL", compose.container("trainer-crowds"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal_protocol.attestations import Abandonment, AbandonmentReason, Holdings, Vote
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Holdings, Vote
 from tests.containers.ledger import Outbox, Round, reckon
 from tests.protocol import examples
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from demo.federation import Federation, Process
-from shoal_client import quickstart
+from shoal_consortium import quickstart
+from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
 from tests.simulated.trust import CONSORTIUM_POLICY, Trust, make_trust
 
 PORTS = 8  # five services, and an agent of each of three sites
-EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
 
 
 def first_free_port() -> int:

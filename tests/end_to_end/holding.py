@@ -1,33 +1,44 @@
 """`python -m tests.end_to_end.holding`: a data holder of fixed noise in a process of its own.
 
-HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST; HOLDING_DATA holds states.
+HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST.
 """
 
 import os
 from pathlib import Path
 
-from shoal_client.consortium_files import open_chain
-from shoal_client.holder import DataHolder
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.site import Sources
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import read_pin
 from tests.simulated.chance import FixedNoise
 from tests.simulated.trust import HOLDER_POLICY, Trust
 
+EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
+POLICY = HOLDER_POLICY.model_copy(
+    update={"minimum_threshold": 2, "maximum_epsilon": EPSILON_OF_ALL_TESTS}
+)
 
-def holder_of(trust: Trust, site: str, directory: Path) -> DataHolder:
-    home = trust.directory / "clients" / site
+
+def data_of(trust: Trust, site: str) -> Path:
+    """Return where a site's ledger is, in all tests: one that began anew would be refused."""
+    return trust.directory / "data" / site
+
+
+def holder_of(trust: Trust, site: str) -> DataHolder:
+    home, data = trust.directory / "clients" / site, data_of(trust, site)
     return DataHolder(
         keys=trust.keys(site),
         records=trust.records(site),
-        policy=HOLDER_POLICY.model_copy(update={"minimum_threshold": 2}),
-        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), directory / site),
-        data_directory=directory / site,
-        noise=FixedNoise(f"noise of {site}"),
+        policy=POLICY,
+        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
+        data_directory=data,
+        inside=Sources(FixedNoise(f"noise of {site}")),
     )
 
 
 if __name__ == "__main__":
     home = Path(os.environ["HOLDING_TRUST"])
     trust = Trust(home, open_chain(home / "consortium")[-1])
-    holder = holder_of(trust, os.environ["HOLDING_SITE"], Path(os.environ["HOLDING_DATA"]))
+    holder = holder_of(trust, os.environ["HOLDING_SITE"])
     holder.run(poll_seconds=0.1)

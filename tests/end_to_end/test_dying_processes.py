@@ -108,12 +108,11 @@ def test_a_job_in_which_every_kind_of_party_kills_itself_releases_the_same(
     environment = {
         "HOLDING_TRUST": str(trust.directory),
         "HOLDING_SITE": "clinic-c",
-        "HOLDING_DATA": str(tmp_path / "real"),
     }
     site = Process("clinic-c", "tests.end_to_end.holding", environment, tmp_path / "clinic-c.log")
     processes = {**running.processes, "clinic-c": site}
     try:
-        with dying(processes, points) as doomed, agents(trust, tmp_path / "real", *OTHERS):
+        with dying(processes, points) as doomed, agents(trust, *OTHERS):
             job = submit(trust, TASK)
             report = job.wait()
         for name in running.processes:

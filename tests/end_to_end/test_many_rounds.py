@@ -7,8 +7,8 @@ import pytest
 
 from bench import rounds
 from demo.federation import Federation
-from shoal_client.analyst import Job
-from shoal_protocol.certificate_checks import verify_certificate
+from shoal.jobs.analyst import Job
+from shoal_protocol.certificates.checks import verify_certificate
 
 ROUNDS, BATCH, CLIENTS = 14, 8, 16
 WAIT_SECONDS = 120.0

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +20,31 @@ import numpy as np
 import pytest
 
 from demo.federation import Federation as Processes
-from shoal_client import (
-    Analyst,
-    DataHolder,
-    Federation,
-    JobRefused,
-    ManifestBook,
-    Policy,
-    Records,
-    ThresholdSharing,
-    read_client_keys,
-)
-from shoal_client.analyst import Job
-from shoal_client.estimators import LinearRegression
-from shoal_client.status import HolderStatus
+from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
+from shoal.estimators import LinearRegression
+from shoal.jobs.analyst import Job
+from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_client_keys
+from shoal_agent.status import HolderStatus
 from shoal_hosting.party import read_pin
-from shoal_protocol.certificates import ReleaseCertificate
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import decode_uint64
-from shoal_protocol.manifest import ServiceParty
-from shoal_protocol.phases import JobPhase
-from shoal_protocol.tasks import LinearRegressionTask
-from tests.end_to_end.holding import holder_of
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import decode_uint64
+from shoal_protocol.wire.phases import JobPhase
+from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.pinned import pinned_client
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, TASK_WITH_PROJECTION, Trust
+from tests.simulated.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
 from tests.simulation import Federation as Simulated
 
 CLIENTS = sum(SITES.values())
 
 
 @contextmanager
-def agents(trust: Trust, directory: Path, *sites: str) -> Iterator[None]:
+def agents(trust: Trust, *sites: str) -> Iterator[None]:
     """Run data holders in threads until the block ends."""
     over = threading.Event()
-    holders = [holder_of(trust, site, directory) for site in sites]
+    holders = [holder_of(trust, site) for site in sites]
 
     def until(status: HolderStatus) -> bool:
         return over.is_set()
@@ -90,11 +82,11 @@ def where(trust: Trust) -> tuple[Path, Path]:
 
 
 def submit(trust: Trust, task: LinearRegressionTask, **changes: Any) -> Job:
-    return Analyst.open(*where(trust)).submit(task, **(JOB | changes))
+    return Analyst.open(*where(trust)).submit(task, JobSettings(**(JOB | changes)))
 
 
 def federation(trust: Trust) -> Federation:
-    return Federation.open(*where(trust), **JOB, show_progress=False)
+    return Federation.open(*where(trust), JobSettings(**JOB), show_progress=False)
 
 
 def estimator(task: LinearRegressionTask) -> LinearRegression:
@@ -131,7 +123,7 @@ async def simulated(trust: Trust, directory: Path, task: LinearRegressionTask) -
 
 def shoal(*arguments: str, status: int) -> str:
     """Run the command in a process of its own; return what it printed."""
-    command = [sys.executable, "-m", "shoal_client", *arguments]
+    command = [sys.executable, "-m", "shoal_command", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     return done.stdout
@@ -150,6 +142,10 @@ def check_certificate(trust: Trust, job: Job, file: Path) -> None:
     assert shoal("certificate", "verify", str(file), *by, status=1) == ""
 
 
+def knows(status: HolderStatus, job: Job) -> bool:
+    return any(each.job == job.id for each in status.jobs)
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     for _ in range(1200):
         if holds():
@@ -161,7 +157,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_real_processes_and_the_simulation_release_the_same_numbers(
     running: Processes, trust: Trust, tmp_path: Path
 ) -> None:
-    with agents(trust, tmp_path / "real", *SITES):
+    with agents(trust, *SITES):
         there = federation(trust)
         model = estimator(TASK_WITH_PROJECTION).fit(there)
     report = model.report_
@@ -182,16 +178,16 @@ def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
 ) -> None:
     victim = trust.consortium.manifest.compute_nodes[1]
     job = submit(trust, TASK)
-    last = holder_of(trust, "clinic-c", tmp_path / "real")
-    last.run(until=lambda status: bool(status.jobs), poll_seconds=0.1)
+    last = holder_of(trust, "clinic-c")
+    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
     asyncio.run(last.close())
 
-    with agents(trust, tmp_path / "real", "clinic-a", "clinic-b"):
+    with agents(trust, "clinic-a", "clinic-b"):
         wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
         path = f"/v1/rounds/{job.state().rounds[0].round}"
         wait_until(lambda: get(victim, path)["held"] == CLIENTS - SITES["clinic-c"])
         running["compute-1"].kill()
-        with agents(trust, tmp_path / "real", "clinic-c"):
+        with agents(trust, "clinic-c"):
             others = trust.consortium.manifest.compute_nodes[0]
             wait_until(lambda: get(others, path)["held"] == CLIENTS)
             assert job.state().phase is JobPhase.RUNNING
@@ -209,14 +205,14 @@ def test_a_compute_process_killed_for_good_costs_a_threshold_round_nothing(
 ) -> None:
     sharing = ThresholdSharing(threshold=2)
     job = submit(trust, TASK, sharing=sharing, round_seconds=20, grace_seconds=10)
-    last = holder_of(trust, "clinic-c", tmp_path / "real")
-    last.run(until=lambda status: bool(status.jobs), poll_seconds=0.1)
+    last = holder_of(trust, "clinic-c")
+    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
     asyncio.run(last.close())
 
-    with agents(trust, tmp_path / "real", "clinic-a", "clinic-b"):
+    with agents(trust, "clinic-a", "clinic-b"):
         wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
         running["compute-1"].kill()
-        with agents(trust, tmp_path / "real", "clinic-c"):
+        with agents(trust, "clinic-c"):
             report = job.wait()
     running.start(running["compute-1"])
 
@@ -227,24 +223,25 @@ def test_a_compute_process_killed_for_good_costs_a_threshold_round_nothing(
     assert report.posterior.model_dump_json() == posterior
 
 
-def is_over(status: HolderStatus) -> bool:
-    return any(job.ended is not None for job in status.jobs)
+def is_over(status: HolderStatus, job: Job) -> bool:
+    return any(each.job == job.id and each.ended is not None for each in status.jobs)
 
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     """Open a data holder from files, as the documentation shows it: the noise is OpenDP's."""
-    home, rows = trust.directory / "clients" / site, trust.records(site)
+    home, data = trust.directory / "clients" / site, data_of(trust, site)
+    rows = trust.records(site)
     table, rules = directory / f"{site}.csv", directory / f"{site}.toml"
     lines = [rows.columns, *([repr(value) for value in row] for row in rows.values.tolist())]
     table.write_text("".join(",".join(line) + "\n" for line in lines))
-    allowed = HOLDER_POLICY.model_dump(mode="json", exclude_none=True)
+    allowed = POLICY.model_dump(mode="json", exclude_none=True)
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
         keys=read_client_keys(home / "clients.key"),
         records=Records.from_csv(table),
         policy=Policy.from_toml(rules),
-        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), directory / site),
-        data_directory=directory / site,
+        book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),
+        data_directory=data,
     )
 
 
@@ -255,7 +252,8 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     holders = [as_an_owner_would(trust, site, tmp_path) for site in SITES]
     with ThreadPoolExecutor(len(holders)) as pool:
         job = submit(trust, TASK)
-        done = [pool.submit(each.run, until=is_over, poll_seconds=0.1) for each in holders]
+        over = partial(is_over, job=job)
+        done = [pool.submit(each.run, until=over, poll_seconds=0.1) for each in holders]
         report = job.wait(progress=lambda state: seen.append(state.phase))
         for each in done:
             each.result()
@@ -281,13 +279,15 @@ def test_a_user_learns_why_a_job_is_refused(running: Processes, trust: Trust) ->
     with pytest.raises(JobRefused, match="refused-job"):
         analyst.submit(
             TASK,
-            epsilon=30.0,  # more than the consortium allows
-            delta=1e-6,
-            dropouts=2,
-            colluders=2,
-            minimum_population=10,
-            maximum_population=CLIENTS,
-            join_seconds=60,
-            round_seconds=60,
-            grace_seconds=60,
+            JobSettings(
+                epsilon=30.0,  # more than the consortium allows
+                delta=1e-6,
+                dropouts=2,
+                colluders=2,
+                minimum_population=10,
+                maximum_population=CLIENTS,
+                join_seconds=60,
+                round_seconds=60,
+                grace_seconds=60,
+            ),
         )

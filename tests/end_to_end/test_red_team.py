@@ -10,14 +10,13 @@ import pytest
 
 from demo.federation import Federation as Processes
 from demo.federation import Process
-from shoal_client import quickstart
+from shoal_consortium import quickstart
 from shoal_redteam.registry import all_attacks
 from tests.simulated.trust import SITES, Trust
 
 # their owners allow nothing: the red team has their clients' keys, and answers in their place
 POLICY = """
 analysts = []
-tasks = []
 queries = []
 columns = []
 maximum_epsilon = 1.0
@@ -46,7 +45,7 @@ def agents(running: Processes, trust: Trust, tmp_path: Path) -> Iterator[Process
 
 @pytest.mark.slow
 def test_the_red_team_is_stopped_by_real_processes(agents: Processes, trust: Trust) -> None:
-    command = [sys.executable, "-m", "shoal_client", "redteam", "run", str(trust.directory)]
+    command = [sys.executable, "-m", "shoal_command", "redteam", "run", str(trust.directory)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout + done.stderr

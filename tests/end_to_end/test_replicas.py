@@ -18,12 +18,12 @@ import pytest
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
 from demo.federation import Federation, Process
-from shoal_client import read_client_keys
-from shoal_client.contribution import box_keys, seal_contribution
-from shoal_protocol.attestations import Result
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.envelope import frame
-from shoal_protocol.rounds import RoundSpec
+from shoal_agent import read_client_keys
+from shoal_holder.contribution import box_keys, seal_contribution
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.wire.documents import Signed, decode
 from tests.end_to_end.conftest import first_free_port
 from tests.pinned import pinned_client
 

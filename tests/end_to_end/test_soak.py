@@ -1,4 +1,4 @@
-"""The swarm and the soak as they are run: real processes, TLS, some hundred clients."""
+"""The load and the soak as they are run: real processes, TLS, some hundred clients."""
 
 from pathlib import Path
 
@@ -9,10 +9,8 @@ from bench import soak
 CLIENTS, SAMPLE, NODES = 300, 30, 2
 
 
-def test_a_swarm_goes_all_the_way_and_everything_is_counted_once(tmp_path: Path) -> None:
-    found = soak.measure(
-        tmp_path, clients=CLIENTS, sample=SAMPLE, features=9, jobs=2, nodes=NODES, processes=1
-    )
+def test_a_load_goes_all_the_way_and_everything_is_counted_once(tmp_path: Path) -> None:
+    found = soak.measure(tmp_path, clients=CLIENTS, sample=SAMPLE, features=9, jobs=2, nodes=NODES)
     bulk, single = found["bulk"], found["single"]
     assert [job["cohort_size"] for job in bulk["jobs"]] == [CLIENTS] * 2
     assert [job["cohort_size"] for job in single["jobs"]] == [SAMPLE]

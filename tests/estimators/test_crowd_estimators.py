@@ -17,20 +17,20 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from shoal_client.analyst import Analyst
-from shoal_client.crowd_federation import CrowdFederation
-from shoal_client.crowds.job import CrowdJob
-from shoal_client.estimators import (
+from shoal.estimators import (
     CrowdLinearRegression,
     CrowdLogisticRegression,
     CrowdPoissonRegression,
     NotFittedError,
 )
-from shoal_client.estimators.crowds import CrowdRegression
-from shoal_client.job_failures import JobFailed, JobInterrupted
-from shoal_learning.draw_and_discard.simulated_crowd import SimulatedCrowd
-from shoal_protocol.draw_and_discard.model import CrowdModel
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
+from shoal.estimators.crowds import CrowdRegression
+from shoal.jobs.analyst import Analyst, CrowdJob
+from shoal.jobs.federation import CrowdFederation
+from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_settings import CrowdSettings
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_protocol.crowds.tasks import CrowdTask
 from tests.client.crowd_world import TASK, CrowdWorld
 
 FEATURES = {"minutes": (0, 120), "days": (0, 60)}
@@ -106,7 +106,7 @@ def test_scores_are_scikit_learns() -> None:
     assert np.array_equal(logistic.predict(held_out), np.where(upper > 0.5, 1.0, 0.0))
     agreed = np.mean(logistic.predict(held_out) == held_out["returns"])
     assert logistic.score(held_out) == pytest.approx(agreed)
-    with pytest.raises(ValueError, match="0 or 1"):
+    with pytest.raises(ValueError, match="classes_"):
         logistic.score(rows_of(held_out), held_out["visits"] + 0.5)
 
 
@@ -195,11 +195,13 @@ def real(world: CrowdWorld) -> CrowdFederation:
     )
     return CrowdFederation(
         analyst,
-        contributions=1000,
-        contributions_per_client=3,
-        contributions_per_record=3,
-        session_seconds=60,
-        open_seconds=60,
+        CrowdSettings(
+            contributions=1000,
+            contributions_per_client=3,
+            contributions_per_record=3,
+            session_seconds=60,
+            open_seconds=60,
+        ),
         show_progress=False,
     )
 
@@ -251,8 +253,8 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
 ) -> None:
     opened: list[Any] = []
 
-    def open_crowd(analyst: Analyst, task: Any, **arguments: Any) -> CrowdJob:
-        opened.append((task, arguments))
+    def open_crowd(analyst: Analyst, task: Any, settings: CrowdSettings) -> CrowdJob:
+        opened.append((task, settings))
         return analyst.crowd(world.job)
 
     monkeypatch.setattr(Analyst, "open_crowd", open_crowd)
@@ -262,5 +264,5 @@ async def test_a_fit_opens_a_job_of_its_own_by_what_the_federation_asks(
     monkeypatch.setattr(CrowdJob, "follow", lambda job, every_seconds: iter([empty, empty]))
     with pytest.raises(JobFailed, match="nobody contributed"):
         asked().fit(real(world))
-    [(task, arguments)] = opened
-    assert task == TASK and arguments["open_seconds"] == 60 and arguments["contributions"] == 1000
+    [(task, settings)] = opened
+    assert task == TASK and settings.open_seconds == 60 and settings.contributions == 1000

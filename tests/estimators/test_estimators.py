@@ -21,8 +21,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from shoal_client import estimators
-from shoal_client.estimators import (
+from shoal import estimators
+from shoal.estimators import (
     Bernoulli,
     Categorical,
     Estimator,
@@ -37,8 +37,8 @@ from shoal_client.estimators import (
     PoissonRegression,
 )
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.tasks import ColumnBounds, Task
+from shoal_protocol.studies import ColumnBounds, Task
+from shoal_protocol.wire.errors import MalformedDocument
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
 CLIENTS = 600

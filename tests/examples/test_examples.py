@@ -4,7 +4,6 @@ import ast
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import pytest
@@ -13,9 +12,10 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from shoal_client import crowd_federation, estimators, federation
-from shoal_client.estimators import Estimator
-from shoal_client.estimators.parameters import Parameters
+from shoal import CrowdSettings, JobSettings, estimators
+from shoal.estimators import Estimator
+from shoal.estimators.parameters import Parameters
+from shoal.jobs import federation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -42,6 +42,7 @@ def stem(path: Path) -> str:
     return path.stem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
 def test_an_example_runs_and_shows_pictures(
     path: Path, shown: list[int], capsys: pytest.CaptureFixture[str]
@@ -76,22 +77,17 @@ class Opened(Exception):
 def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opened(*where: str, **asked: Any) -> None:
-        federation.Federation(object(), **asked)  # type: ignore[arg-type]
-        raise Opened(*where)
-
-    def crowd_opened(*where: str, **asked: Any) -> None:
-        crowd_federation.CrowdFederation(object(), **asked)  # type: ignore[arg-type]
-        raise Opened(*where)
+    def opened(party: str, consortium: str, settings: JobSettings | CrowdSettings) -> None:
+        raise Opened(party, consortium)
 
     class Real(federation.Federation):
         open = staticmethod(opened)  # type: ignore[assignment]
 
-    class RealCrowd(crowd_federation.CrowdFederation):
-        open = staticmethod(crowd_opened)  # type: ignore[assignment]
+    class RealCrowd(federation.CrowdFederation):
+        open = staticmethod(opened)  # type: ignore[assignment]
 
-    monkeypatch.setattr("shoal_client.federation.Federation", Real)
-    monkeypatch.setattr("shoal_client.crowd_federation.CrowdFederation", RealCrowd)
+    monkeypatch.setattr("shoal.jobs.federation.Federation", Real)
+    monkeypatch.setattr("shoal.jobs.federation.CrowdFederation", RealCrowd)
     monkeypatch.setattr("shoal_hosting.installed_models.digest_of", lambda name: "0" * 64)
     monkeypatch.setenv("SHOAL_FEDERATION", "my-federation")
     with pytest.raises(Opened) as raised:

@@ -10,13 +10,16 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
-from shoal_protocol.accounting import Cost, price
-from shoal_protocol.documents import sign
-from shoal_protocol.encoding import canonical_json, encode_clients
-from shoal_protocol.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.privacy.accounting import Cost, price
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Column, SecondMomentMatrix
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import canonical_json, encode_clients
+from shoal_redteam.requests import request_for
 from tests.simulated.trust import NOW, SITES, TASK, Trust
 from tests.simulation import Federation
 
@@ -24,29 +27,40 @@ CLIENTS = sum(SITES.values())
 TAKERS = ("compute-0", "compute-2", "aggregator")
 
 
-def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
-    columns = tuple(
+QUERY = SecondMomentMatrix(
+    columns=tuple(
         Column(name=each.name, centre=each.centre, scale=each.half_range) for each in TASK.columns
-    )
-    query = SecondMomentMatrix(
-        columns=columns, intercept=0.25, radius=None, grid_bits=10, records_per_client=1
-    )
+    ),
+    intercept=0.25,
+    radius=None,
+    grid_bits=10,
+    records_per_client=1,
+)
+RULES: dict[str, Any] = {
+    "mechanism": "discrete_gaussian",
+    "dropouts": 2,
+    "colluders": 2,
+    "sharing": ADDITIVE,
+    "opened_at": NOW,
+}
+
+
+def good_job(trust: Trust) -> JobRequest:
+    return request_for(trust.consortium, QUERY, analyst="analyst", nonce="0a" * 16, **RULES)
+
+
+def good_spec(trust: Trust, **changes: Any) -> RoundSpec:
     arguments: dict[str, Any] = {
         "manifest": trust.consortium,
-        "job": "0" * 64,
+        "job": good_job(trust).digest,
         "number": 0,
-        "query": query,
-        "mechanism": "discrete_gaussian",
+        "query": QUERY,
         "cost": Cost.gaussian(0.3),
         "population": BitMap(range(CLIENTS)),
-        "dropouts": 2,
-        "colluders": 2,
-        "opened_at": NOW,
         "deadline": NOW + timedelta(seconds=40),
         "give_up_at": NOW + timedelta(seconds=80),
-        "sharing": ADDITIVE,
     }
-    return make_spec(**(arguments | changes))
+    return make_spec(**(arguments | RULES | changes))
 
 
 def with_noise(spec: RoundSpec, scale: float) -> RoundSpec:
@@ -89,6 +103,11 @@ WRONG: dict[str, Callable[[RoundSpec], RoundSpec]] = {
 async def offer(
     federation: Federation, trust: Trust, name: str, spec: RoundSpec, key: SigningKey | None = None
 ) -> httpx.Response:
+    if name.startswith("compute"):
+        analyst = load_party(trust.directory / "parties" / "analyst").signing_key
+        request = sign(good_job(trust), "analyst", analyst).encode()
+        taken = await federation.ask(name, "/v1/jobs", method="POST", content=request)
+        assert taken.status_code in (200, 201), taken.text
     key = key or load_party(trust.directory / "parties" / "trainer").signing_key
     content = sign(spec, "trainer", key).encode()
     return await federation.ask(name, "/v1/rounds", method="POST", content=content)

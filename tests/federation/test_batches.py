@@ -9,13 +9,13 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
-from shoal_protocol.accounting import compose
-from shoal_protocol.certificate_checks import Verified, verify_certificate
-from shoal_protocol.certificates import ReleaseCertificate
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.encoding import encode_clients
-from shoal_protocol.errors import RefusedCertificate
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.errors import RefusedCertificate
 from shoal_trainer import progress
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.simulated.audit import look_at
@@ -257,4 +257,4 @@ async def test_who_is_left_out_after_a_change_of_the_manifest_is_seen_by_whoever
     with pytest.raises(RefusedCertificate, match="not the batch that the public rule chooses"):
         verify_certificate(encoded, manifest, known=(later,))
     with pytest.raises(RefusedCertificate):  # an analyst has all rosters
-        await federation.after(federation.analyst.certificate(job))
+        await federation.after(federation.analyst.job(job).certificate())

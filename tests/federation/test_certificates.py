@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal_client.async_analyst import JobFailed
-from shoal_client.noise import exact_noise
+from shoal.jobs.job_failures import JobFailed
+from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.party import load_party
-from shoal_protocol.certificate_checks import Verified, verify_certificate
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.certificates.checks import Verified, verify_certificate
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
 from tests.simulated.audit import audit
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
@@ -21,7 +21,7 @@ CLIENTS = sum(SITES.values())
 
 async def certificate_of(federation: Federation, job: str) -> bytes:
     """Return a finished job's certificate, as the analyst got and checked it."""
-    encoded = await federation.after(federation.analyst.certificate(job))
+    encoded = await federation.after(federation.analyst.job(job).certificate())
     assert encoded is not None
     return encoded
 
@@ -78,7 +78,7 @@ async def test_there_is_no_certificate_before_a_job_is_finished(federation: Fede
     job, _ = await federation.collecting()
     answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:shoal:problem:wrong-phase")
-    assert await federation.after(federation.analyst.certificate(job)) is None
+    assert await federation.after(federation.analyst.job(job).certificate()) is None
 
 
 async def test_no_trainer_can_run_two_rounds_of_one_number_and_certify_one(
@@ -123,7 +123,7 @@ async def test_there_is_no_certificate_of_a_job_that_failed(trust: Trust, tmp_pa
         answer = await federation.ask("trainer", f"/v1/jobs/{job}/certificate")
         assert (answer.status_code, answer.json()["type"]) == (410, "urn:shoal:problem:job-failed")
         with pytest.raises(JobFailed, match="job-failed"):
-            await federation.after(federation.analyst.certificate(job))
+            await federation.after(federation.analyst.job(job).certificate())
 
 
 async def test_there_is_no_certificate_of_a_job_that_nobody_knows(federation: Federation) -> None:

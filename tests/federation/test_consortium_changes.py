@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_client.parties import next_manifest
-from shoal_client.party_files import read_signing_key
-from shoal_client.records import Records
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest_bundle import bundle
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
+from shoal_holder.records import Records
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest_bundle import bundle
 from tests.simulated.audit import audit
 from tests.simulated.trust import COLUMNS, SITES, Trust
 from tests.simulation import Federation

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal_client.parties import next_manifest
-from shoal_client.party_files import read_signing_key
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest_bundle import bundle
+from shoal_consortium.parties import next_manifest
+from shoal_consortium.party_files import read_signing_key
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest_bundle import bundle
 from tests.simulated.audit import audit
 from tests.simulated.durable import MARK, Death, DurableSteps, Step, When
 from tests.simulated.lives import Life
@@ -26,6 +26,7 @@ from tests.simulation import Federation
 ABSENT = "clinic-c"  # two sites have the 10 clients that a job needs
 CLIENTS = sum(SITES.values()) - SITES[ABSENT]
 PARTIES = ("compute-0", "compute-1", "aggregator", "trainer", "clinic-a", "clinic-b")
+TWINS = {"compute-1", "clinic-b"}  # run the same program as the party before them, in its place
 PAIRS_EVERY = 14
 # what must be among the steps, lest the enumeration miss a kind of them
 KNOWN_KINDS = {
@@ -117,7 +118,13 @@ def test_the_steps_of_a_job_are_those_of_which_it_is_made(calm: Ended) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", When, ids=lambda when: when.value)
-@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize(
+    "party",
+    [
+        pytest.param(party, marks=[pytest.mark.exhaustive] if party in TWINS else [])
+        for party in PARTIES
+    ],
+)
 def test_a_death_at_any_step_changes_nothing(
     small: Trust, calm: Ended, tmp_path: Path, party: str, when: When
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_protocol.draw_and_discard.model import CrowdModel
+from shoal_learning.crowds.model import CrowdModel
 from tests.federation.test_crowd_jobs import (
     HOLDERS,
     OPEN_SECONDS,

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal_client.crowds.states import CrowdState
-from shoal_client.job_failures import JobFailed, JobRefused
-from shoal_client.noise import exact_noise
-from shoal_client.policy import Policy
-from shoal_client.status import CrowdStatus
-from shoal_protocol.draw_and_discard.model import CrowdModel
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.phases import CrowdPhase
-from shoal_protocol.tasks import ColumnBounds
+from shoal.jobs.job_failures import JobFailed, JobRefused
+from shoal.jobs.job_settings import CrowdSettings
+from shoal.jobs.job_states import CrowdState
+from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.policy import Policy
+from shoal_holder.sampling.exact import exact_noise
+from shoal_learning.crowds.model import CrowdModel
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.phases import CrowdPhase
 from tests.simulated.trust import HOLDER_POLICY, SITES, Trust, make_trust
 from tests.simulated.wire import Fault, Rule
 from tests.simulation import Federation
@@ -61,12 +62,13 @@ async def open_crowd(federation: Federation, **changes: Any) -> str:
         "open_seconds": OPEN_SECONDS,
     }
     arguments |= changes
-    request = federation.analyst.crowds.request(arguments.pop("task"), **arguments)
-    return await federation.after(federation.analyst.crowds.open(request))
+    task = arguments.pop("task")
+    opened = federation.analyst.open_crowd(task, CrowdSettings(**arguments))
+    return (await federation.after(opened)).id
 
 
 async def state(federation: Federation, job: str) -> CrowdState:
-    return await federation.after(federation.analyst.crowds.state(job))
+    return await federation.after(federation.analyst.crowd(job).state())
 
 
 async def finish(federation: Federation, job: str) -> CrowdModel:
@@ -82,10 +84,10 @@ async def finish(federation: Federation, job: str) -> CrowdModel:
     await federation.until(is_closed, tick=TICK)
     federation.wire.rules.clear()
     await federation.until(is_judged, tick=TICK)
-    crowd = await federation.after(federation.analyst.crowds.crowd(job))
-    closing = await federation.after(federation.analyst.crowds.verify(crowd))
+    handle = federation.analyst.crowd(job)
+    closing = await federation.after(handle.verify())
     assert closing is not None
-    return CrowdModel.closed(crowd.request.task, closing.body)
+    return CrowdModel.closed((await federation.after(handle.request())).task, closing)
 
 
 async def crowd_status(federation: Federation, site: str) -> CrowdStatus | None:
@@ -120,7 +122,7 @@ async def test_a_crowd_learns_and_everybody_bears_the_trainer_out(crowded: Feder
     after = await state(crowded, job)
     assert (after.phase, after.contributors) == (CrowdPhase.CLOSED, CLIENTS)
     assert np.array_equal(
-        model.instances, (await crowded.after(crowded.analyst.crowds.wait(job, print))).instances
+        model.instances, (await crowded.after(crowded.analyst.crowd(job).wait(print))).instances
     )
 
 
@@ -133,15 +135,15 @@ async def test_a_job_is_closed_when_it_has_what_it_wanted(crowded: Federation) -
 
 async def test_snapshots_show_the_model_while_it_is_learned(crowded: Federation) -> None:
     job = await open_crowd(crowded)
-    crowd = await crowded.after(crowded.analyst.crowds.crowd(job))
-    before = await crowded.after(crowded.analyst.crowds.snapshot(crowd))
+    crowd = crowded.analyst.crowd(job)
+    before = await crowded.after(crowd.snapshot())
     assert (before.contributions, before.averaged.tolist()) == (0, [0.0, 0.0])
     for _ in range(8):
         await crowded.step()
         crowded.clock.move(TICK)
-    half = await crowded.after(crowded.analyst.crowds.snapshot(crowd))
+    half = await crowded.after(crowd.snapshot())
     assert 0 < half.contributions < 2 * CLIENTS
-    assert await crowded.after(crowded.analyst.crowds.closing(crowd)) is None
+    assert await crowded.after(crowd.closing()) is None
     final = await finish(crowded, job)
     assert final.contributions == 2 * CLIENTS
     assert final.as_start() == tuple(final.averaged)
@@ -217,8 +219,8 @@ async def test_a_job_above_the_manifests_epsilon_is_refused(crowded: Federation)
 
 async def test_an_unknown_job_has_no_state_and_no_model(crowded: Federation) -> None:
     for conversation in (
-        crowded.analyst.crowds.state("ab" * 32),
-        crowded.analyst.crowds.crowd("ab" * 32),
+        crowded.analyst.crowd("ab" * 32).state(),
+        crowded.analyst.crowd("ab" * 32).crowd(),
     ):
         with pytest.raises(JobFailed):
             await crowded.after(conversation)
@@ -239,19 +241,16 @@ async def test_rounds_and_crowds_share_one_budget(open_trust: Trust, tmp_path: P
         assert max((await charged(federation)).values()) == 1  # the round
 
 
-async def test_data_holders_that_allow_no_crowds_draw_nothing_and_say_why(
+async def test_data_holders_that_allow_no_crowds_do_not_even_ask_for_them(
     open_trust: Trust, tmp_path: Path
 ) -> None:
     async with Federation(open_trust, tmp_path) as federation:
-        job = await open_crowd(federation)
+        await open_crowd(federation)
         for _ in range(20):
             await federation.step()
             federation.clock.move(1.0)
         asked = [each.path for each in federation.wire.log if each.sender in SITES]
-        assert asked.count("/v1/crowds") == len(SITES)  # none asks again within a minute
-        assert not any(path.startswith("/v1/crowds/") for path in asked)
-        for site in SITES:
-            assert "crowd" in (await federation.holder(site).status()).refused_crowds[job]
+        assert asked and not any(path.startswith("/v1/crowds") for path in asked)
 
 
 async def test_a_job_in_rounds_and_a_crowd_job_are_worked_on_side_by_side(

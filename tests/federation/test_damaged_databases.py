@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from shoal_client.agent.assembly import _complaint
-from shoal_client.holder import STATE_FILE
-from shoal_hosting.security import StartupRefused
+from shoal_holder.opening import complaint
+from shoal_holder.site_files import STATE_FILE
 from shoal_hosting.service import refusing_what_is_on_file
+from shoal_hosting.startup import StartupRefused
 from tests.simulated.lives import Life
 from tests.simulated.trust import SITES, Trust
 from tests.simulation import Federation
@@ -278,7 +278,7 @@ def start(trust: Trust, directory: Path, party: str) -> str | None:
     except StartupRefused as error:
         return str(error)
     except (ValueError, OSError) as error:  # which the agent refuses with
-        return _complaint(error)
+        return complaint(error)
     asyncio.run(running.release())
     return None
 

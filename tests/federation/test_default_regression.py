@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shoal_learning.linear_regression import LinearRegression
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.tasks import LinearRegressionTask
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.studies import LinearRegressionTask
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, make_trust
 from tests.simulation import Federation
 
@@ -25,7 +25,7 @@ async def test_the_default_method_with_private_centres_is_learned_and_certified(
         job = await federation.submit(task=DEFAULT)
         state = await federation.finish(job)
         assert state["phase"] == "finished", state
-        encoded = await federation.after(federation.analyst.certificate(job))
+        encoded = await federation.after(federation.analyst.job(job).certificate())
         report = await federation.report(job)
     assert encoded is not None
     manifest = trust.consortium.signed_manifest.encode()

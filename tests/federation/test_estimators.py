@@ -9,12 +9,13 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal_client.analyst import Analyst
-from shoal_client.async_analyst import OutOfBudget
-from shoal_client.estimators import LinearRegression
-from shoal_client.federation import Federation
+from shoal.estimators import LinearRegression
+from shoal.jobs.analyst import Analyst
+from shoal.jobs.federation import Federation
+from shoal.jobs.job_failures import OutOfBudget
+from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.party import load_party
-from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates.checks import verify_certificate
 from tests.simulated.chance import fixed_bytes
 from tests.simulated.lives import Life, quiet
 from tests.simulated.trust import SITES, TASK, Trust
@@ -55,7 +56,6 @@ def real(simulated: Simulated, bridge: Bridge, **changes: Any) -> Federation:
         "join_seconds": JOIN_SECONDS,
         "round_seconds": ROUND_SECONDS,
         "grace_seconds": GRACE_SECONDS,
-        "show_progress": False,
     }
     analyst = Analyst(
         name="analyst",
@@ -65,7 +65,7 @@ def real(simulated: Simulated, bridge: Bridge, **changes: Any) -> Federation:
         random_bytes=fixed_bytes("an analyst in a thread"),
         transport=bridge,
     )
-    return Federation(analyst, **(arguments | changes))
+    return Federation(analyst, JobSettings(**(arguments | changes)), show_progress=False)
 
 
 async def meanwhile(simulated: Simulated, bridge: Bridge, work: Callable[[], T]) -> T:

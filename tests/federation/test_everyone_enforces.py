@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shoal_client.async_analyst import JobRefused
+from shoal.jobs.job_failures import JobRefused
 from shoal_compute.schema import ledger as tables
-from shoal_hosting.security import StartupRefused
-from shoal_protocol.curves import gaussian_mu
-from shoal_protocol.documents import Signed
-from shoal_protocol.ledger import LedgerEntry, contradictions
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.privacy.curves import gaussian_mu
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import Signed
 from tests.compute import federation as nodes
 from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
 from tests.protocol import examples
@@ -32,7 +33,12 @@ STATE = {"trainer": "trainer", "aggregator": "aggregator"} | dict.fromkeys(SITES
 
 
 async def forget(federation: Federation, names: list[str]) -> None:
-    """Set parties back to before they knew of anything, as an old backup does."""
+    """Set parties back to before they knew of anything, as an old backup does.
+
+    Data holders among them do not ask the nodes either: they do not want to know.
+    """
+    deaf = {"without_nodes": federation.nodes}
+    federation._holder_arguments = {name: deaf for name in names if name in SITES}
     for name in names:
         await federation.crash(name)
         stem = STATE.get(name, "compute")
@@ -122,7 +128,7 @@ class Conspiracy(nodes.Federation):
         shutil.copytree(backup, self.directory / f"{node}")
         self.services[node] = self._assemble(node)
         # an honest one would refuse once its peers show what it signed: this one does not listen
-        self.services[node]._node._witnesses._refuse = lambda: None  # type: ignore[method-assign]
+        self.services[node].node._witnesses._refuse = lambda: None  # type: ignore[method-assign]
 
     async def try_round(self, spec: Signed[RoundSpec]) -> list[int]:
         """Announce everywhere, answer wherever it is taken; return the nodes that took it."""
@@ -217,7 +223,7 @@ async def test_a_node_whose_ledger_was_tampered_with_does_not_start(
     conspiracy: Conspiracy,
 ) -> None:
     await conspiracy.announce(conspiracy.spec(**DEAR), [0])
-    engine = conspiracy.services[0]._storage._engine
+    engine = conspiracy.services[0].resources.storage._engine
     tamper(engine, "UPDATE ledger SET mu = mu / 10")
     with pytest.raises(StartupRefused, match="entry 1 of the ledger"):
         conspiracy.crash(0)
@@ -228,14 +234,14 @@ async def test_a_node_whose_ledger_was_emptied_consistently_does_not_start(
 ) -> None:
     await conspiracy.announce(conspiracy.spec(**DEAR), [0])
     conspiracy.crash(0)  # whole, it starts
-    engine = conspiracy.services[0]._storage._engine
+    engine = conspiracy.services[0].resources.storage._engine
     tamper(engine, "DELETE FROM ledger", EMPTIED)
     with pytest.raises(StartupRefused, match="does not hold the entry that"):
         conspiracy.crash(0)
 
 
 def rewritten(conspiracy: Conspiracy, *entries: LedgerEntry) -> None:
-    rewrite(conspiracy.services[0]._storage._engine, tables, *entries)
+    rewrite(conspiracy.services[0].resources.storage._engine, tables, *entries)
     conspiracy.crash(0)
 
 
@@ -244,7 +250,7 @@ async def test_a_node_whose_ledger_was_written_anew_does_not_start(
 ) -> None:
     for number in range(2):
         await conspiracy.try_round(conspiracy.spec(number=number, mu=CAP * 0.5))
-    with conspiracy.services[0]._storage._engine.begin() as db:
+    with conspiracy.services[0].resources.storage._engine.begin() as db:
         honest = [each.entry for each in tables.after(db, 0)]
     rewritten(conspiracy, *honest)  # what was written back as it was is whole
 
@@ -265,7 +271,7 @@ async def test_a_node_whose_ledger_was_written_anew_does_not_start(
 
 async def test_a_node_whose_rounds_are_gone_does_not_start(conspiracy: Conspiracy) -> None:
     await conspiracy.announce(conspiracy.spec(**DEAR), [0])
-    with conspiracy.services[0]._storage._engine.begin() as db:
+    with conspiracy.services[0].resources.storage._engine.begin() as db:
         db.execute(text("DELETE FROM rounds"))
     with pytest.raises(StartupRefused, match="entry 1 charges a round that is not on file"):
         conspiracy.crash(0)
@@ -276,7 +282,7 @@ async def test_a_running_node_whose_ledger_lost_an_entry_takes_no_round(
 ) -> None:
     for number in range(2):  # at the second it reads what became of the first
         await conspiracy.announce(conspiracy.spec(number=number, mu=CAP * 0.6), [0])
-    engine = conspiracy.services[0]._storage._engine
+    engine = conspiracy.services[0].resources.storage._engine
     tamper(engine, "DELETE FROM ledger", EMPTIED)
     later = conspiracy.spec(number=2, **DEAR)
     reply = await conspiracy.request(0, "POST", "/v1/rounds", later.encode())

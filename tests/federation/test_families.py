@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_protocol.tasks import (
+from shoal_protocol.studies import (
     BernoulliTask,
     CategoricalTask,
     ColumnBounds,
@@ -43,7 +43,6 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 async def federation(trust: Trust, tmp_path: Path) -> AsyncIterator[Federation]:
     policy = HOLDER_POLICY.model_copy(
         update={
-            "tasks": tuple(task.name for task in TASKS),
             "queries": QUERIES,
             "maximum_epsilon": 20.0,
         }

@@ -8,9 +8,9 @@ from nacl.signing import SigningKey
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal_hosting.party import load_party
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.jobs import JobRequest
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.encoding import canonical_json
 from tests.simulated.trust import SITES, Trust
 from tests.simulation import Federation
 
@@ -76,7 +76,7 @@ async def test_no_client_joins_a_job_that_the_trainer_made_up(
     federation: Federation, trust: Trust, who: str
 ) -> None:
     content = signed_by(trust, federation, who)
-    job = decode(content, JobRequest).digest
+    job = decode(content, StudyRequest).digest
     federation.wire.apps["trainer"] = LyingTrainer(federation.app("trainer"), content, job)
     await federation.step()
 

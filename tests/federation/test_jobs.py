@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_client.async_analyst import JobRefused
-from shoal_client.noise import exact_noise
+from shoal.jobs.job_failures import JobRefused
+from shoal_holder.sampling.exact import exact_noise
 from tests.simulated.audit import audit
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
 from tests.simulation import PRIVACY, Federation

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from shoal_client.async_analyst import JobRefused, JobWithdrawn
+from shoal.jobs.job_failures import JobRefused, JobWithdrawn
 from shoal_hosting.party import load_party
-from shoal_protocol.documents import sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.membership import JobWithdrawal
+from shoal_protocol.jobs.membership import JobWithdrawal
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.encoding import canonical_json
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
 from tests.simulation import Federation
 
@@ -39,11 +39,11 @@ async def test_a_withdrawn_job_ends_everywhere_and_frees_all_budgets(
 ) -> None:
     job = await federation.submit(join_seconds=100, maximum_population=100)
     await federation.until(lambda: joined(federation, job, CLIENTS))
-    waiting = federation._analyst_life.spawn(federation.analyst.wait(job, lambda state: None))
-    await federation.after(federation.analyst.withdraw(job))
+    waiting = federation._analyst_life.spawn(federation.analyst.job(job).wait())
+    await federation.after(federation.analyst.job(job).withdraw())
     if killed != "nobody":
         await federation.crash(killed)
-    await federation.after(federation.analyst.withdraw(job))  # says the same
+    await federation.after(federation.analyst.job(job).withdraw())  # says the same
     for node in federation.nodes:
         assert (await federation.ask(node, f"/v1/withdrawals/{job}")).status_code == 200
     await federation.until(lambda: free(federation))
@@ -53,9 +53,9 @@ async def test_a_withdrawn_job_ends_everywhere_and_frees_all_budgets(
         assert await federation.holder(site).committed() == {}
     assert (await federation.state(job))["phase"] == "withdrawn"
     with pytest.raises(JobWithdrawn):
-        await federation.after(federation.analyst.report(job, wait_seconds=0))
+        await federation.after(federation.analyst.job(job).result())
     with pytest.raises(JobWithdrawn):
-        await federation.after(federation.analyst.certificate(job))
+        await federation.after(federation.analyst.job(job).certificate())
 
     async def told() -> bool:
         return waiting.done()
@@ -75,7 +75,7 @@ async def test_a_withdrawal_while_a_round_runs_leaves_its_price_with_who_answere
         return bool(await federation.holder("clinic-a").spent())
 
     await federation.until(answered)
-    await federation.after(federation.analyst.withdraw(job))
+    await federation.after(federation.analyst.job(job).withdraw())
     state = await federation.finish(job)
     assert state["phase"] == "withdrawn"
     assert await free(federation)
@@ -124,7 +124,7 @@ async def test_a_trainer_that_is_gone_holds_no_budget_after_the_jobs_time(
     federation: Federation,
 ) -> None:
     request = federation.request(join_seconds=60, maximum_population=100)
-    job = await federation.after(federation.analyst.submit(request))
+    job = await federation.hand_in(request)
     await federation.until(lambda: joined(federation, job, CLIENTS))
     federation.absent.add("trainer")
     await federation.crash("trainer")
@@ -146,7 +146,7 @@ async def test_one_withdraws_only_ones_own_job_and_while_it_is_open(
     await federation.learn()
     (job,) = [each["job"] for each in (await federation.ask("trainer", "/v1/jobs")).json()["jobs"]]
     with pytest.raises(JobRefused, match="wrong-phase"):
-        await federation.after(federation.analyst.withdraw(job))
+        await federation.after(federation.analyst.job(job).withdraw())
 
 
 async def test_two_withdrawals_and_a_leave_at_once(federation: Federation) -> None:
@@ -154,7 +154,8 @@ async def test_two_withdrawals_and_a_leave_at_once(federation: Federation) -> No
     await federation.until(lambda: joined(federation, job, CLIENTS))
 
     async def both() -> None:
-        await asyncio.gather(federation.analyst.withdraw(job), federation.analyst.withdraw(job))
+        handle = federation.analyst.job(job)
+        await asyncio.gather(handle.withdraw(), handle.withdraw())
 
     await federation.holder("clinic-b").leave(job)
     await federation.after(both())
@@ -167,7 +168,7 @@ async def test_a_trainer_that_hides_a_withdrawal_finds_no_node_that_goes_on(
     federation: Federation,
 ) -> None:
     request = federation.request(join_seconds=60, maximum_population=100)
-    job = await federation.after(federation.analyst.submit(request))
+    job = await federation.hand_in(request)
     await federation.until(lambda: joined(federation, job, CLIENTS))
     home = federation.trust.directory / "parties" / "analyst"
     withdrawal = sign(

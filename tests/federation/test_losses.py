@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bench.faults import Tally, run_job
-from shoal_protocol.additive import AdditiveSharing
-from shoal_protocol.encoding import Uint64Vector
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.sharing import Share
+from shoal_protocol.sharing.additive import AdditiveSharing
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.shares import Share
+from shoal_protocol.wire.encoding import Uint64Vector
 from tests.simulated.losses import Losses, count_losses, explain
 from tests.simulated.trust import SITES, Trust
 from tests.simulated.wire import Fault, Rule

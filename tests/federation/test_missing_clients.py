@@ -54,7 +54,7 @@ async def test_a_client_whose_share_reached_only_some_nodes_is_left_out(
 
 
 async def test_shares_that_come_after_the_deadline_are_left_out(federation: Federation) -> None:
-    cut = federation.wire.cut("clinic-c", "compute-2")
+    cut = federation.wire.cut("clinic-c", "compute-2", "/shares")
     job, round_id = await federation.collecting()
     await federation.step(list(SITES))
     federation.wire.rules.remove(cut)
@@ -73,7 +73,7 @@ async def test_shares_that_come_after_the_deadline_are_left_out(federation: Fede
 
 
 async def test_two_equal_uploads_at_once_are_one(federation: Federation) -> None:
-    cut = federation.wire.cut("clinic-c", "compute-0")
+    cut = federation.wire.cut("clinic-c", "compute-0", "/shares")
     job, round_id = await federation.collecting()
     await federation.step(["clinic-c"])
     federation.wire.rules.remove(cut)
@@ -97,7 +97,7 @@ async def test_two_equal_uploads_at_once_are_one(federation: Federation) -> None
 
 
 async def test_a_retry_sends_the_same_bytes_also_after_a_restart(federation: Federation) -> None:
-    cuts = [federation.wire.cut("clinic-c", node) for node in federation.nodes]
+    cuts = [federation.wire.cut("clinic-c", node, "/shares") for node in federation.nodes]
     job, round_id = await federation.collecting()
     await federation.step(["clinic-c"])
     await federation.crash("clinic-c")

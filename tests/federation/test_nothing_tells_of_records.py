@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_client.records import Records
+from shoal_holder.records import Records
 from tests.simulated.trust import COLUMNS, SITES, TASK, Trust, make_trust
 from tests.simulation import Federation
 

@@ -8,10 +8,10 @@ import pytest
 
 from shoal_hosting.installed_models import digest_of, model_for
 from shoal_learning.learners import learner_for
-from shoal_protocol.certificate_checks import verify_certificate
+from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.posteriors import NumpyroPosterior
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import ColumnBounds, NumpyroTask
+from shoal_protocol.studies import ColumnBounds, NumpyroTask
+from shoal_protocol.studies.round_rules import ReleasedSum
 from tests.models import install_examples
 from tests.privacy.test_taint import rounds_of
 from tests.simulated.batches import BATCH, CONSORTIUM, POLICY
@@ -45,7 +45,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NumpyroTask:
 
 @pytest.fixture
 async def federation(trust: Trust, tmp_path: Path, task: NumpyroTask) -> AsyncIterator[Federation]:
-    allowed = {"tasks": ("numpyro_model",), "models": (task.model.reference,)}
+    allowed = {"models": (task.model.reference,)}
     policy = POLICY.model_copy(update=allowed)
     holders = {site: {"policy": policy} for site in SITES}
     async with Federation(trust, tmp_path, holders=holders) as running:
@@ -70,6 +70,6 @@ async def test_a_numpyro_model_is_learned_by_all_services_in_batches(
         assert learner.next(report.population_size, sums[:number]).query == each.spec.query
     assert learner.next(report.population_size, sums) == posterior
     # and a certificate is checked without the model
-    encoded = await federation.after(federation.analyst.certificate(report.job))
+    encoded = await federation.after(federation.analyst.job(report.job).certificate())
     verified = verify_certificate(encoded, trust.consortium.signed_manifest.encode())
     assert verified.certificate.report.body == report

@@ -175,7 +175,7 @@ async def test_an_upload_at_the_deadline_counts_everywhere_or_nowhere(
     federation: Federation, early: bool
 ) -> None:
     """It reaches one node before its deadline and another after, by clocks that differ."""
-    cuts = [federation.wire.cut(LATE_SITE, node) for node in NODES]
+    cuts = [federation.wire.cut(LATE_SITE, node, "/shares") for node in NODES]
     job, _ = await federation.collecting(**TIMES)
     await federation.step()
     for cut in cuts:

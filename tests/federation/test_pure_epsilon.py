@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal_client.async_analyst import JobRefused
-from shoal_client.noise import exact_noise
-from shoal_protocol.accounting import compose
+from shoal.jobs.job_failures import JobRefused
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.privacy.accounting import compose
 from tests.simulated.audit import audit
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.simulation import PRIVACY, Federation

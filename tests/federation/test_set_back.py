@@ -44,7 +44,7 @@ class SetBack(Federation):
 
     def charged(self) -> int:
         node = self._up[NODE].party
-        return int(node._storage.run_here(lambda db: ledger.hold(db, lock=False)).number)
+        return int(node.resources.storage.run_here(lambda db: ledger.hold(db, lock=False)).number)
 
     async def is_ready(self) -> bool:
         answer = await self.ask(NODE, "/readyz")

@@ -12,9 +12,9 @@ import pytest
 
 from shoal_compute import attesting
 from shoal_compute.rounds import Round
-from shoal_protocol.encoding import Uint64Vector
-from shoal_protocol.jobs import PosteriorReport
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.encoding import Uint64Vector
 from tests.simulated.audit import audit
 from tests.simulated.durable import Death, DurableSteps, When
 from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust

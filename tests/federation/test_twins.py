@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from shoal_client.holder import DataHolder
-from shoal_hosting.manifest_book import ManifestBook
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.site import Sources
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
-from shoal_protocol.accounts import Account, account_of
-from shoal_protocol.attestations import Abandonment, Holdings, PartialSum, Result, Vote
-from shoal_protocol.documents import decode, from_json
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum, Result, Vote
+from shoal_protocol.rounds.round_audit import Account, account_of
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode, from_json
 from tests.simulated.chance import FixedNoise, fixed_bytes
 from tests.simulated.lives import Life
 from tests.simulated.trust import HOLDER_POLICY, SITES
@@ -29,9 +30,12 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
         book=ManifestBook.open(trust.directory / "consortium", pin, directory),
         data_directory=directory,
         clock=federation.clock.of(SITE),
-        random_bytes=fixed_bytes(life.name),
-        noise=FixedNoise(life.name),
-        timer=AtOnce(),
+        inside=Sources(
+            FixedNoise(life.name),
+            clock=federation.clock.of(SITE),
+            random_bytes=fixed_bytes(life.name),
+            timer=AtOnce(),
+        ),
         transport=federation.wire.of(life),
     )
 

@@ -55,6 +55,7 @@ def test_a_distributed_method_that_errs_a_third_more_is_told_from_the_trusted_ag
     assert "epsilon 1: DDP within" in rule
 
 
+@pytest.mark.slow
 def test_two_methods_that_are_the_same_are_rarely_told_apart():
     # 300 sets of 6 comparisons at 1 % in all: 3 alarms expected, more than 12 has chance 1e-5.
     alarms = 0

@@ -22,9 +22,9 @@ from figures.draw_and_discard.experiments import (
     glm_contributors,
     glm_task,
 )
+from figures.draw_and_discard.later_noise import epsilon_t_table
 from figures.report import Report
-from shoal_protocol.draw_and_discard.later_noise import epsilon_t_table
-from shoal_protocol.draw_and_discard.updates import steps
+from shoal_protocol.crowds.updates import steps
 
 ROOT = Path(__file__).parents[2]
 SMALL = Size(instances=(2, 5), replicates=300, updates=3000, crowds=3, contributions=300)
@@ -41,6 +41,7 @@ def small_run(directory: Path) -> Report:
     return report
 
 
+@pytest.mark.slow
 def test_a_small_run_writes_every_figure_with_its_keys_and_is_the_same_again(tmp_path: Path):
     report = small_run(tmp_path / "one")
     written = json.loads((tmp_path / "one/draw_and_discard.json").read_text())

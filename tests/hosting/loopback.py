@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import ASGIApp
 
-from shoal_hosting.serving import server
+from shoal_hosting.server.serving import server
 
 
 @asynccontextmanager

@@ -11,11 +11,11 @@ import pytest
 from fastapi import FastAPI, Response
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALLED_SECONDS
-from shoal_hosting.application import create_application
-from shoal_hosting.heads import BoundedHeads
 from shoal_hosting.security import server_tls
-from shoal_protocol.errors import NotReady
+from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALLED_SECONDS
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.heads import BoundedHeads
+from shoal_protocol.wire.errors import NotReady
 from tests.hosting.certificates import make_identity
 from tests.hosting.loopback import served
 from tests.hosting.test_limits import JumpingClock

@@ -9,8 +9,8 @@ import structlog
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.application import create_application
-from shoal_protocol.errors import NotReady
+from shoal_hosting.server.application import create_application
+from shoal_protocol.wire.errors import NotReady
 
 
 async def ready() -> None:
@@ -99,7 +99,7 @@ TRACED = """
 import asyncio, httpx, sys
 from opentelemetry import trace
 from prometheus_client import CollectorRegistry
-from shoal_hosting.application import create_application
+from shoal_hosting.server.application import create_application
 
 heard = []
 

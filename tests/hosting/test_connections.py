@@ -10,9 +10,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.application import create_application
-from shoal_hosting.connections import pinned_tls
+from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.security import server_tls
+from shoal_hosting.server.application import create_application
 from tests.hosting.certificates import Identity, make_identity
 from tests.hosting.loopback import served
 from tests.pinned import pinned_client

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData
 
-from shoal_hosting.database_choice import MARKER, check_choice, note_choice, why_unavailable
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.security import StartupRefused
 from shoal_hosting.service import ServiceSettings
 from shoal_hosting.settings import read_settings
-from shoal_hosting.storage import open_engine
-from shoal_protocol.errors import StorageUnavailable
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_choice import MARKER, check_choice, note_choice, why_unavailable
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.wire.errors import StorageUnavailable
 
 URL = "postgresql+psycopg://shoal:s3cret@127.0.0.1:9/shoal"  # nothing listens there
 OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SHOAL_PORT": "1"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_hosting.group_commit import Batches
+from shoal_hosting.storage.group_commit import Batches
 
 
 @given(

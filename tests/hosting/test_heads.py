@@ -6,8 +6,8 @@ import pytest
 from fastapi import Request
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.application import create_application
-from shoal_hosting.heads import BoundedHeads
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.heads import BoundedHeads
 from tests.hosting.loopback import served
 
 

@@ -15,8 +15,8 @@ from shoal_hosting.installed_models import (
     model_for,
     refusal,
 )
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, NumpyroTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, NumpyroTask
+from shoal_protocol.studies.round_rules.variational import gradient_query
 from tests.models import install
 
 COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)
@@ -45,6 +45,11 @@ def site(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if name.partition(".")[0].startswith("tried_"):
             del sys.modules[name]
+
+
+def refusal_of(task):
+    """Return why a round of the task is refused, wherever its gradient is to be taken."""
+    return refusal(gradient_query(task, [0.0] * task.model.dimension(len(task.columns))))
 
 
 def task(name, digest, unconstrained=1):
@@ -115,10 +120,11 @@ def test_an_entry_point_that_names_no_module_is_refused_and_the_others_are_still
     site, value
 ):
     install(site, "tried_s", {"tried_s.py": SOURCE}, s=value, good="tried_s:model")
-    assert "damaged" in refusal(task("s", "0" * 64))
+    assert "damaged" in refusal_of(task("s", "0" * 64))
     assert installed()["s"] == "" and len(installed()["good"]) == 64
 
 
+@pytest.mark.slow
 def test_a_single_module_is_a_model_too(site):
     install(site, "tried_c", {"tried_c.py": SOURCE}, c="tried_c:model")
     model = model_for(task("c", digest_of("c")))
@@ -133,7 +139,7 @@ def test_another_version_is_refused_before_it_is_imported(site):
 
 
 def test_what_is_not_installed_is_refused_with_what_to_do(site):
-    assert "install its distribution" in refusal(task("absent", "0" * 64))
+    assert "install its distribution" in refusal_of(task("absent", "0" * 64))
     with pytest.raises(ModelNotUsable, match="not installed"):
         digest_of("absent")
 
@@ -149,25 +155,25 @@ def test_what_is_not_installed_is_refused_with_what_to_do(site):
 def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
     install(site, name, {f"{name}.py": SOURCE}, **{name: value})
     digest = installed()[name] or "0" * 64
-    assert reason in refusal(task(name, digest))
+    assert reason in refusal_of(task(name, digest))
 
 
 def test_a_model_that_raises_on_import_is_refused_by_its_kind_of_error_alone(site):
     install(site, "tried_h", {"tried_h.py": EXPLODES}, h="tried_h:model")
-    said = refusal(task("h", digest_of("h")))
+    said = refusal_of(task("h", digest_of("h")))
     assert said == "the model cannot be imported: RuntimeError"
 
 
 def test_the_number_of_latents_must_be_the_tasks(site):
     install(site, "tried_i", {"tried_i.py": SOURCE}, i="tried_i:model")
-    assert "are 1 unconstrained numbers, not 2" in refusal(task("i", digest_of("i"), 2))
+    assert "are 1 unconstrained numbers, not 2" in refusal_of(task("i", digest_of("i"), 2))
 
 
 def test_a_model_without_a_column_that_it_needs_is_refused(site):
     source = SOURCE.replace('record["y"]', 'record["absent"]')
     install(site, "tried_j", {"tried_j.py": source}, j="tried_j:model")
     assert (
-        refusal(task("j", digest_of("j")))
+        refusal_of(task("j", digest_of("j")))
         == "the model fails on the bounds of the columns: KeyError"
     )
 
@@ -192,8 +198,8 @@ def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one
     model_for(task("m", before))
     (site / "tried_m.py").write_text(SOURCE + "\n")
     installed_models._compiled.cache_clear()
-    assert "restart" in refusal(task("m", digest_of("m")))
-    assert refusal(task("m", before)) is None
+    assert "restart" in refusal_of(task("m", digest_of("m")))
+    assert refusal_of(task("m", before)) is None
 
 
 def test_two_models_of_one_name_are_not_chosen_from(site):
@@ -207,7 +213,7 @@ def test_a_task_with_a_model_that_is_built_in_needs_none():
     logistic = LogisticRegressionTask(
         features=(COLUMN.model_copy(update={"name": "x"}),), target=COLUMN, rounds=2, batch=None
     )
-    assert refusal(logistic) is None
+    assert refusal_of(logistic) is None
     assert gradients_for(gradient_query(logistic, [0.0, 0.0])) is None
 
 

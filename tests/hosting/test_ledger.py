@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, exc, text
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.ledger import LedgerFollower, LedgerTables
-from shoal_hosting.storage import open_engine
-from shoal_protocol.accounting import Cost
-from shoal_protocol.errors import LedgerBroken
-from shoal_protocol.ledger import GENESIS, LedgerEntry, verify_chain
-from shoal_protocol.rounds import RoundSpec
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.ledger import LedgerFollower, LedgerTables
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.errors import LedgerBroken
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting.application import create_application
+from shoal_hosting.server.application import create_application
 
 LIMIT, LARGER_LIMIT = 10, 20
 

@@ -11,7 +11,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_hosting.logs import (
+from shoal_hosting.server.logs import (
     PRIVATE_WORDS,
     WITHHELD,
     configure_logs,

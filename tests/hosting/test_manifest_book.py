@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal_hosting.manifest_book import ManifestBook, history_paths, write_durably
-from shoal_hosting.security import StartupRefused
-from shoal_protocol.documents import sign
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.manifest import AUTHORITY_NAME, Consortium
+from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths, write_durably
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.examples import CONSORTIUM, REVOKED, client_key, manifest, roster, signing_key
 
 

@@ -16,15 +16,19 @@ from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting import manifest_book, manifest_intake
-from shoal_hosting.application import create_application
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_intake import MOST_AT_ONCE
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
-from shoal_protocol.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
-from shoal_protocol.roster import Roster
+from shoal_hosting.manifests import manifest_book, manifest_intake
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_intake import MOST_AT_ONCE
+from shoal_hosting.manifests.manifest_routes import (
+    MANIFEST_LIMIT_BYTES,
+    MANIFEST_PATH,
+    manifest_routes,
+)
+from shoal_hosting.server.application import create_application
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Signed, sign
 from tests import service_parties
 from tests.hosting.test_limits import JumpingClock
 from tests.protocol import examples
@@ -344,6 +348,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

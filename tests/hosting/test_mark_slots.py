@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shoal_hosting.marks import Mark, MarkFile
-from shoal_protocol.ledger import EMPTY
+from shoal_protocol.privacy.ledger import EMPTY
 
 NAME = "ab" * 16
 SLOT_BYTES = 4096

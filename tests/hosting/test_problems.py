@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import ClientDisconnect
 
-from shoal_hosting.application import create_application
-from shoal_hosting.logs import configure_logs
-from shoal_hosting.problems import problem_document
-from shoal_protocol import errors
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.server.problems import problem_document
+from shoal_protocol.wire import errors
 
 SECRET = "s3cret"
 ERRORS = [

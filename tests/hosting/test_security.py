@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from shoal_hosting.security import StartupRefused, read_private_file, server_tls, startup_of
+from shoal_hosting.security import server_tls
+from shoal_hosting.startup import StartupRefused, read_private_file, startup_of
 from tests.hosting.certificates import make_identity
 
 

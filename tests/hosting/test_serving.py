@@ -16,11 +16,11 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shoal_hosting import serving
-from shoal_hosting.application import create_application
-from shoal_hosting.connections import pinned_tls
+from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.security import server_tls
-from shoal_hosting.serving import Loop, step_for_ever
+from shoal_hosting.server import serving
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.serving import Loop, step_for_ever
 from tests.hosting.certificates import make_identity
 from tests.hosting.loopback import served
 from tests.pinned import pinned_client
@@ -29,10 +29,11 @@ PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from shoal_hosting.application import create_application
-from shoal_hosting.logs import configure_logs
-from shoal_hosting.security import server_tls, startup_of
-from shoal_hosting.serving import serve
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.security import server_tls
+from shoal_hosting.startup import startup_of
+from shoal_hosting.server.serving import serve
 
 port, certificate, key, behaviour = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from shoal_hosting.security import StartupRefused
 from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import StartupRefused
 
 
 class Example(BaseModel):

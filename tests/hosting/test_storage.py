@@ -9,10 +9,15 @@ import pytest
 import structlog
 from sqlalchemy import Column, Connection, Engine, ForeignKey, Integer, MetaData, Table, exc, select
 
-from shoal_hosting.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
-from shoal_hosting.security import StartupRefused
-from shoal_hosting.storage import StorageThread, open_engine, sqlite_url, translating_storage_errors
-from shoal_protocol.errors import StorageUnavailable
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import (
+    StorageThread,
+    open_engine,
+    sqlite_url,
+    translating_storage_errors,
+)
+from shoal_hosting.storage.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
+from shoal_protocol.wire.errors import StorageUnavailable
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))

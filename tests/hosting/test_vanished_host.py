@@ -16,9 +16,11 @@ import pytest
 import structlog
 from sqlalchemy import Column, Integer, MetaData, Table
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import open_engine
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
 from tests.databases import empty_schema, postgresql_server
+
+pytestmark = pytest.mark.slow
 
 METADATA = MetaData()
 TABLE = Table("numbers", METADATA, Column("number", Integer, primary_key=True))
@@ -26,9 +28,9 @@ SERVERS_ADDRESS, CLIENTS_ADDRESS = "10.213.0.1", "10.213.0.2"
 # Takes the database, then runs the statements that it reads, as a service would.
 PROGRAM = """
 import sys
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import StorageThread, open_engine
-from shoal_protocol.errors import StorageUnavailable
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_protocol.wire.errors import StorageUnavailable
 from tests.hosting.test_vanished_host import METADATA
 
 engine = open_engine(sys.argv[1], alone=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shoal_hosting.waiting import Changes
+from shoal_hosting.server.waiting import Changes
 
 
 class Place:

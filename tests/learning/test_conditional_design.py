@@ -21,7 +21,7 @@ from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import LinearRegressionDraws
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
 
 RECORDS, CONSTANT, PRIOR_SD = 2000, 0.3, 0.5
 TASK = LinearRegressionTask(

@@ -15,8 +15,7 @@ from shoal_learning.families.normals import noisy_scatter, normalised_prior
 from shoal_learning.families.scatter import draw_normals
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import (
+from shoal_protocol.studies import (
     BernoulliTask,
     CategoricalTask,
     ColumnBounds,
@@ -25,6 +24,7 @@ from shoal_protocol.tasks import (
     NormalTask,
     PoissonTask,
 )
+from shoal_protocol.studies.round_rules import ReleasedSum
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 EPSILONS = {GAUSSIAN: 1.0, LAPLACE: 0.2}  # about the same noise
@@ -99,6 +99,7 @@ def lost(records, share, generator):
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("task", TASKS[:4], ids=lambda task: task.name)
@@ -121,6 +122,7 @@ def test_intervals_hold_as_often_as_they_say_where_the_naive_ones_do_not(task, m
     assert np.mean(naive) < 0.75
 
 
+@pytest.mark.slow
 @every_family
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_where_no_client_has_a_record_the_prior_comes_back(task, mechanism):
@@ -156,6 +158,7 @@ def prior_quartiles(task, generator):
     return np.subtract(*np.quantile(draws, [0.75, 0.25], axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("columns", [1, 2])
@@ -362,6 +365,7 @@ def test_normal_parameters_without_noise_have_the_conjugate_posterior():
     assert covariance == pytest.approx(psi / (44 - 3) * np.outer(halves, halves), rel=0.05)
 
 
+@pytest.mark.slow
 @every_family
 @pytest.mark.parametrize(
     ("population", "extreme", "mechanism"),

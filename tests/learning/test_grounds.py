@@ -9,7 +9,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
 from shoal_protocol.posteriors.grounds import Grounds
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, LogisticRegressionTask
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, LogisticRegressionTask
 
 SIZE = (5000, 3, 1.0)
 UNIT = ColumnBounds(name="x", lower=-1.0, upper=1.0)
@@ -99,6 +99,7 @@ def test_a_prior_is_said_in_the_units_of_the_data(constant):
     assert LinearRegressionPosterior.model_validate(posterior.model_dump(mode="json")) == posterior
 
 
+@pytest.mark.slow
 def test_draws_say_what_a_normal_posterior_says():
     draws, normal = line(method="plain", inference="conditional_design"), line(method="plain")
     assert draws.grounds == normal.grounds

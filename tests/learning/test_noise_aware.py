@@ -13,13 +13,13 @@ from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.documents import from_json
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.posteriors import LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
+from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.posteriors.variational import packed
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol import examples
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
@@ -41,6 +41,7 @@ def quadratic(generator, rounds=160, noise=NOISE, led=1.0):
     return truth, Path(points, gradients, variances, 0.0, 1e4, lambda point: -PRIOR @ point)
 
 
+@pytest.mark.slow
 def test_intervals_of_quadratic_likelihoods_hold_as_often_as_they_say():
     """150 truths, 300 intervals at 90 %: 80 % to 99 %. If only 150 of them count, being pairs,
     chance alone leaves that range with probability .0002.
@@ -53,6 +54,7 @@ def test_intervals_of_quadratic_likelihoods_hold_as_often_as_they_say():
     assert 0.8 < np.mean(held) < 0.99
 
 
+@pytest.mark.slow
 def test_intervals_of_logistic_jobs_hold_where_those_that_ignore_the_noise_do_not():
     """40 jobs, 80 slopes at 90 %: fewer than 78 % by chance with probability .001 or less."""
     generator = np.random.default_rng(2)
@@ -165,7 +167,7 @@ def test_a_path_that_arrived_is_called_otherwise_no_more_often_than_stated():
 
 
 def readme(rounds, learning_rate=0.2):
-    """Return the posterior of README's example with so many rounds."""
+    """Return the posterior of docs/gradient-models.md's example with so many rounds."""
     generator = np.random.default_rng(1)
     age = generator.uniform(18, 90, 5000)
     chance = 1 / (1 + np.exp(2 - (age - 54) / 12))
@@ -200,12 +202,14 @@ def test_too_few_rounds_are_told_from_enough(rounds, verdict, said, caution):
     assert caution in posterior.convergence.caution and caution in posterior.caution
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [60, 200, 400])
 def test_strong_effects_under_noise_are_never_said_to_have_arrived(rounds):
     """Of breast_cancer's intervals at epsilon 4 at most 53 of 90 held."""
     assert {each.verdict for each in patients(rounds, 4)} <= {"cannot_tell", "not_arrived"}
 
 
+@pytest.mark.slow
 def test_a_path_is_said_to_have_arrived_where_little_noise_and_no_clipping_can_be():
     """20,000 clients, epsilon 10: three of four jobs arrive at least, and nearly at the mode."""
     generator, jobs = np.random.default_rng(8), []
@@ -222,7 +226,7 @@ def test_a_path_is_said_to_have_arrived_where_little_noise_and_no_clipping_can_b
 
 
 def test_a_learning_rate_that_pulls_values_is_a_reason_not_to_tell():
-    """README's job with .2 pulls the slope by nothing, with 2 by two thirds of a deviation."""
+    """That job with .2 pulls the slope by nothing, with 2 by two thirds of a deviation."""
     slow, fast = (readme(200, rate).convergence for rate in (0.2, 2.0))
     assert not any("learning_rate" in each for each in slow.doubts)
     assert fast.verdict == "cannot_tell"

@@ -9,8 +9,10 @@ from shoal_hosting.installed_models import digest_of, model_for
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import NumpyroPosterior
-from shoal_protocol.tasks import ColumnBounds, NumpyroTask
+from shoal_protocol.studies import ColumnBounds, NumpyroTask
 from tests.models import install_examples
+
+pytestmark = pytest.mark.slow
 
 X, Z, Y = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x", "z", "y"))
 AGE = ColumnBounds(name="age", lower=0.0, upper=100.0)

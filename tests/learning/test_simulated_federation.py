@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal_client.federation import Learning
+from shoal.jobs.federation import Learning
 from shoal_learning.simulated_federation import SimulatedFederation
 from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
 
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=18, upper=90),),

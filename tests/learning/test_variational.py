@@ -17,8 +17,8 @@ from shoal_protocol.posteriors import (
 from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries import Column
-from shoal_protocol.questions import ReleasedSum, check_question
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+from shoal_protocol.studies.round_rules import ReleasedSum, check_question
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
 OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)

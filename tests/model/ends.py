@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from shoal_protocol.phases import FINISHED, Phase
+from shoal_protocol.wire.phases import FINISHED, Phase
 from tests.model.machine import Node, State
 from tests.model.search import Search
 from tests.model.world import World, agreement

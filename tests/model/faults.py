@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
 from tests.model.machine import Faithful, Node, put
 from tests.model.world import Cohort, Outcome, Stage, View, World
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import combinations, permutations, product
 from typing import Any, Final, Literal, NamedTuple
 
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
 from tests.model.world import (
     AGGREGATOR,
     STAGES,

@@ -21,12 +21,12 @@ from shoal_compute.assembly import Service, assemble
 from shoal_compute.attesting import attest_sum
 from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.attestations import Abandonment, PartialSum, Result, cohort_digest
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.encoding import decode_uint64
-from shoal_protocol.phases import Phase
-from shoal_protocol.ring import from_ring
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import decode_uint64
+from shoal_protocol.wire.phases import Phase
 from tests.compute import federation
 from tests.compute.federation import envelopes, expected
 from tests.model.machine import Action, Collected, Machine, Node, State
@@ -123,6 +123,7 @@ class Replay(federation.Federation):
         self.stages: list[Stage] = ["open"] * world.nodes
         self.collector = Collector(world, directory / "aggregator")
         super().__init__(directory, trust=world.consortium)
+        self.requests[world.request.digest] = world.request.encode()
         self.wire.apps[HOST] = self.collector.app
 
     def _assemble(self, node: int) -> Service:

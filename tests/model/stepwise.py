@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
 from tests.model.machine import Collected, Machine, Node, State, put
 from tests.model.world import STAGES, Ballot, Stage, View, World
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
 from tests.model.configurations import LIMITS, PLANTED, SMALL, Configuration
 from tests.model.ends import ends
 from tests.model.machine import Machine, State, renamed, renamed_sums
@@ -16,6 +16,7 @@ THRESHOLD = World(3, (1, 1, 1), 1, 2)
 COHORTS = [((0, 1), (1, 1)), ((0, 1), (1, 1), (2, 1))]  # of two and of three clients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", SMALL, ids=str)
 def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configuration) -> None:
     search = Search(Machine(configuration.world))
@@ -84,6 +85,7 @@ def test_a_view_is_what_learning_its_documents_gives(data: st.DataObject) -> Non
         assert getattr(short, name) == getattr(long, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [

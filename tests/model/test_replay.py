@@ -11,6 +11,8 @@ from tests.model.search import Search
 from tests.model.traces import covering
 from tests.model.world import Cohort, World
 
+pytestmark = pytest.mark.slow
+
 Offer = tuple[int, Cohort]
 NONE: Cohort = ()
 ONE, OTHER = ((0, 1), (1, 1)), ((0, 1), (2, 1))  # of the clients 0 and 1, or 0 and 2

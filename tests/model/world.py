@@ -16,12 +16,13 @@ from shoal_compute.attesting import attest_abandonment, attest_holdings, attest_
 from shoal_compute.decisions import CallOff, CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
-from shoal_protocol.attestations import AbandonmentReason, Held, cohort_digest
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.rounds.attestations import AbandonmentReason, Held, cohort_digest
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.phases import Phase
 from tests.compute import federation
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, signing_key
@@ -98,13 +99,21 @@ class World:
         return federation.consortium(self.nodes, policy=policy)
 
     @cached_property
+    def _rules(self) -> dict[str, Any]:
+        sharing = ThresholdSharing(threshold=self.needed) if self.needed else ADDITIVE
+        return {"dropouts": self.dropouts, "colluders": 0, "sharing": sharing}
+
+    @cached_property
+    def request(self) -> Signed[JobRequest]:
+        return federation.job_for(self.consortium, **self._rules)
+
+    @cached_property
     def spec(self) -> Signed[RoundSpec]:
         body = examples.spec(
             manifest=self.consortium,
+            job=self.request.digest,
             population=BitMap(range(self.clients)),
-            dropouts=self.dropouts,
-            colluders=0,
-            sharing=ThresholdSharing(threshold=self.needed) if self.needed else ADDITIVE,
+            **self._rules,
         )
         return sign(body, "trainer", signing_key("trainer"))
 

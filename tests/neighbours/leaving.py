@@ -16,9 +16,10 @@ from unittest.mock import patch
 import httpx
 import numpy as np
 
-from shoal_client.records import Records
-from shoal_protocol import envelope, quantisation
-from shoal_protocol.held import decode_query
+from shoal_holder.records import Records
+from shoal_protocol.queries import quantisation
+from shoal_protocol.sharing import received
+from shoal_protocol.wire.receipt_query import decode_query
 from tests.client.world import Timer, World
 
 # Of the owner's own requests, by the clock of the wall, and of the process
@@ -80,7 +81,7 @@ def masked(path: str, body: bytes) -> object:
     if path.endswith("/shares"):
         return _masked_envelope(body)
     if path.endswith("/shares/bulk"):
-        return [_masked_envelope(each) for each in envelope.unframe(body)]
+        return [_masked_envelope(each) for each in received.unframe(body)]
     if path.endswith("/shares/held"):
         return [(client, len(digest)) for client, digest in decode_query(body)]
     if path.endswith("/submissions"):

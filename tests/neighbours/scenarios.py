@@ -1,6 +1,5 @@
 """Data sets that differ in one client's records in any way, and what data holders do with them."""
 
-import functools
 import io
 import logging
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import httpx
 import numpy as np
@@ -17,18 +15,19 @@ import structlog
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_client.agent import assembly
-from shoal_client.agent.settings import Settings
-from shoal_client.consortium_files import create
-from shoal_client.holder import DataHolder
-from shoal_client.party_files import write_client_keys
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_hosting.logs import configure_logs
+from shoal_agent import assembly
+from shoal_agent.client_files import write_client_keys
+from shoal_agent.data_holder import DataHolder
+from shoal_agent.settings import Settings
+from shoal_consortium.consortium_files import create
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.site import Sources
+from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
-from shoal_protocol.questions.linear_regression import query_for
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.tasks import LinearRegressionTask, LogisticRegressionTask
+from shoal_protocol.studies import LinearRegressionTask, LogisticRegressionTask
+from shoal_protocol.studies.round_rules.linear_regression import query_for
+from shoal_protocol.studies.round_rules.variational import gradient_query
 from tests.client.crowd_world import CrowdWorld
 from tests.client.world import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.neighbours.leaving import Leaving, work_that_takes_time
@@ -158,7 +157,6 @@ async def _contribute(left: Leaving, running: "_Library | _Agent") -> None:
 
 def _policy(kind: str) -> Policy:
     rules: dict[str, Any] = {
-        "tasks": ("linear_regression", "logistic_regression"),
         "queries": ("second_moments", "second_moment_matrix", "gradient_sum"),
     }
     if kind == "crowd":
@@ -182,7 +180,9 @@ class _Library:
             clock=left.world.clock,
             transport=left.transport,
             report=left.report,
-            **_chance(left, case),
+            random_bytes=left.world.random_bytes,
+            inside=_chance(left),
+            bulk=case.bulk,
         )
 
     async def step(self) -> None:
@@ -226,13 +226,13 @@ class _Agent:
         stack.callback(setattr, root, "handlers", root.handlers)
         stack.callback(root.setLevel, root.level)
         configure_logs(level="debug", stream=self._log)
-        seeded = functools.partial(DataHolder, **_chance(left, case))
-        with patch.object(assembly, "DataHolder", seeded):
-            self._service = assembly.assemble(
-                read_settings(Settings, "SHOAL_", environment),
-                clock=world.clock,
-                transport=left.transport,
-            )
+        self._service = assembly.assemble(
+            read_settings(Settings, "SHOAL_", environment),
+            clock=world.clock,
+            transport=left.transport,
+            inside=_chance(left),
+            bulk=case.bulk,
+        )
 
     async def step(self) -> None:
         await self._service.step()
@@ -251,13 +251,9 @@ class _Agent:
         self._left.log(self._log.getvalue())
 
 
-def _chance(left: Leaving, case: Case) -> dict[str, Any]:
-    return {
-        "random_bytes": left.world.random_bytes,
-        "noise": FixedNoise("of both"),
-        "timer": left.timer,
-        "bulk": case.bulk,
-    }
+def _chance(left: Leaving) -> Sources:
+    world = left.world
+    return Sources(FixedNoise("of both"), world.clock, world.random_bytes, left.timer)
 
 
 def _toml(policy: dict[str, Any]) -> str:
@@ -270,4 +266,4 @@ def _toml(policy: dict[str, Any]) -> str:
 
 
 def _spelt(value: object) -> str:
-    return repr(value).replace("'", '"')
+    return repr(value).replace("'", '"').replace("False", "false").replace("True", "true")

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_client.crowds import taking_part
-from shoal_client.enrolment import Enrolment
-from shoal_client.preparing import Preparing
-from shoal_client.site import Site
+from shoal_agent.vault_link import VaultGone
+from shoal_holder.answers import Answers
+from shoal_holder.crowds.contributor import Contributor
+from shoal_holder.jobs import Jobs
+from shoal_holder.site import Site
 from tests.neighbours.leaving import difference
 from tests.neighbours.scenarios import CASES, CLIENTS, MANY, ROWS, Case, Rows, everybody, leaving
+
+pytestmark = pytest.mark.slow
 
 WHOLE: Rows = [(40.0, 110.0)]
 NONE: Rows = [(None, None)]
@@ -85,46 +88,47 @@ def declines_by_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_how_many(patch: pytest.MonkeyPatch) -> None:
-    send = Enrolment.send_joins
+    end = Jobs.end_those_over
 
-    async def sent(self: Enrolment) -> None:
-        self._report("joining", count=len(self._site.records.values))
-        await send(self)
+    def told(self: Jobs) -> None:
+        self._report("looking", count=len(self._site.records.values))
+        end(self)
 
-    patch.setattr(Enrolment, "send_joins", sent)
+    patch.setattr(Jobs, "end_those_over", told)
 
 
 def encodes_after_the_moment(patch: pytest.MonkeyPatch) -> None:
-    work_out = Preparing.work_out
+    make = Answers.make
 
-    async def late(self: Preparing, spec: Any, clients: Any) -> Any:
-        found = await work_out(self, spec, clients)
+    def late(self: Answers, round_id: str, spec: Any, clients: Any) -> int:
+        made = make(self, round_id, spec, clients)
         self._records(spec.query, clients)
-        return found
+        return made
 
-    patch.setattr(Preparing, "work_out", late)
+    patch.setattr(Answers, "make", late)
 
 
 def contributes_as_often_as_it_has_records(patch: pytest.MonkeyPatch) -> None:
-    left = taking_part.contributions_left
+    left = Contributor.left
 
-    def by_records(state: Any, contributor: Any) -> dict[int, int]:
-        site, found = contributor._site, left(state, contributor)
-        here = contributor.positions()
-        return {each: min(found[each], int(site.records.counts[here[each]])) for each in found}
+    def by_records(self: Contributor) -> dict[int, int]:
+        found, here = left(self), self._positions()
+        return {
+            each: min(found[each], int(self._site.records.counts[here[each]])) for each in found
+        }
 
-    patch.setattr(taking_part, "contributions_left", by_records)
+    patch.setattr(Contributor, "left", by_records)
 
 
 def stays_away_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    work_out = Preparing.work_out
+    make = Answers.make
 
-    async def refusing(self: Preparing, spec: Any, clients: Any) -> Any:
+    def refusing(self: Answers, round_id: str, spec: Any, clients: Any) -> int:
         if not all(len(each) for each in self._records(spec.query, clients)):
             raise TimeoutError
-        return await work_out(self, spec, clients)
+        return make(self, round_id, spec, clients)
 
-    patch.setattr(Preparing, "work_out", refusing)
+    patch.setattr(Answers, "make", refusing)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +160,5 @@ def test_a_holder_that_stays_away_without_a_record_is_seen(monkeypatch: pytest.M
     stays_away_without_a_record(monkeypatch)
     case = Case("rounds", 1, agent=False, bulk=True)
     assert first_difference(WHOLE, WHOLE, case) is None
-    with pytest.raises(TimeoutError):
+    with pytest.raises(VaultGone):
         first_difference(WHOLE, NONE, case)

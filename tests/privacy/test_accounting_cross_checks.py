@@ -18,10 +18,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import rdp_privacy_accountant as rdp
 from numpy.typing import NDArray
 
-from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of, noise_for, price
-from shoal_protocol.adversaries import Release, statements
-from shoal_protocol.curves import gaussian_delta, gaussian_epsilon, gaussian_mu, mixed_delta
-from shoal_protocol.mechanisms import fold_excess, lattice_excess
+from shoal_protocol.privacy.accounting import Cap, Cost, compose, noise_for, price
+from shoal_protocol.privacy.adversaries import Release, statements
+from shoal_protocol.privacy.curves import gaussian_delta, gaussian_epsilon, gaussian_mu
+from shoal_protocol.privacy.fineness import fold_excess, lattice_excess
+from shoal_protocol.privacy.together import epsilon_of, mixed_delta
 from shoal_protocol.queries import Column, SecondMomentMatrix
 
 Pmf = NDArray[np.float64]
@@ -254,6 +255,7 @@ def test_the_laplace_total_costs_exactly_its_epsilon(epsilon, sensitivity):
     assert np.log(total[x] / total[x - sensitivity]).max() == pytest.approx(claimed, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5, 30])
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 def test_composed_gaussians_agree_with_both_accountants_of_dp_accounting(count, delta):

@@ -11,7 +11,7 @@ from scipy import stats
 
 from audit.bounds import Counts, at_least, at_most, lower_bounds
 from audit.claims import Claim, Measured
-from shoal_protocol.curves import gaussian_delta, gaussian_mu
+from shoal_protocol.privacy.curves import gaussian_delta, gaussian_mu
 
 GAUSSIAN = [
     Claim(epsilon=epsilon, delta=1e-5, mu=gaussian_mu(epsilon=epsilon, delta=1e-5))
@@ -69,6 +69,7 @@ def test_a_bound_on_a_proportion_is_too_high_no_more_often_than_stated(
     assert wrong <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", [*GAUSSIAN, LAPLACE], ids=str)
 def test_an_exact_claim_is_refuted_no_more_often_than_stated(claim: Claim) -> None:
     # 2,000 audits at a failure of 5 %: more than 140 refuted would have a probability below 1e-4

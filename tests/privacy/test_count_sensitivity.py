@@ -1,4 +1,4 @@
-"""The sensitivity of counts: every pair of neighbours is tried, and no other query is so small."""
+"""The sensitivity of counts, of levels and over bins: every pair of neighbours is tried."""
 
 import itertools
 import math
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from shoal_protocol.queries import Column, Counts, NoiseDesign
+from shoal_protocol.queries import BinCounts, Column, Counts, NoiseDesign
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 SHAPES = [(1, True), (2, False), (2, True), (3, True)]
+EDGES = [(0.0, 1.0, 2.0), (-1.5, 0.0, 1e-300, 7.0)]
 
 
 def make_counts(levels, *, other, records=1, grid_bits=20):
@@ -24,9 +25,18 @@ def make_counts(levels, *, other, records=1, grid_bits=20):
     )
 
 
+def make_bins(edges, *, records=1, grid_bits=20):
+    return BinCounts(
+        columns=(Column(name="c", centre=0.5, scale=0.5),),
+        edges=edges,
+        grid_bits=grid_bits,
+        records_per_client=records,
+    )
+
+
 def all_clients(query):
     """Every client there can be, up to the order of its records: from none of them to the most."""
-    values = [*query.levels, -7.5]
+    values = [*(query.edges if isinstance(query, BinCounts) else query.levels), -7.5]
     for size in range(query.records_per_client + 1):
         for records in itertools.combinations_with_replacement(values, size):
             yield np.array(records)[:, None]
@@ -70,22 +80,66 @@ def test_pitfall_15_no_float_whatever_is_counted_in_two_cells_or_moves_counts_fu
         assert not exceeds(query, mechanism, one, two)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_pitfall_15_what_is_not_a_finite_number_is_not_counted(bad):
-    with pytest.raises(ValueError, match="not a finite number"):
-        make_counts(2, other=True).encode(np.array([[bad]]))
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("records", [1, 2, 3])
+@pytest.mark.parametrize("edges", EDGES)
+def test_pitfall_15_the_sensitivity_of_bins_is_reached_and_never_exceeded(
+    edges, records, mechanism
+):
+    query = make_bins(edges, records=records)
+    declared = query.design(mechanism).sensitivity / query.grid
+    assert largest_distance(query, mechanism) == pytest.approx(declared, rel=1e-14)
+    for one, two in itertools.product(all_clients(query), repeat=2):
+        assert not exceeds(query, mechanism, one, two)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("edges", EDGES)
+def test_pitfall_15_any_float_is_counted_in_one_bin(edges, mechanism):
+    query = make_bins(edges)
+    nearby = [math.nextafter(edge, to) for edge in edges for to in (-math.inf, math.inf)]
+    clients = [np.array([[each]]) for each in (*EXTREME_FLOATS, *edges, *nearby)]
+    for one, two in itertools.product(clients, clients):
+        assert sorted(query.encode(one)) == [0] * (query.cells - 1) + [query.grid] * 2
+        assert not exceeds(query, mechanism, one, two)
+
+
+def test_a_bin_begins_at_its_lower_edge_and_the_outer_ones_have_all_beyond():
+    query = make_bins((0.0, 1.0, 2.0, 3.0), records=9)
+    values = [-5.0, 0.0, 0.9, 1.0, 1.5, 2.0, 3.0, 3.5]
+    counts = query.encode(np.array(values)[:, None]) >> 20
+    assert counts.tolist() == [3, 2, 3, 8]
+    assert (query.encode(np.empty((0, 1))) == 0).all()
 
 
 @pytest.mark.parametrize(
+    "edges", [(), (0.0,), (0.0, 1.0), (0.0, 0.0, 1.0), (0.0, -0.0, 1.0), (0.0, 2.0, 1.0)]
+)
+def test_edges_that_make_no_two_bins_are_refused(edges):
+    with pytest.raises(ValidationError):
+        make_bins(edges)
+
+
+@pytest.mark.parametrize("query", [make_counts(2, other=True), make_bins(EDGES[0])])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_pitfall_15_what_is_not_a_finite_number_is_not_counted(bad, query):
+    with pytest.raises(ValueError, match="not a finite number"):
+        query.encode(np.array([[bad]]))
+
+
+@pytest.mark.parametrize("honest", [make_counts(3, other=True), make_bins(EDGES[0])])
+@pytest.mark.parametrize(
     ("mechanism", "part"), [(GAUSSIAN, math.sqrt(0.5)), (LAPLACE, 0.5), (LAPLACE, math.sqrt(0.5))]
 )
-def test_a_planted_bound_for_adding_a_client_or_in_the_other_norm_is_caught(mechanism, part):
-    class Faulty(Counts):
+def test_a_planted_bound_for_adding_a_client_or_in_the_other_norm_is_caught(
+    mechanism, part, honest
+):
+    class Faulty(type(honest)):
         def design(self, mechanism):
             design = super().design(mechanism)
             return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
 
-    query = Faulty.model_validate(make_counts(3, other=True).model_dump())
+    query = Faulty.model_validate(honest.model_dump())
     assert exceeds(query, mechanism, np.array([[0.0]]), np.array([[1.0]]))
 
 

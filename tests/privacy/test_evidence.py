@@ -49,6 +49,7 @@ def test_every_failure_has_a_source_and_a_test(number: int) -> None:
     assert named_in(section)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", NAMED)
 def test_a_test_that_the_page_names_exists(test: str) -> None:
     assert exists(test), f"docs/evidence.md names {test}"

@@ -13,12 +13,13 @@ import pytest
 import structlog
 from nacl.signing import SigningKey
 
-from shoal_client.records import Records
-from shoal_hosting.logs import configure_logs
-from shoal_protocol.documents import Signed
-from shoal_protocol.envelope import envelope_digest, parse
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import ShareKind
+from shoal_holder.records import Records
+from shoal_hosting.server.logs import configure_logs
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.wire.documents import Signed
 from tests.compute.federation import Federation as Nodes
 from tests.compute.test_uploads import sealed
 from tests.simulated.audit import look_at
@@ -83,6 +84,7 @@ def numbers_in(value: Any, name: str = "") -> Iterator[str]:
         yield name
 
 
+@pytest.mark.slow
 async def test_logs_and_metrics_of_whole_jobs_hold_no_client_linked_value(
     trust: Trust, tmp_path: Path, logged: io.StringIO
 ) -> None:
@@ -117,6 +119,7 @@ async def test_logs_and_metrics_of_whole_jobs_hold_no_client_linked_value(
     assert {name for line in lines for name in numbers_in(line)} <= NUMBERS
 
 
+@pytest.mark.slow
 async def test_what_services_say_does_not_change_with_who_takes_part(
     trust: Trust, tmp_path: Path, logged: io.StringIO
 ) -> None:

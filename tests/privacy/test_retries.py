@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_client.noise import exact_noise
-from shoal_client.site_files import STATE_FILE
-from shoal_protocol.curves import gaussian_epsilon, gaussian_mu
+from shoal_holder.sampling.exact import exact_noise
+from shoal_holder.site_files import STATE_FILE
+from shoal_protocol.privacy.curves import gaussian_epsilon, gaussian_mu
 from tests.client.world import World
 
 CLIENTS = 12

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_client.negative_binomial import laplace_shares
-from shoal_client.noise import discrete_gaussian
+from shoal_holder.negative_binomial import laplace_shares
+from shoal_holder.sampling.exact import discrete_gaussian
 from shoal_protocol.queries import (
+    BinCounts,
     Column,
     Counts,
     FirstMoments,
@@ -224,7 +225,8 @@ CASES = [each for cases in SEARCHES.values() for each in cases]
 
 def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_both_mechanisms():
     catalogue = get_args(get_args(Query)[0])
-    elsewhere = {GradientSum, Counts}  # test_gradient_sensitivity.py, test_count_sensitivity.py
+    # test_gradient_sensitivity.py, test_count_sensitivity.py
+    elsewhere = {GradientSum, Counts, BinCounts}
     assert set(SEARCHES) | elsewhere == set(catalogue)
     for kind, cases in SEARCHES.items():
         searched = {
@@ -255,6 +257,7 @@ def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_
     assert declared <= supremum * (1.0625 + 1e-9 if closeness == 1e-9 else 1.19)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(query=queries, mechanism=st.sampled_from(MECHANISMS), seed=st.integers(0, 2**32 - 1))
 def test_pitfall_15_no_query_of_any_shape_is_exceeded(query, mechanism, seed):
@@ -432,6 +435,7 @@ def laplace_noise(scale, count):
     return laplace_shares(scale=scale, parties=1, count=count, random_bytes=fixed_bytes("support"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [gaussian_noise, laplace_noise])
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, noise):

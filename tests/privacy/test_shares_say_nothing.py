@@ -15,11 +15,11 @@ import pytest
 
 from audit import scenarios
 from audit.neighbours import worst_neighbours
-from shoal_client.holder import DataHolder
-from shoal_protocol import additive, prime_field, threshold
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing import SEED_BYTES, RandomBytes, Share, ShareKind
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_agent.data_holder import DataHolder
+from shoal_protocol.sharing import additive, prime_field, shamir
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
+from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
 from tests.simulated.chance import fixed_bytes
 
@@ -167,7 +167,7 @@ def biased_masks(seed: bytes, dimension: int) -> np.ndarray:
     return threshold_expand(seed, dimension) * np.uint64(2) % np.uint64(3 * 2**59)
 
 
-additive_expand, threshold_expand = additive.expand, threshold.expand
+additive_expand, threshold_expand = additive.expand, shamir.expand
 
 
 def test_weak_shares_with_bounded_masks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_weak_shares_of_one_seed_for_all_clients_are_found() -> None:
 def test_weak_shares_whose_masks_are_not_uniform_in_the_field_are_found(
     masks: Callable[[bytes, int], np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threshold, "expand", masks)
+    monkeypatch.setattr(shamir, "expand", masks)
     for node in range(NODES):
         shares = at_once(
             ThresholdSharing(threshold=2), NODES, (node,), int(FIRST[0]), fixed_bytes("weak")

@@ -12,11 +12,11 @@ import pytest
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
-from shoal_protocol.attestations import PartialSum, Result
-from shoal_protocol.documents import decode, from_json
-from shoal_protocol.encoding import decode_uint64, encode_uint64
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.attestations import PartialSum, Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
 from tests.simulated.audit import look_at
 from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 from tests.simulation import Federation

@@ -12,19 +12,19 @@ from audit.contributions import DRAWN, NEIGHBOURS, both_steps, submitted
 from audit.game import VICTIM, Adversary, Game, answer, node_sum, play, total_of
 from audit.neighbours import worst_neighbours
 from shoal_aggregator.aggregation import Summed, add_up
-from shoal_client.contribution import draw_noise, seal_contribution
-from shoal_client.crowds.contributing import Crowd, make_submission
-from shoal_client.crowds.contributing import draw_noise as draw_noise_of
-from shoal_client.noise import exact_noise
-from shoal_protocol.attestations import PartialSum
-from shoal_protocol.draw_and_discard.tasks import Variant
-from shoal_protocol.encoding import decode_uint64, encode_uint64
-from shoal_protocol.envelope import parse
-from shoal_protocol.mechanisms import NoisePart
+from shoal_holder.contribution import draw_noise, seal_contribution
+from shoal_holder.crowds.contributing import Crowd, make_submission
+from shoal_holder.crowds.contributing import draw_noise as draw_noise_of
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.crowds.tasks import Variant
+from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import Column, SecondMomentMatrix
-from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import Share
+from shoal_protocol.rounds.attestations import PartialSum
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.shares import Share
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
 from tests.protocol import examples
 from tests.protocol.crowd_examples import CONTRIBUTOR, CROWD_CONSORTIUM, CROWD_JOB, DRAW, OPENING
 from tests.simulated.audit import look_at
@@ -169,6 +169,7 @@ def test_neighbours_that_do_not_attain_the_sensitivity_are_not_played() -> None:
         play(game, 0, 1)
 
 
+@pytest.mark.slow
 def test_in_each_world_the_statistic_has_the_mean_and_spread_that_its_adversary_leaves() -> None:
     # 20,000 runs: each mean and spread within 6 standard errors, false alarm below 1e-7.
     game = scenarios.honest(3.0, 1).game

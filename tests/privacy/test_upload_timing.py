@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_client import admission
-from shoal_client import departure as departures
-from shoal_client.departure import (
+from shoal_holder import admission
+from shoal_holder import release_timing as departures
+from shoal_holder.records import Records
+from shoal_holder.release_timing import (
     GRID_SECONDS,
     MOST_DRAWS,
     MOST_SECONDS,
@@ -22,10 +23,9 @@ from shoal_client.departure import (
     portion,
     sampling_seconds,
 )
-from shoal_client.departure import _most as most
-from shoal_client.records import Records
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
+from shoal_holder.release_timing import _most as most
+from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePart
+from shoal_protocol.wire.encoding import Int64Vector
 from tests.client.world import COLUMNS, Timer, World
 
 TRIALS = 40
@@ -89,6 +89,7 @@ async def sent_at(
     return times
 
 
+@pytest.mark.slow
 async def test_the_time_of_an_upload_is_not_correlated_with_its_noise(tmp_path: Path) -> None:
     magnitudes, took, left = [], [], []
     for trial in range(TRIALS):
@@ -138,7 +139,7 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
     world = World(tmp_path)
 
     class Late(Timer):
-        async def sleep(self, seconds: float) -> None:
+        def sleep(self, seconds: float) -> None:
             world.clock.pass_seconds(61.0)
 
     holder = world.holder(timer=Late())

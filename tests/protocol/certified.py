@@ -12,25 +12,32 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import PartialSum, PartialSumReference, Result, cohort_digest
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.jobs import JobRequest, PosteriorReport
-from shoal_protocol.ledger import EMPTY, Head, LedgerEntry
-from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.jobs.totals import JobTotal, nodes_of
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.queries import Query
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.linear_regression import (
+from shoal_protocol.rounds.attestations import (
+    PartialSum,
+    PartialSumReference,
+    Result,
+    cohort_digest,
+)
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.linear_regression import (
     Thresholds,
     query_for,
     thresholds_for,
 )
-from shoal_protocol.ring import to_ring
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.tasks import LinearRegressionTask
-from shoal_protocol.threshold import ThresholdSharing
-from shoal_protocol.totals import JobTotal, nodes_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import encode_uint64
 from tests.protocol import examples
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
@@ -46,7 +53,7 @@ class Making:
     """How a certificate is made. `lies` are planted by place, such as "sum 0 compute-1"."""
 
     consortia: Sequence[Consortium] = (examples.CONSORTIUM,)  # of request, then of each round
-    job: JobRequest = examples.JOB
+    job: StudyRequest = examples.JOB
     queries: Sequence[Any] = (FIRST, THRESHOLDS)  # None or thresholds: on what was released before
     cohorts: Sequence[BitMap] = (examples.COHORT, examples.COHORT)
     between: Sequence[Consortium] = ()  # versions that no document is bound to
@@ -89,7 +96,7 @@ class Making:
         return self.signed("certificate", "trainer", body)
 
     def totals(
-        self, request: Signed[JobRequest], rounds: Sequence[CertifiedRound]
+        self, request: Signed[StudyRequest], rounds: Sequence[CertifiedRound]
     ) -> tuple[Signed[JobTotal], ...]:
         """Return what each node signed of these rounds: those that it summed."""
         versions = [*self.consortia, *self.between]
@@ -116,7 +123,7 @@ class Making:
             for node in nodes_of(versions)
         )
 
-    def rounds(self, request: Signed[JobRequest]) -> tuple[CertifiedRound, ...]:
+    def rounds(self, request: Signed[StudyRequest]) -> tuple[CertifiedRound, ...]:
         """Return the job's rounds as they are certified."""
         for each in (self._heads, self._made, self._released):
             each.clear()
@@ -126,7 +133,7 @@ class Making:
         """Return the certificate's file."""
         return self.make().encode()
 
-    def _round(self, number: int, request: Signed[JobRequest]) -> CertifiedRound:
+    def _round(self, number: int, request: Signed[StudyRequest]) -> CertifiedRound:
         self._made.append(self._spec(number, request))
         spec = self.signed(f"spec {number}", "trainer", self._made[number])
         cohort = {
@@ -152,7 +159,7 @@ class Making:
             charge=self._charge(f"charge {number}", spec.body, "trainer"),
         )
 
-    def _spec(self, number: int, request: Signed[JobRequest]) -> RoundSpec:
+    def _spec(self, number: int, request: Signed[StudyRequest]) -> RoundSpec:
         body = request.body
         shares = _SHARES[len(self.queries)]
         opened_at = examples.OPENED_AT + timedelta(minutes=5 * number)
@@ -214,7 +221,7 @@ class Making:
 
 
 def _report(
-    request: Signed[JobRequest], rounds: Sequence[CertifiedRound], joined: BitMap
+    request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], joined: BitMap
 ) -> PosteriorReport:
     return PosteriorReport.of(
         request.body,
@@ -254,16 +261,14 @@ def of_threshold(*, threshold: int = 2, **changes: Any) -> Making:
     sharing = ThresholdSharing(threshold=threshold)
     return Making(
         consortia=(examples.THRESHOLD_CONSORTIUM,),
-        job=examples.THRESHOLD_JOB.model_copy(update={"task": PLAIN_TASK, "sharing": sharing}),
+        job=examples.asking(examples.THRESHOLD_JOB, task=PLAIN_TASK, sharing=sharing),
         queries=(examples.MATRIX,),
         **changes,
     )
 
 
 TWO_ROUNDS = Making()
-ONE_ROUND = Making(
-    job=examples.JOB.model_copy(update={"task": PLAIN_TASK}), queries=(examples.MATRIX,)
-)
+ONE_ROUND = Making(job=examples.asking(task=PLAIN_TASK), queries=(examples.MATRIX,))
 CHANGED = successor(
     examples.CONSORTIUM, policy=examples.POLICY.model_copy(update={"minimum_cohort": 9})
 )

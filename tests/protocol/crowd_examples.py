@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal_protocol.documents import Role, Signed
-from shoal_protocol.draw_and_discard import draws
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_protocol.crowds import draws
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -20,10 +19,11 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import contribute, design_rows, steps
-from shoal_protocol.ledger import GENESIS
-from shoal_protocol.tasks import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import contribute, design_rows, steps
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import Role, Signed
 from tests.protocol.examples import OPENED_AT, POLICY, client_key, consortium, named, seed
 
 CONTRIBUTOR = 3

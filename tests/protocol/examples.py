@@ -10,9 +10,19 @@ from nacl import bindings
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.additive import AdditiveSharing
-from shoal_protocol.attestations import (
+from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
+from shoal_protocol.posteriors.convergence import Convergence
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.posteriors.variational import packed
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Held,
@@ -23,13 +33,17 @@ from shoal_protocol.attestations import (
     Vote,
     cohort_digest,
 )
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
-from shoal_protocol.documents import Document, Role, Signed, sign
-from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.envelope import Header, seal
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand
-from shoal_protocol.ledger import EMPTY, LedgerEntry
-from shoal_protocol.manifest import (
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.additive import AdditiveSharing
+from shoal_protocol.sharing.envelope import Header, seal
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
     ComputeParty,
@@ -39,18 +53,9 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.membership import JobWithdrawal, Join, Leave
-from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
-from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.posteriors.variational import packed
-from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
-from shoal_protocol.ring import to_ring
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.sharing import RandomBytes
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
-from shoal_protocol.threshold import ThresholdSharing
-from shoal_protocol.totals import JobEnd, JobTotal
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Document, Role, Signed, sign
+from shoal_protocol.wire.encoding import encode_clients, encode_uint64
 
 NODES = 3
 CLIENTS = 20
@@ -159,11 +164,12 @@ TASK = LinearRegressionTask(
     grid_bits=12,
     records_per_client=2,
 )
-JOB = JobRequest(
+JOB = StudyRequest(
     manifest=CONSORTIUM.digest,
     nonce=seed("nonce")[:16].hex(),
     analyst="analyst",
     task=TASK,
+    terms=terms_of(TASK, least=12, most=20),
     privacy=PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=3),
     sharing=SHARING,
     minimum_population=12,
@@ -172,6 +178,15 @@ JOB = JobRequest(
     round_seconds=60,
     grace_seconds=30,
 )
+
+
+def asking(request: StudyRequest = JOB, **changes: Any) -> StudyRequest:
+    """Return the request with changes, and the terms that follow from them."""
+    made = request.model_copy(update=changes)
+    terms = terms_of(made.task, least=made.minimum_population, most=made.maximum_population)
+    return made.model_copy(update={"terms": terms})
+
+
 MOMENTS = SecondMoments(
     columns=tuple(
         Column(name=column.name, centre=column.centre, scale=column.half_range)
@@ -347,6 +362,27 @@ CORRELATED_POSTERIOR = LogisticRegressionPosterior(
     records=11,
 )
 CORRELATED_REPORT = REPORT.model_copy(update={"posterior": CORRELATED_POSTERIOR})
+CHARGES = Charges(
+    manifest=CONSORTIUM.digest,
+    node="compute-1",
+    nonce="0a" * 16,
+    clients=encode_clients((3, 4)),
+    after=0,
+    through=2,
+    head=5,
+    head_digest=seed("head").hex(),
+    rounds=(
+        RoundCharged(
+            entry=2,
+            round=SPEC.digest,
+            job=SPEC.job,
+            number=SPEC.number,
+            mu=SPEC.mu,
+            epsilon=SPEC.epsilon,
+            clients=encode_clients((3,)),
+        ),
+    ),
+)
 TOTALS = [
     named(
         node,
@@ -381,6 +417,11 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         named("analyst", JOB),
         named(Role.CLIENT, Join(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
         named(Role.CLIENT, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, client=3)),
+        named(
+            Role.CLIENT,
+            ChargesQuery(manifest=CONSORTIUM.digest, client=3, nonce="0a" * 16, at=OPENED_AT),
+        ),
+        named("compute-1", CHARGES),
         named(
             "analyst",
             JobWithdrawal(manifest=CONSORTIUM.digest, job=JOB.digest, analyst="analyst"),

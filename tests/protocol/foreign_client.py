@@ -313,7 +313,7 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
     """Return dimension, noise blocks, sensitivity and largest value."""
     if query["name"] == "gradient_sum":
         return describe_gradients(query, gaussian=gaussian)
-    if query["name"] == "counts":
+    if query["name"] in ("counts", "bin_counts"):
         return describe_counts(query, gaussian=gaussian)
     m = len(query["columns"])
     p = m + (query["intercept"] > 0)
@@ -399,10 +399,11 @@ def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, An
 
 
 def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    unit, cells = 2 ** query["grid_bits"], len(query["levels"]) + query["other"]
+    unit, binned = 2 ** query["grid_bits"], query["name"] == "bin_counts"
+    cells = len(query["edges"]) - 1 if binned else len(query["levels"]) + query["other"]
     both = (math.sqrt(2) if gaussian else 2) * unit
     blocks, changed = [(cells, 1.0)], both
-    if len(query["levels"]) == 1:
+    if not binned and len(query["levels"]) == 1:
         blocks, changed = [(1, 1.0)], 2 * unit
     r = query["records_per_client"]
     return with_count(blocks, changed, unit, unit=unit, r=r, gaussian=gaussian)
@@ -423,6 +424,11 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
     if query["name"] == "gradient_sum":
         vectors = [gradient_row(query, record) for record in records]
         return [sum(entries) for entries in zip([0] * len(query["point"]), *vectors, strict=True)]
+    if query["name"] == "bin_counts":
+        inner = query["edges"][1:-1]  # of what is below the first, and from the last on, too
+        bins = [sum(edge <= value for edge in inner) for [value] in records]
+        cells = [bins.count(each) for each in range(len(inner) + 1)]
+        return [cell * 2 ** query["grid_bits"] for cell in [*cells, len(records)]]
     if query["name"] == "counts":
         cells = [sum(value == level for [value] in records) for level in query["levels"]]
         if query["other"]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal_protocol.accounting import NOTHING, Cap, Cost, compose, noise_for, price
-from shoal_protocol.curves import gaussian_epsilon, gaussian_mu, pure_mu
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose, noise_for, price
+from shoal_protocol.privacy.curves import gaussian_epsilon, gaussian_mu, pure_mu
 from shoal_protocol.queries import Mechanism
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace")

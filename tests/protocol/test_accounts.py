@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.accounts import Account, account_of
-from shoal_protocol.attestations import (
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Held,
@@ -22,11 +22,11 @@ from shoal_protocol.attestations import (
     cohort_digest,
     cohort_of,
 )
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import encode_clients, encode_uint64
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.ring import to_ring
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.rounds.round_audit import Account, account_of
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import encode_clients, encode_uint64
 from tests.protocol import examples
 from tests.protocol.examples import CONSORTIUM, POPULATION, SPEC, answer_id, named, signing_key
 

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import (
+from shoal_protocol.rounds.attestations import (
     AbandonmentReason,
     Held,
     Holdings,
     cohort_digest,
     cohort_of,
 )
-from shoal_protocol.encoding import decode_uint64, encode_clients
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.ring import from_ring
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.wire.encoding import decode_uint64, encode_clients
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.examples import (
     COHORT,
     CONSORTIUM,

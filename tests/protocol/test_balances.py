@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import NOTHING, Cap, Cost, compose
-from shoal_protocol.balances import Balances
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.privacy.balances import Balances
 
 costs = st.one_of(
     st.floats(1e-3, 5.0).map(Cost.gaussian),

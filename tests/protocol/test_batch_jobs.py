@@ -7,12 +7,14 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import NOTHING, Cost
-from shoal_protocol.errors import RefusedJob, RefusedSpec
-from shoal_protocol.jobs import JobRequest, check_job, check_round_of_job
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.rounds import RoundSpec, make_spec
-from shoal_protocol.tasks import LogisticRegressionTask
+from shoal_protocol.jobs.job_request import check_job, check_round_of_job
+from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.studies import LogisticRegressionTask
+from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from tests.protocol import examples
 
 BATCH, ROUNDS = 11, 12
@@ -23,9 +25,9 @@ TASK = LogisticRegressionTask(
 )
 
 
-def job(**task: Any) -> JobRequest:
-    changes = {"manifest": CONSORTIUM.digest, "task": TASK.model_copy(update=task)}
-    return JobRequest.model_validate(examples.JOB.model_dump() | changes)
+def job(**task: Any) -> StudyRequest:
+    asked = examples.asking(manifest=CONSORTIUM.digest, task=TASK.model_copy(update=task))
+    return StudyRequest.model_validate(asked.model_dump())
 
 
 def spec(*, clients: int = BATCH, number: int = 0, share: float = 1 / ROUNDS) -> RoundSpec:
@@ -48,7 +50,7 @@ def spec(*, clients: int = BATCH, number: int = 0, share: float = 1 / ROUNDS) ->
 
 
 def check(round_: RoundSpec, spent: Cost = NOTHING) -> None:
-    check_round_of_job(round_, job(), spent=spent, earlier=None)
+    check_round_of_job(round_, job(), spent=spent)
 
 
 def test_a_batch_of_the_tasks_size_at_its_price_is_what_was_promised() -> None:
@@ -64,7 +66,7 @@ def test_a_batch_of_another_size_is_refused(clients: int) -> None:
 
 
 def test_a_round_beyond_the_jobs_last_is_refused() -> None:
-    with pytest.raises(RefusedSpec, match="does not ask this query in this round"):
+    with pytest.raises(RefusedSpec, match="has no such round"):
         check(spec(number=ROUNDS))
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import Cost, compose
-from shoal_protocol.batches import check_batch, choose_batch
-from shoal_protocol.encoding import domain
-from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.participation import Participation
+from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.rounds.batches import check_batch, choose_batch
+from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.errors import RefusedSpec
 
 JOB = "5a" * 32
 COST = Cost.gaussian(0.25)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import RefusedCertificate
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import RefusedCertificate
 from tests.protocol import examples
 from tests.protocol.certified import ONE_ROUND, TWO_ROUNDS
 from tests.strategies import Path, at_path, json_values, paths, replaced, without
@@ -40,6 +40,7 @@ def resigned(wire: Any) -> bytes:
     return canonical_json({"body": body, "signature": signature, "signer": "trainer"})
 
 
+@pytest.mark.slow
 def test_bytes_all_over_a_certificate_count() -> None:
     for position in range(0, len(CERTIFICATE), 5):
         refuse(flipped(CERTIFICATE, position, FLIPS[position % len(FLIPS)]))
@@ -63,6 +64,7 @@ def test_nothing_is_put_into_a_certificate_unseen(more: bytes) -> None:
         refuse(CERTIFICATE[:position] + more + CERTIFICATE[position:])
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_manifest_counts() -> None:
     for position in range(len(MANIFEST)):
         refuse(CERTIFICATE, flipped(MANIFEST, position, FLIPS[position % len(FLIPS)]))
@@ -145,6 +147,7 @@ ITS_OWN_WORD = {("body", "rounds", 0, "charge", field) for field in ("at", "numb
 STAND_INS = (None, 1, "f" * 64, [])
 
 
+@pytest.mark.slow
 def test_whatever_a_trainer_changes_and_signs_again_is_found() -> None:
     found = 0
     for path in PATHS:

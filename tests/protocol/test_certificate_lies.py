@@ -10,15 +10,15 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.certificates import CertifiedRound, ReleaseCertificate
-from shoal_protocol.documents import Document
-from shoal_protocol.encoding import decode_uint64, encode_clients, encode_uint64
-from shoal_protocol.errors import RefusedCertificate, WrongCharge
-from shoal_protocol.jobs import JobRequest
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.queries import Query
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sums import IMPOSSIBLE
+from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Document
+from shoal_protocol.wire.encoding import decode_uint64, encode_clients, encode_uint64
+from shoal_protocol.wire.errors import RefusedCertificate, WrongCharge
 from tests.protocol import examples
 from tests.protocol.certified import (
     CHANGED,
@@ -39,7 +39,7 @@ OTHER_JOB = replace(
 )
 NOTHING = "0" * 64
 MATRIX = examples.MATRIX
-OTHER_QUERY = "the job's task does not ask this query in this round"
+OTHER_QUERY = "the job's terms do not ask this query in this round"
 
 
 SMALL = replace(TWO_ROUNDS, cohorts=(BitMap(range(9)), examples.COHORT))
@@ -416,27 +416,27 @@ LIES = {
     ),
     "a query asks whether a value is above the middle": Case(
         {},
-        "the spec of round 0: the query's scales are not half the ranges",
+        "the spec of round 0: the query's scales are not in the range of the job's terms",
         replace(ONE_ROUND, queries=(first_column(scale=1e-300),)),
     ),
     "a query asks with another intercept": Case(
         {},
-        "the spec of round 0: the query's intercept or grid is not the job's",
+        "the spec of round 0: the query's intercept is not that of the job's terms",
         replace(ONE_ROUND, queries=(asked(intercept=0.5),)),
     ),
     "a query asks on another grid": Case(
         {},
-        "the spec of round 0: the query's intercept or grid is not the job's",
+        "the spec of round 0: the query's grid_bits is not that of the job's terms",
         replace(ONE_ROUND, queries=(asked(grid_bits=15),)),
     ),
     "a query asks with another radius than the task's": Case(
         {},
-        "the spec of round 0: the query's radius is not the one of the job",
+        "the spec of round 0: the query's radius is not in the range of the job's terms",
         replace(ONE_ROUND, queries=(asked(radius=1.2501),)),
     ),
     "a query asks with another radius than the rule's": Case(
         {},
-        "the spec of round 0: the query's radius is not the one of the job",
+        "the spec of round 0: the query's radius is not in the range of the job's terms",
         replace(TWO_ROUNDS, queries=(examples.MOMENTS, THRESHOLDS)),
     ),
     "a second round is scaled by what the first did not measure": Case(
@@ -445,7 +445,7 @@ LIES = {
     ),
     "a second round asks whether a value is above the middle": Case(
         {"spec 1": lambda spec: changed(query=steeper(spec.query, 1e-300))(spec)},
-        "the spec of round 1: the query's scales and radius follow from no measured spread",
+        "the spec of round 1: the query's scales are not in the range of the job's terms",
     ),
     "a second round is of other clients than the first": Case(
         {"spec 1": changed(population=encode_clients(BitMap(range(1, 13))))},
@@ -633,7 +633,7 @@ def test_a_request_with_a_number_beyond_reason_is_refused_and_nothing_worse(name
     making = MAKINGS[name]
     honest = making.make().body
     tried = 0
-    for request in with_extremes(honest.request.body.model_dump(mode="json"), JobRequest):
+    for request in with_extremes(honest.request.body.model_dump(mode="json"), StudyRequest):
         if request == honest.request.body:
             continue
         lie = changed(request=examples.named("analyst", request), job=request.digest)

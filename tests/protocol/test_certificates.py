@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.certificates import ReleaseCertificate
-from shoal_protocol.documents import decode
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.wire.documents import decode
 from tests.protocol import examples
 from tests.protocol.certified import MAKINGS, TWO_ROUNDS, Making, successor
 

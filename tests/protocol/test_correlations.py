@@ -6,12 +6,12 @@ import numpy as np
 import pydantic
 import pytest
 
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.jobs import PosteriorReport
 from shoal_protocol.posteriors import LogisticRegressionPosterior
+from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.posteriors.variational import MOST_CORRELATED, packed
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
 from tests.protocol.examples import CONSORTIUM, CORRELATED_POSTERIOR, CORRELATED_REPORT, named
 from tests.strategies import replaced

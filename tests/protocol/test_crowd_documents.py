@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.draw_and_discard import draws
-from shoal_protocol.draw_and_discard.admission import check_crowd_job
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_protocol.crowds import draws
+from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -22,10 +21,12 @@ from shoal_protocol.draw_and_discard.documents import (
     Submission,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.errors import RefusedDraw, RefusedSubmission
-from shoal_protocol.draw_and_discard.sanity import check_submission, largest_change
-from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT, CrowdTask
-from shoal_protocol.errors import MalformedDocument, RefusedJob, WrongSigner
+from shoal_protocol.crowds.errors import RefusedDraw, RefusedSubmission
+from shoal_protocol.crowds.sanity import check_submission, largest_change
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.jobs.membership import check_ending
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import MalformedDocument, RefusedJob, WrongSigner
 from tests.protocol.crowd_examples import (
     CLOSED_EARLY,
     CLOSING,
@@ -247,7 +248,7 @@ def test_one_analyst_cannot_close_another_ones_job() -> None:
     others = CROWD_JOB.model_copy(update={"analyst": "other"})
     asked = CLOSING_REQUEST.model_copy(update={"job": others.digest})
     with pytest.raises(WrongSigner, match="asked for a job"):
-        draws.check_closing_request(named("analyst", asked), others, CROWD_CONSORTIUM)
+        check_ending(named("analyst", asked), others, CROWD_CONSORTIUM)
 
 
 def test_a_job_that_ended_in_due_course_was_not_closed_early_though_its_analyst_asked() -> None:

@@ -6,19 +6,11 @@ from typing import Any
 
 import pytest
 
-from shoal_protocol.documents import Signed
-from shoal_protocol.draw_and_discard import draws
-from shoal_protocol.draw_and_discard.documents import (
-    LogEntry,
-    SubmissionReceipt,
-)
-from shoal_protocol.draw_and_discard.evidence import (
-    CrowdEvidence,
-    differences,
-    fingerprint,
-    read_fingerprint,
-)
-from shoal_protocol.ledger import GENESIS
+from shoal_protocol.crowds import draws
+from shoal_protocol.crowds.documents import LogEntry, SubmissionReceipt
+from shoal_protocol.crowds.evidence import CrowdEvidence, differences, fingerprint, read_fingerprint
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.wire.documents import Signed
 from tests.protocol.crowd_examples import (
     CLOSING,
     CROWD_CONSORTIUM,

@@ -9,7 +9,7 @@ from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol import curves
+from shoal_protocol.privacy import curves, together
 
 EPSILONS = (0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 31.6, 100.0)
 DELTAS = (1e-15, 1e-12, 1e-8, 1e-5, 1e-4, 1e-2, 0.3)
@@ -165,12 +165,12 @@ def test_the_delta_of_pure_releases_is_never_below_the_true_one_however_small_th
     epsilon = part * math.fsum(pure)
     true, claimed = (
         exact_pure_delta(epsilon, pure),
-        curves.mixed_delta(epsilon=epsilon, mu=0.0, pure=pure),
+        together.mixed_delta(epsilon=epsilon, mu=0.0, pure=pure),
     )
     assert claimed >= true
     assert claimed <= true * (1 + 1e-6) + 1e-9 * math.fsum(pure) + 2e-323  # subnormal
 
 
 def test_small_pure_releases_beside_a_gaussian_are_not_lost():
-    alone = curves.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13])
-    assert curves.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13] * 400) > alone > 0.0
+    alone = together.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13])
+    assert together.mixed_delta(epsilon=2e-6, mu=1e-7, pure=[4e-13] * 400) > alone > 0.0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.encoding import (
+from shoal_protocol.wire.encoding import (
     LARGEST_SET,
     MOST_VALUES,
     Base64,
@@ -29,7 +29,7 @@ from shoal_protocol.encoding import (
     parse_canonical_json,
     sha256,
 )
-from shoal_protocol.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from tests.protocol.examples import DOCUMENTS
 from tests.strategies import client_sets, finite_floats, json_values, ring_vectors
 
@@ -94,6 +94,7 @@ def test_what_has_no_canonical_form_is_refused(value: object) -> None:
         canonical_json(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [b"[]", b"{}", b"0"])
 def test_json_of_too_many_values_is_refused_before_it_is_built(unit: bytes) -> None:
     per_unit = len(unit)  # a bracket, if it has one, and a comma

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from nacl import bindings
 from nacl.public import PrivateKey, SealedBox
 
-from shoal_protocol.envelope import (
+from shoal_protocol.sharing.envelope import (
     OVERHEAD_BYTES,
     SMALLEST_ENVELOPE,
     Header,
     envelope_size,
     frame,
-    parse,
     seal,
-    unframe,
 )
-from shoal_protocol.errors import (
+from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedEnvelope,
     ProtocolError,
@@ -29,7 +29,6 @@ from shoal_protocol.errors import (
     WrongLength,
     WrongShareKind,
 )
-from shoal_protocol.sharing import Share, ShareKind
 from tests.protocol.examples import (
     CONSORTIUM,
     DIMENSION,

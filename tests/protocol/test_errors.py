@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from shoal_protocol import errors
-from shoal_protocol.errors import ProtocolError
+from shoal_protocol.wire import errors
+from shoal_protocol.wire.errors import ProtocolError
 
 KINDS = sorted(
     (

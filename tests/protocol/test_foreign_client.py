@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from nacl import bindings
 from nacl.signing import SigningKey
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import canonical_json, encode_clients, parse_canonical_json
-from shoal_protocol.envelope import parse
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.membership import Join
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Mechanism, Query
-from shoal_protocol.ring import from_ring
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import canonical_json, encode_clients, parse_canonical_json
 from tests.protocol import foreign_client as foreign
 from tests.protocol import foreign_crowd
 from tests.protocol.examples import (
@@ -224,7 +224,7 @@ def read_document(given: Inputs) -> dict[str, Any]:
     body, signer, signature = foreign.read_signed(bytes.fromhex(given["document"]), given["kind"])
     services = [*manifest["compute_nodes"], manifest["aggregator"], manifest["trainer"]]
     keys = {each["name"]: each["verify_key"] for each in services + manifest["analysts"]}
-    if given["kind"] in ("join", "leave", "submission"):
+    if given["kind"] in ("join", "leave", "charges_query", "submission"):
         roster = foreign.read_roster(bytes.fromhex(given["roster"]))
         foreign.require(body["client"] in range(len(roster)), "unknown")
         keys["client"] = roster[body["client"]].hex()

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.errors import RefusedSpec
-from shoal_protocol.models import InstalledModel, LogisticRegressionModel, PoissonRegressionModel
 from shoal_protocol.queries import Column, GradientSum, Query
-from shoal_protocol.questions import check_question
-from shoal_protocol.questions.variational import gradient_query
-from shoal_protocol.tasks import (
+from shoal_protocol.queries.models import (
+    InstalledModel,
+    LogisticRegressionModel,
+    PoissonRegressionModel,
+)
+from shoal_protocol.studies import (
     ColumnBounds,
     LogisticRegressionTask,
     NumpyroTask,
     PoissonRegressionTask,
     Task,
 )
+from shoal_protocol.studies.round_rules import check_question, terms_of
+from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
 SMOKER = ColumnBounds(name="smoker", lower=1.0, upper=2.0)
@@ -179,7 +183,8 @@ def test_a_client_is_in_as_many_rounds_as_its_share_of_the_batches_rounded_up(po
 
 
 def ask(query, task, number=0):
-    check_question(query, task, number=number, population=40, earlier=None)
+    check_question(query, task, number=number, population=40, earlier=())
+    terms_of(task, least=20, most=40).check(query, number=number)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -213,6 +218,10 @@ def test_a_round_that_changes_what_bounds_a_gradient_is_refused(change, reason):
     honest = gradient_query(ILL, [0.0, 0.0])
     with pytest.raises(RefusedSpec, match=reason):
         ask(GradientSum.model_validate(honest.model_dump() | change), ILL)
+    with pytest.raises(RefusedSpec):  # by those, too, who read no task
+        terms_of(ILL, least=20, most=40).check(
+            GradientSum.model_validate(honest.model_dump() | change), number=0
+        )
 
 
 def test_a_round_beyond_the_last_and_another_query_are_refused():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.errors import MalformedDocument, MalformedQuery
-from shoal_protocol.held import (
+from shoal_protocol.wire.errors import MalformedDocument, MalformedQuery
+from shoal_protocol.wire.receipt_query import (
     ENTRY_BYTES,
     MOST_ENTRIES,
     decode_answer,

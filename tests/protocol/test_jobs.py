@@ -1,16 +1,24 @@
 """Job requests and joins: what the policy does not allow is refused when it is asked for."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.curves import gaussian_epsilon
-from shoal_protocol.errors import RefusedJob
-from shoal_protocol.jobs import JobRequest, PosteriorReport, PrivacyDemand, check_job
-from shoal_protocol.membership import Join
+from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.terms import Terms
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.queries import QueryName
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.study_request import StudyRequest, check_study
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
+from tests.protocol import examples
 from tests.protocol.examples import (
     CONSORTIUM,
     DOCUMENTS,
@@ -18,13 +26,15 @@ from tests.protocol.examples import (
     POLICY,
     THRESHOLD_CONSORTIUM,
     THRESHOLD_JOB,
+    asking,
+    signing_key,
 )
 
 MANIFEST = CONSORTIUM.manifest
 
 
-def changed(**changes: Any) -> JobRequest:
-    return JobRequest.model_validate(JOB.model_dump() | changes)
+def changed(**changes: Any) -> StudyRequest:
+    return StudyRequest.model_validate(JOB.model_dump() | changes)
 
 
 def demand(**changes: Any) -> PrivacyDemand:
@@ -85,7 +95,58 @@ def test_a_job_whose_task_needs_a_query_that_is_not_allowed_is_refused() -> None
     narrow = MANIFEST.model_copy(update={"policy": policy})
     with pytest.raises(RefusedJob, match="second_moments"):
         check_job(JOB, narrow)
-    check_job(changed(task=JOB.task.model_copy(update={"method": "plain"})), narrow)
+    check_job(asking(task=JOB.task.model_copy(update={"method": "plain"})), narrow)
+
+
+ALL_QUERIES = POLICY.model_copy(update={"queries": get_args(QueryName)})
+PLAIN = JOB.task.model_copy(update={"method": "plain"})
+UNLIKE = {
+    "another method's rounds": PLAIN,
+    "another order of columns": JOB.task.model_copy(
+        update={"features": (JOB.task.target,), "target": JOB.task.features[0]}
+    ),
+    "wider bounds": JOB.task.model_copy(
+        update={"target": JOB.task.target.model_copy(update={"upper": 250.0})}
+    ),
+    "more records": JOB.task.model_copy(update={"records_per_client": 3}),
+    "another grid": JOB.task.model_copy(update={"grid_bits": 13}),
+    "another ball": JOB.task.model_copy(update={"method": "box_projection"}),
+}
+
+
+@pytest.mark.parametrize("other", UNLIKE.values(), ids=UNLIKE)
+def test_terms_that_are_not_those_of_the_task_are_refused_by_who_reads_it(other: Task) -> None:
+    check_study(JOB, MANIFEST)
+    lying = JOB.model_copy(update={"terms": asking(task=other).terms})
+    check_job(lying, examples.consortium(policy=ALL_QUERIES).manifest)  # by its terms it may be
+    with pytest.raises(RefusedJob, match="not those of its task"):
+        check_study(lying, examples.consortium(policy=ALL_QUERIES).manifest)
+
+
+def test_who_holds_data_reads_a_request_whose_task_it_does_not_know() -> None:
+    request = sign(JOB, "analyst", signing_key("analyst")).to_json()
+    request["body"]["task"] = {"name": "something new", "anything": [1, {"deep": None}]}
+    encoded = canonical_json(request)
+    assert decode(encoded, JobRequest).body.terms == JOB.terms
+    with pytest.raises(MalformedDocument):
+        decode(encoded, StudyRequest)
+    request["body"]["task"] = "no object"
+    with pytest.raises(MalformedDocument):
+        decode(canonical_json(request), JobRequest)
+
+
+def test_terms_without_a_word_for_each_column_are_none() -> None:
+    terms = JOB.terms.model_dump()
+    for change in (
+        {"bounds": terms["bounds"][1:]},
+        {"bounds": terms["bounds"] + terms["bounds"][:1]},
+        {"kinds": ()},
+        {"kinds": (terms["kinds"][0] | {"rounds": 100_000},) * 2},
+        {"kinds": (terms["kinds"][0] | {"radius": {"least": 1e-6, "most": 2e-6}},)},
+        {"kinds": (terms["kinds"][0] | {"stretch": {"least": 2.0, "most": 1.0}},)},
+    ):
+        with pytest.raises(pydantic.ValidationError):
+            Terms.model_validate(terms | change)
 
 
 @given(st.floats(1e-9, 100.0), st.floats(1e-300, 0.999999))

@@ -9,19 +9,15 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.encoding import encode_clients
-from shoal_protocol.errors import MalformedDocument, WrongCharge
-from shoal_protocol.ledger import (
-    EMPTY,
-    GENESIS,
-    Chain,
-    LedgerEntry,
+from shoal_protocol.privacy.ledger import EMPTY, GENESIS, Chain, LedgerEntry, population_digest
+from shoal_protocol.privacy.ledger_checks import (
     check_anchors,
     check_charge,
     contradictions,
-    population_digest,
     verify_chain,
 )
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
 from tests.protocol import examples
 from tests.protocol.examples import OPENED_AT, SPEC
 

@@ -7,8 +7,11 @@ import pydantic
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_protocol.documents import Role, Signed, sign
-from shoal_protocol.errors import (
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Analyst, Consortium, Manifest
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Role, Signed, sign
+from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     RevokedClient,
@@ -17,9 +20,6 @@ from shoal_protocol.errors import (
     WrongManifest,
     WrongSigner,
 )
-from shoal_protocol.manifest import AUTHORITY_NAME, Analyst, Consortium, Manifest
-from shoal_protocol.membership import Join
-from shoal_protocol.roster import Roster
 from tests.protocol.examples import (
     CONSORTIUM,
     DOCUMENTS,
@@ -45,6 +45,7 @@ MAY_SIGN = {
     "release_certificate": {"trainer"},
     "job_end": {"trainer"},
     "job_total": {"compute-0", "compute-1", "compute-2"},
+    "charges": {"compute-0", "compute-1", "compute-2"},
     "holdings": {"compute-0", "compute-1", "compute-2"},
     "vote": {"compute-0", "compute-1", "compute-2"},
     "partial_sum": {"compute-0", "compute-1", "compute-2"},
@@ -175,7 +176,7 @@ def test_only_the_party_in_charge_may_sign(kind: str, party: str) -> None:
 
 
 def test_every_document_but_a_clients_and_a_manifest_is_signed_by_a_named_party() -> None:
-    assert MAY_SIGN.keys() == DOCUMENTS.keys() - {"join", "leave", "manifest"}
+    assert MAY_SIGN.keys() == DOCUMENTS.keys() - {"charges_query", "join", "leave", "manifest"}
 
 
 @pytest.mark.parametrize("kind", ["job_request", "holdings", "vote", "partial_sum", "abandonment"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol import curves, mechanisms
-from shoal_protocol.mechanisms import DiscreteGaussianNoise, GaussianPart, LaplacePart
+from shoal_protocol.privacy import curves, fineness, mechanisms
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, GaussianPart, LaplacePart
 from shoal_protocol.queries import NoiseBlock, NoiseDesign
 
 
@@ -27,7 +27,7 @@ def design(*blocks: tuple[int, float]) -> NoiseDesign:
 )
 def test_a_federation_with_nobody_left_to_add_noise_is_refused(population, dropouts, colluders):
     with pytest.raises(ValueError, match=r"noise|negative"):
-        mechanisms.effective_noise_clients(
+        fineness.effective_noise_clients(
             population=population, dropouts=dropouts, colluders=colluders
         )
 
@@ -55,6 +55,7 @@ def lattice_delta(scale: float, shift: int, epsilon: float) -> float:
     return math.fsum(kept[log_loss > epsilon])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0])
 def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsilon):
@@ -159,20 +160,20 @@ def test_the_laplace_tail_is_finite_and_grows_with_what_must_hold(scale, parties
 def test_a_sum_that_fits_keeps_two_bits_spare(largest, population, tail):
     arguments = {"largest_value": largest, "population": population, "tail": tail}
     worst = population * largest + math.ceil(tail)
-    bits = next(m for m in range(3, 80) if mechanisms.fits_modulus(modulus_bits=m, **arguments))
+    bits = next(m for m in range(3, 80) if fineness.fits_modulus(modulus_bits=m, **arguments))
     assert 4 * (2 * worst + 1) <= 2**bits < 8 * (2 * worst + 1)
 
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, math.nan, math.inf])
 def test_numbers_that_mean_nothing_are_refused(bad):
     for call in (
-        lambda: mechanisms.lattice_excess(scale=bad, parties=2, dimension=1),
-        lambda: mechanisms.fold_excess(scale=0.7, parties=2),
-        lambda: mechanisms.fold_excess(scale=4.0, parties=0),
+        lambda: fineness.lattice_excess(scale=bad, parties=2, dimension=1),
+        lambda: fineness.fold_excess(scale=0.7, parties=2),
+        lambda: fineness.fold_excess(scale=4.0, parties=0),
         lambda: GaussianPart(scale=1.0).tail(clients=1, dimension=1, failure=bad),
         lambda: GaussianPart(scale=1.0).tail(clients=0, dimension=1),
         lambda: LaplacePart(scale=1.0, parties=1).tail(clients=1, dimension=0),
-        lambda: mechanisms.fits_modulus(largest_value=-1, population=1, tail=1.0, modulus_bits=64),
+        lambda: fineness.fits_modulus(largest_value=-1, population=1, tail=1.0, modulus_bits=64),
         lambda: DiscreteGaussianNoise(scale=bad),
     ):
         with pytest.raises(ValueError):

@@ -10,11 +10,11 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
-from shoal_protocol.models.latents import Latent
-from shoal_protocol.models.numpyro_models import compile_model
 from shoal_protocol.posteriors import NumpyroPosterior
 from shoal_protocol.posteriors.numpyro_model import names_of
+from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.queries.models.latents import Latent
+from shoal_protocol.queries.models.numpyro_models import compile_model
 
 ENDS = {"lower": np.array([-1.0, 0.0]), "upper": np.array([1.0, 5.0])}
 
@@ -56,6 +56,7 @@ def log_density(u, x, y):
     return stats.norm.logpdf(y, centre, spread * share), prior
 
 
+@pytest.mark.slow
 def test_gradients_are_the_slopes_of_likelihood_and_prior_in_unconstrained_space():
     model = compiled(many_supports)
     point = np.array([-0.3, 0.5, -0.7, 0.4, 0.2, -0.6, -1.1])

@@ -9,13 +9,13 @@ import pytest
 
 import shoal_aggregator.app
 import shoal_trainer.jobs
-from shoal_hosting.problems import HTTP_PROBLEMS
-from shoal_protocol.attestations import AbandonmentReason
-from shoal_protocol.encoding import LARGEST_SET
-from shoal_protocol.envelope import OVERHEAD_BYTES, SMALLEST_ENVELOPE
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.phases import AGGREGATION, JOB, ROUND
-from shoal_protocol.rounds import LARGEST_POPULATION
+from shoal_hosting.server.problems import HTTP_PROBLEMS
+from shoal_protocol.rounds.attestations import AbandonmentReason
+from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
+from shoal_protocol.sharing.envelope import OVERHEAD_BYTES, SMALLEST_ENVELOPE
+from shoal_protocol.wire.encoding import LARGEST_SET
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.phases import AGGREGATION, JOB, ROUND
 from tests.protocol.crowd_examples import CROWD_DOCUMENTS
 from tests.protocol.examples import DOCUMENTS
 from tests.vectors.operations import OPERATIONS

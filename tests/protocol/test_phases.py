@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.errors import WrongPhase
-from shoal_protocol.phases import (
+from shoal_protocol.wire.errors import WrongPhase
+from shoal_protocol.wire.phases import (
     AGGREGATION,
     FINISHED,
     JOB,

@@ -14,11 +14,11 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from numpy.typing import NDArray
 
-from shoal_protocol.jobs import Participations, PosteriorReport, PrivacySpent
+from shoal_protocol.jobs.privacy_breakdown import Purchase
 from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.posteriors.base import BasePosterior
-from shoal_protocol.purchases import Purchase
-from shoal_protocol.schemes import ADDITIVE
+from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
+from shoal_protocol.sharing.schemes import ADDITIVE
 
 HOSTILE = "<script>$\\frac{</script>\x1b[31m"
 
@@ -36,8 +36,8 @@ class StandardNormal(BasePosterior):
     def sd(self) -> NDArray[np.float64]:
         return np.array([2.0])
 
-    def interval(self, level: float) -> NDArray[np.float64]:
-        reach = 2.0 * NormalDist().inv_cdf(0.5 + level / 2.0)
+    def _quantiles(self, low: float, high: float) -> NDArray[np.float64]:
+        reach = 2.0 * NormalDist().inv_cdf(high)
         return np.array([[3.0 - reach, 3.0 + reach]])
 
     def sample(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol import prime_field
-from shoal_protocol.prime_field import LARGEST_INTEGER, MODULUS
+from shoal_protocol.sharing import prime_field
+from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
 
 EDGES = [0, 1, 2, 2**29, 2**32 - 1, 2**32, 2**60, MODULUS // 2, MODULUS - 2, MODULUS - 1]
 residues = st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)

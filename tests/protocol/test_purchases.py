@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.purchases import BOUGHT, Purchase, purchases
+from shoal_protocol.jobs.privacy_breakdown import BOUGHT, Purchase, purchases
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import QueryName
 from tests.protocol import examples
 

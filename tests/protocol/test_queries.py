@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.quantisation import squared_radius_limit
 from shoal_protocol.queries import (
     Column,
     FirstMoments,
@@ -19,6 +18,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
+from shoal_protocol.queries.quantisation import squared_radius_limit
 from tests.strategies import make_query, queries
 
 KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)

@@ -8,9 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.errors import RefusedCertificate, RefusedSpec
-from shoal_protocol.manifest import Consortium
+from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import (
     FirstMoments,
     Moments,
@@ -21,10 +19,12 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
-from shoal_protocol.questions import ReleasedSum, check_question
-from shoal_protocol.questions.linear_regression import query_for, thresholds_for
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
-from shoal_protocol.tasks.linear_regression import Centring, RegressionMethod
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.linear_regression import Centring, RegressionMethod
+from shoal_protocol.studies.round_rules import ReleasedSum, check_question, terms_of
+from shoal_protocol.studies.round_rules.linear_regression import query_for, thresholds_for
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import RefusedCertificate, RefusedSpec
 from tests.protocol import examples
 from tests.protocol.certified import THRESHOLDS, Making, changed
 
@@ -48,7 +48,6 @@ def task_of(method: RegressionMethod, centring: Centring) -> LinearRegressionTas
         target=ColumnBounds(name="pressure", lower=60.0, upper=200.0),
         method=method,
         centring=centring,
-        target_reach=50.0 if centring == "private" else None,
     )
 
 
@@ -83,6 +82,9 @@ def rounds_of(task: LinearRegressionTask) -> list[tuple[Query, list[ReleasedSum]
 def ask(
     query: Query, task: LinearRegressionTask, number: int, earlier: list[ReleasedSum] | None
 ) -> None:
+    """Check a round by the task, or, for who has not seen the sums before it, by the terms."""
+    if earlier is None:
+        return terms_of(task, least=CLIENTS, most=CLIENTS).check(query, number=number)
     check_question(query, task, number=number, population=CLIENTS, earlier=earlier)
 
 
@@ -119,7 +121,9 @@ def lies(
     radius = query.radius
     if radius is not None:
         yield "no radius", changed(radius=None)(query)
-        for factor in (1e-6, 1.0 / BEYOND, BEYOND, 1e6):
+        of_sums = projected or (task.method == "norm_ball" and number == task.rounds - 1)
+        free = of_sums and not seen
+        for factor in (1e-6, 1e6) if free else (1e-6, 1.0 / BEYOND, BEYOND, 1e6):
             yield f"radius times {factor}", changed(radius=factor * radius)(query)
     else:
         yield "a radius", changed(radius=1.0)(query)
@@ -148,6 +152,19 @@ def test_the_honest_rounds_of_each_method_are_allowed(
     task = task_of(method, centring)
     for number, (query, sums) in enumerate(rounds_of(task)):
         ask(query, task, number, sums if reader == "certificate" else None)
+
+
+@each_task
+def test_the_terms_allow_the_rounds_of_every_population_that_the_job_does(
+    method: RegressionMethod, centring: Centring
+) -> None:
+    task = task_of(method, centring)
+    terms = terms_of(task, least=2, most=100 * CLIENTS)
+    for population in (2, CLIENTS, 100 * CLIENTS):
+        chosen = next(thresholds_for(task)) if task.projects and task.rounds == 1 else None
+        terms.check(query_for(task, population, (), chosen), number=0)
+    for number, (query, _) in enumerate(rounds_of(task)):
+        terms.check(query, number=number)
 
 
 @each_reader
@@ -180,9 +197,7 @@ def test_no_round_is_asked_in_another_ones_place(
                 ask(query, task, second, None)
 
 
-def test_a_client_allows_the_balls_of_measured_norms_and_a_certificate_only_the_one_measured() -> (
-    None
-):
+def test_a_client_allows_balls_within_the_terms_and_a_certificate_only_the_one_measured() -> None:
     task = task_of("norm_ball", "bounds")
     (counting, _), (query, sums) = rounds_of(task)
     assert isinstance(counting, NormCounts)
@@ -198,6 +213,9 @@ def test_a_client_allows_the_balls_of_measured_norms_and_a_certificate_only_the_
             continue
         by_certificate.append(ball)
     assert by_certificate == [query.radius]
+    for ball in (0.99 * min(balls), 1.01 * max(balls)):
+        with pytest.raises(RefusedSpec, match="radius is not in the range"):
+            ask(changed(radius=ball)(query), task, 1, None)
 
 
 @pytest.mark.parametrize("method", ["box_projection", "ball_projection"])
@@ -226,7 +244,7 @@ def making_of(method: RegressionMethod, centring: Centring) -> Making:
         last = replace(THRESHOLDS, radius=None)
     return Making(
         consortia=(ALL_ALLOWED,),
-        job=examples.JOB.model_copy(update={"manifest": ALL_ALLOWED.digest, "task": task}),
+        job=examples.asking(manifest=ALL_ALLOWED.digest, task=task),
         queries=(*[None] * (task.rounds - 1), last),
         cohorts=(examples.COHORT,) * task.rounds,
     )

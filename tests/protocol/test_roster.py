@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import VerifyKey
 
-from shoal_protocol.errors import MalformedDocument, RevokedClient, UnknownClient
-from shoal_protocol.roster import Roster
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.errors import MalformedDocument, RevokedClient, UnknownClient
 from tests.protocol.examples import CLIENTS, REVOKED, client_key, roster, signing_key
 
 MAGIC = b"SHOALROSTER\1"

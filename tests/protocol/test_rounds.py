@@ -11,16 +11,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import Cap, Cost, noise_for, price
-from shoal_protocol.balances import Balances
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import encode_clients
-from shoal_protocol.errors import MalformedDocument, ProtocolError, RefusedSpec
-from shoal_protocol.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import LARGEST_POPULATION, RoundSpec, check_spec, make_spec
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.privacy.accounting import Cap, Cost, noise_for, price
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION, check_spec
+from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedSpec
 from tests.protocol.examples import (
     CLIENTS,
     CONSORTIUM,

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
-from shoal_protocol.additive import expand
-from shoal_protocol.errors import MalformedEnvelope, WrongLength, WrongShareKind
-from shoal_protocol.ring import from_ring, to_ring
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.sharing import SEED_BYTES, Share, ShareKind, share_kind
+from shoal_protocol.sharing.additive import expand
+from shoal_protocol.sharing.received import share_kind
+from shoal_protocol.sharing.ring import from_ring, to_ring
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.wire.errors import MalformedEnvelope, WrongLength, WrongShareKind
 from tests.protocol.examples import random_bytes
 from tests.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
 

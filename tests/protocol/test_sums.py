@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.attestations import AbandonmentReason
-from shoal_protocol.sums import FALSE_ALARM, IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.attestations import AbandonmentReason
+from shoal_protocol.rounds.possible_sums import FALSE_ALARM, IMPOSSIBLE, is_possible
 from tests.protocol import examples
 
 SPEC = examples.spec(query=examples.MATRIX.model_copy(update={"radius": 0.75}))

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_protocol import prime_field
-from shoal_protocol.errors import WrongLength, WrongResidue, WrongShareKind
-from shoal_protocol.prime_field import LARGEST_INTEGER, MODULUS
-from shoal_protocol.sharing import SEED_BYTES, Share, ShareKind
-from shoal_protocol.threshold import ThresholdSharing, expand
+from shoal_protocol.sharing import prime_field
+from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
+from shoal_protocol.sharing.shamir import expand
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.errors import WrongLength, WrongResidue, WrongShareKind
 from tests.protocol.examples import random_bytes
 from tests.strategies import clients, seeds
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import structlog
 
-from shoal_protocol.manifest import ServiceParty
+from shoal_protocol.trust.manifest import ServiceParty
 from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
 from tests.simulated.chance import fixed_bytes

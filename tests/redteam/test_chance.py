@@ -5,8 +5,8 @@ import math
 import pytest
 from scipy.special import gammainc, gammaincc
 
-from shoal_client.noise import exact_noise
-from shoal_protocol.mechanisms import GaussianPart, LaplacePart, NoisePart
+from shoal_holder.sampling.exact import exact_noise
+from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePart
 from shoal_redteam.attacks.sent_noise import size_of
 from shoal_redteam.chance import (
     FALSE_ALARM,

@@ -8,22 +8,25 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import aggregation, aggregator
-from shoal_client import answering, departure
 from shoal_compute import announcing, attesting, shares, uploading
 from shoal_compute.intake import Intake
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept
-from shoal_hosting.limits import BodyLimits
-from shoal_protocol import certificate_checks, documents, envelope, rounds
-from shoal_protocol.balances import Balances
-from shoal_protocol.documents import Signed
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.envelope import Envelope
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.manifest import Parties
-from shoal_protocol.mechanisms import NoisePart
-from shoal_protocol.roster import Roster
+from shoal_holder import release_timing, rounds
+from shoal_hosting.server.limits import BodyLimits
+from shoal_protocol.certificates import checks
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.mechanisms import NoisePart
+from shoal_protocol.rounds import spec_checks
+from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing.received import Envelope
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire import documents
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import Int64Vector
 from shoal_redteam.attacks import timing
 from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
@@ -33,7 +36,6 @@ from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
     CLOSINGS,
-    HIDING,
     UNREAD,
     Plant,
     a_higher_cap,
@@ -51,6 +53,8 @@ from tests.redteam.weaknesses import (
     the_same_noise,
     uncapped_owners,
     uncounted_rounds,
+    unread_tasks,
+    unread_terms,
 )
 
 
@@ -83,7 +87,7 @@ def unsigned_shares(patch: pytest.MonkeyPatch) -> None:
 
 def other_rounds(patch: pytest.MonkeyPatch) -> None:
     """A Compute node takes envelopes of any round and any node."""
-    patch.setattr(Intake, "parse", lambda self, encoded: envelope.parse(encoded))
+    patch.setattr(Intake, "parse", lambda self, encoded: received.parse(encoded))
     patch.setattr(Envelope, "verify", nothing)
     patch.setattr(envelope.bindings, "sodium_memcmp", lambda one, other: True)
 
@@ -127,7 +131,7 @@ def any_signer(patch: pytest.MonkeyPatch) -> None:
 
 def any_roster(patch: pytest.MonkeyPatch) -> None:
     """A population may hold clients that nobody enrolled."""
-    patch.setattr(rounds, "_check_parties", nothing)
+    patch.setattr(spec_checks, "_check_parties", nothing)
 
 
 def no_ledger(patch: pytest.MonkeyPatch) -> None:
@@ -184,7 +188,7 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
         return block
 
     patch.setattr(timing, "sampler", drawn)
-    patch.setattr(departure, "departure", lambda *, began, ready, allowed_seconds: ready)
+    patch.setattr(release_timing, "departure", lambda *, began, ready, allowed_seconds: ready)
 
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
@@ -193,7 +197,7 @@ def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
     answered: set[int] = set()
 
     def judged(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
-        client = envelope.parse(encoded).header.client
+        client = received.parse(encoded).header.client
         LAG.seconds += 0.01 * (client in answered)
         share = judge(self, encoded, in_force)
         answered.add(client)
@@ -204,13 +208,13 @@ def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
 
 def credulous_readers(patch: pytest.MonkeyPatch) -> None:
     """Whoever reads a certificate does not add its sums and prices up again."""
-    patch.setattr(certificate_checks, "check_rounds", nothing)
-    patch.setattr(certificate_checks, "_check_report", nothing)
+    patch.setattr(checks, "check_rounds", nothing)
+    patch.setattr(checks, "_check_report", nothing)
 
 
 def credulous_clients(patch: pytest.MonkeyPatch) -> None:
     """A data holder answers whatever it is asked."""
-    patch.setattr(answering, "check_round", nothing)
+    patch.setattr(rounds, "check_round", nothing)
 
 
 def any_step(patch: pytest.MonkeyPatch) -> None:
@@ -261,12 +265,13 @@ PLANTED: list[tuple[Plant, str]] = [
     (any_number, "second-rounds"),
     (a_higher_cap, "budget"),
     (endless_patience, "far-deadline"),
+    (unread_tasks, "terms-beyond-the-task"),
+    (unread_terms, "rounds-beyond-the-terms"),
     (powerless_owners, "against-the-owner"),
     (uncapped_owners, "against-the-owner"),
     (forgetful_owners, "against-the-owner"),
     (rough_prices, "too-little-noise"),
     (uncounted_rounds, "batches"),
-    *HIDING,
     *((plant, "crowd-trainer") for plant in CLOSINGS),
     *((plant, "forged-certificate") for plant in UNREAD),
 ]

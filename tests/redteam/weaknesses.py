@@ -10,29 +10,24 @@ import pytest
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_client import enrolment, preparing, spending
-from shoal_client.crowds import audit as crowd_audit
-from shoal_client.noise import NoiseSampler
-from shoal_client.policy import Policy
 from shoal_compute import announcing, store
-from shoal_compute import ledger as ledger_of_node
 from shoal_compute.schema import ledger
-from shoal_protocol import (
-    additive,
-    certificate_checks,
-    certificate_rounds,
-    jobs,
-    outcomes,
-    reach,
-    rounds,
-)
-from shoal_protocol.accounting import Cap, Cost
-from shoal_protocol.balances import Balances
-from shoal_protocol.documents import Signed
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.hidden_participation import HiddenParticipation
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import RoundSpec
+from shoal_holder import answers
+from shoal_holder import jobs as holder_jobs
+from shoal_holder.crowds import audit as crowd_audit
+from shoal_holder.noise import NoiseSampler
+from shoal_holder.policy import Policy
+from shoal_protocol.certificates import checks, round_checks
+from shoal_protocol.jobs import job_request
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.rounds import outcomes, spec_checks
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies import study_request
+from shoal_protocol.trust import limits
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.phases import Phase
 from shoal_redteam.attacks import crowd_trainer
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -42,12 +37,12 @@ def _noise_as(
     change: Callable[[Int64Vector, dict[tuple[int, ...], Int64Vector]], Int64Vector],
 ) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        draw, first = preparing.draw_noise, {}
+        draw, first = answers.draw_noise, {}
 
         def drawn(spec: RoundSpec, clients: int, noise: NoiseSampler) -> Int64Vector:
             return change(draw(spec, clients, noise), first)
 
-        patch.setattr(preparing, "draw_noise", drawn)
+        patch.setattr(answers, "draw_noise", drawn)
 
     plant.__name__ = change.__name__
     return plant
@@ -127,13 +122,22 @@ def a_higher_cap(patch: pytest.MonkeyPatch) -> None:
 
 def rough_prices(patch: pytest.MonkeyPatch) -> None:
     """Prices that are a little too low pass."""
-    patch.setattr(rounds, "_LEAST_OF_COST", 1.0 - 1e-5)
-    patch.setattr(rounds, "_HIDDEN_TOLERANCE", 0.7)
+    patch.setattr(spec_checks, "_LEAST_OF_COST", 1.0 - 1e-5)
 
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    patch.setattr(reach, "_too_far", lambda moment, seconds, now: False)
+    patch.setattr(limits, "_too_far", lambda moment, seconds, now: False)
+
+
+def unread_tasks(patch: pytest.MonkeyPatch) -> None:
+    """A trainer believes the terms of a job, and does not derive them from its task."""
+    patch.setattr(study_request, "check_terms_of_task", lambda *arguments, **named: None)
+
+
+def unread_terms(patch: pytest.MonkeyPatch) -> None:
+    """A Compute node does not hold rounds to the terms of their job."""
+    patch.setattr(announcing, "check_round_of_job", lambda *arguments, **named: None)
 
 
 def powerless_owners(patch: pytest.MonkeyPatch) -> None:
@@ -149,62 +153,12 @@ def uncapped_owners(patch: pytest.MonkeyPatch) -> None:
 
 def forgetful_owners(patch: pytest.MonkeyPatch) -> None:
     """A data holder forgets what its clients have joined before."""
-    patch.setattr(enrolment, "compose", lambda costs: list(costs)[-1])
+    patch.setattr(holder_jobs, "compose", lambda costs: list(costs)[-1])
 
 
 def uncounted_rounds(patch: pytest.MonkeyPatch) -> None:
     """Whoever joined a job forgets what its earlier rounds cost."""
-    patch.setattr(jobs, "compose", lambda costs: list(costs)[-1])
-
-
-def unpaid_rounds(patch: pytest.MonkeyPatch) -> None:
-    """A Compute node takes hidden rounds that say that another one has paid."""
-    patch.setattr(ledger_of_node, "check_prepaid", lambda *arguments, **named: None)
-
-
-def other_hiding(patch: pytest.MonkeyPatch) -> None:
-    """Whoever joined a job does not look how a round hides participation."""
-    patch.setattr(jobs, "check_promised", lambda *arguments, **named: None)
-
-
-def believed_payers(patch: pytest.MonkeyPatch) -> None:
-    """A data holder believes that hidden rounds have been paid for."""
-    patch.setattr(spending, "paid_before", lambda file, round_id: BitMap(range(100)))
-
-
-def no_masks(patch: pytest.MonkeyPatch) -> None:
-    """A data holder's seeds all stand for zeros."""
-    patch.setattr(additive, "expand", lambda seed, dimension: np.zeros(dimension, np.uint64))
-
-
-def coins_that_say_yes(patch: pytest.MonkeyPatch) -> None:
-    """A data holder's records always count."""
-    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: 1)
-
-
-def coins_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """A data holder tosses once for each of ten clients, and never again."""
-    tosses = itertools.cycle((1, 0, 0, 1, 0, 1, 1, 0, 1, 0))
-    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: next(tosses))
-
-
-def one_coin_for_all(patch: pytest.MonkeyPatch) -> None:
-    """A data holder tosses once in a round for all its clients, who are ten."""
-    tosses = itertools.cycle([side for side in (1, 0, 0, 1, 1, 0) for _ in range(10)])
-    patch.setattr(HiddenParticipation, "toss", lambda self, random_bytes: next(tosses))
-
-
-HIDING = [
-    (unpaid_rounds, "hidden-participation"),
-    (rough_prices, "hidden-participation"),
-    (other_hiding, "hidden-lies-to-clients"),
-    (believed_payers, "hidden-lies-to-clients"),
-    (no_masks, "who-took-part"),
-    (coins_that_say_yes, "who-took-part"),
-    (coins_for_ever, "who-took-part"),
-    (one_coin_for_all, "who-took-part"),
-]
-"""Weaknesses in hidden participation, and the attacks that find them."""
+    patch.setattr(job_request, "compose", lambda costs: list(costs)[-1])
 
 
 def steered_draws(patch: pytest.MonkeyPatch) -> None:
@@ -227,7 +181,7 @@ CLOSINGS = [steered_draws, forgotten_receipts, any_closing]
 """Weaknesses of whoever judges a crowd job's trainer."""
 
 
-def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:
+def _unread(check: str, module: ModuleType = checks) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, check, lambda *arguments, **named: None)
 
@@ -237,8 +191,10 @@ def _unread(check: str, module: ModuleType = certificate_checks) -> Plant:
 
 UNREAD = [
     _unread("_check_request"),
-    _unread("check_round_of_job", certificate_rounds),
-    _unread("check_charge", certificate_rounds),
+    _unread("check_round_of_study", round_checks),
+    _unread("check_terms_of_task", study_request),
+    _unread("check_question", study_request),
+    _unread("check_charge", round_checks),
     _unread("check_charge", outcomes),
     _unread("_check_totals"),
     _unread("_check_ledgers"),

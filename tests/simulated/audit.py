@@ -14,8 +14,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_hosting.party import load_party
-from shoal_protocol.accounting import Cost, compose
-from shoal_protocol.attestations import (
+from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     Held,
     Holdings,
@@ -25,11 +25,11 @@ from shoal_protocol.attestations import (
     cohort_digest,
     cohort_of,
 )
-from shoal_protocol.documents import decode, from_json
-from shoal_protocol.encoding import Int64Vector, decode_uint64
-from shoal_protocol.envelope import Envelope, parse, unframe
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import Envelope, parse, unframe
+from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
+from shoal_protocol.wire.errors import ProtocolError
 from tests.simulated.chance import FixedNoise
 from tests.simulated.trust import SITES
 from tests.simulation import Federation
@@ -181,37 +181,12 @@ def _check_noise(
         noise = federation.noise[site]
         if client in contributions and isinstance(noise, FixedNoise):
             added = (contributions[client] - record).tolist()
-            if spec.hidden is not None and not took_part(
-                noise, spec, contributions[client], record
-            ):
-                added = contributions[client].tolist()  # zeros, and noise
             for coordinates, _ in spec.noise_blocks():
                 block, added = tuple(added[:coordinates]), added[coordinates:]
                 drawn = noise.blocks(coordinates)
                 assert drawn[block] == 1, "a contribution is not a record plus fresh noise"
                 used[block] += 1
     assert all(count == 1 for count in used.values()), "two clients have the same noise"
-
-
-def took_part(
-    noise: FixedNoise, spec: RoundSpec, contribution: Int64Vector, record: Int64Vector
-) -> bool:
-    """Tell, knowing the noise that was drawn, whether a client's record counted."""
-    [(coordinates, _)] = spec.noise_blocks()
-    return tuple((contribution - record).tolist()) in noise.blocks(coordinates)
-
-
-def coins_of(federation: Federation) -> dict[tuple[str, int], bool]:
-    """Return by hidden round and client whether its record counted: nobody else can tell."""
-    seen, coins = look_at(federation), {}
-    for round_id, spec in seen.specs.items():
-        contributions = contributions_of(federation, seen, round_id, spec)
-        for site, client, record in _encoded_records(federation, spec):
-            noise = federation.noise[site]
-            assert isinstance(noise, FixedNoise)
-            if client in contributions:
-                coins[round_id, client] = took_part(noise, spec, contributions[client], record)
-    return coins
 
 
 def _encoded_records(

@@ -1,8 +1,8 @@
-"""Jobs of many rounds, in simulated federations: of batches, and with hidden participation."""
+"""Jobs of many rounds, each of which asks a batch, in simulated federations."""
 
 from typing import Any, Final
 
-from shoal_protocol.tasks import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
 from tests.simulated.trust import CONSORTIUM_POLICY, HOLDER_POLICY, SITES
 
 ROUNDS: Final = 10
@@ -15,13 +15,8 @@ TASK: Final = LogisticRegressionTask(
     rounds=ROUNDS,
     batch=BATCH,
 )
-HIDDEN_ROUNDS: Final = 8
-HIDDEN_TASK: Final = TASK.model_copy(
-    update={"rounds": HIDDEN_ROUNDS, "batch": None, "participation": 0.25}
-)
 POLICY: Final = HOLDER_POLICY.model_copy(
     update={
-        "tasks": ("logistic_regression",),
         "queries": ("gradient_sum",),
         "minimum_population": BATCH,
     }

@@ -8,8 +8,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.mechanisms import NoisePart
+from shoal_protocol.privacy.mechanisms import NoisePart
+from shoal_protocol.wire.encoding import Int64Vector
 
 _STANDARD = NormalDist()
 

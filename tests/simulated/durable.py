@@ -22,10 +22,10 @@ from unittest.mock import patch
 
 from sqlalchemy.engine.default import DefaultDialect
 
-from shoal_client.state_file import StateFile
-from shoal_hosting import manifest_book
+from shoal_holder.state_file import StateFile
+from shoal_hosting.manifests import manifest_book
 from shoal_hosting.marks import Mark, MarkFile
-from shoal_hosting.storage import StorageThread
+from shoal_hosting.storage.database import StorageThread
 from tests.simulated.lives import owner
 
 MARK = "mark"

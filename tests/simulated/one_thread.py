@@ -11,12 +11,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shoal_hosting import storage
+from shoal_hosting.storage import database
 
 _THEIR_NAMES = (
-    "shoal_client.background.ThreadPoolExecutor",
-    "shoal_compute.assembly.ThreadPoolExecutor",
-    "shoal_hosting.storage.ThreadPoolExecutor",
+    "shoal_agent.vault_link.ThreadPoolExecutor",
+    "shoal_hosting.work.ThreadPoolExecutor",
+    "shoal_hosting.storage.database.ThreadPoolExecutor",
 )
 
 
@@ -42,6 +42,6 @@ def one_thread() -> Iterator[None]:
     with ExitStack() as patches:
         for name in _THEIR_NAMES:
             patches.enter_context(patch(name, InPlace))
-        pragmas = (*storage._PRAGMAS, *_FASTER)
-        patches.enter_context(patch.object(storage, "_PRAGMAS", pragmas))
+        pragmas = (*database._PRAGMAS, *_FASTER)
+        patches.enter_context(patch.object(database, "_PRAGMAS", pragmas))
         yield

@@ -9,13 +9,13 @@ import httpx
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_client import quickstart
-from shoal_client.keys import read_client_keys
-from shoal_client.policy import Policy
-from shoal_client.records import Records
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.manifest import Policy as ConsortiumPolicy
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask
+from shoal_consortium import quickstart
+from shoal_holder.keys import read_client_keys
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.simulated.chance import fixed_bytes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -29,7 +29,6 @@ TASK = LinearRegressionTask(
 TASK_WITH_PROJECTION = TASK.model_copy(update={"method": "ball_projection"})
 HOLDER_POLICY = Policy(
     analysts=("analyst",),
-    tasks=("linear_regression",),
     queries=("second_moments", "second_moment_matrix"),
     columns=COLUMNS,
     maximum_epsilon=4.0,

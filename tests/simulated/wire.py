@@ -118,9 +118,12 @@ class Wire:
         """Return the transport for what a party sends."""
         return Transport(self, life)
 
-    def cut(self, sender: str, receiver: str) -> Rule:
-        """Let nothing through one way until `rules` no longer holds the rule returned."""
-        rule = Rule(Fault.LOST, sender, receiver)
+    def cut(self, sender: str, receiver: str, path: str = "") -> Rule:
+        """Let nothing through one way until `rules` no longer holds the rule returned.
+
+        With `path`, nothing that is sent there.
+        """
+        rule = Rule(Fault.LOST, sender, receiver, path)
         self.rules.append(rule)
         return rule
 

@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from shoal_protocol.documents import DocumentT, Signed, decode, sign
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
@@ -21,7 +20,7 @@ from shoal_protocol.draw_and_discard.documents import (
     Submission,
     SubmissionReceipt,
 )
-from shoal_protocol.draw_and_discard.draws import (
+from shoal_protocol.crowds.draws import (
     InstanceChain,
     broken_draws,
     broken_receipts,
@@ -29,8 +28,9 @@ from shoal_protocol.draw_and_discard.draws import (
     check_draw,
     check_opening,
 )
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.tasks import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds.assembly import Replica, assemble_replica
 from tests.protocol import examples

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_protocol.attestations import (
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     PartialSum,
@@ -15,10 +17,10 @@ from shoal_protocol.attestations import (
     Result,
     cohort_digest,
 )
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.encoding import encode_uint64
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import (
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     ComputeParty,
     Consortium,
@@ -26,12 +28,10 @@ from shoal_protocol.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.manifest_bundle import bundle
-from shoal_protocol.membership import Join
-from shoal_protocol.ring import to_ring
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobEnd, JobTotal
+from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.encoding import encode_uint64
 from tests.hosting.certificates import make_identity
 from tests.protocol import examples
 
@@ -54,17 +54,17 @@ CONSORTIUM = examples.consortium(**PARTIES)
 SERVICES = ("aggregator", *(f"compute-{node}" for node in range(examples.NODES)))
 
 
-def job(**changes: Any) -> JobRequest:
+def job(**changes: Any) -> StudyRequest:
     """Return a job request that may run; `privacy` and the rest as in the examples."""
     fields = examples.JOB.model_dump() | {
         "manifest": CONSORTIUM.digest,
         "join_deadline": examples.OPENED_AT.replace(hour=13),
         "maximum_population": 18,
     }
-    return JobRequest.model_validate(fields | changes)
+    return examples.asking(StudyRequest.model_validate(fields | changes))
 
 
-def signed_job(request: JobRequest, analyst: str = "analyst") -> bytes:
+def signed_job(request: StudyRequest, analyst: str = "analyst") -> bytes:
     return sign(request, analyst, examples.signing_key(analyst)).encode()
 
 

@@ -6,38 +6,34 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.security import StartupRefused
-from shoal_hosting.settings import read_settings
-from shoal_hosting.storage import StorageThread, open_engine
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_hosting import service
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import StorageThread, open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdOpening,
     Draw,
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.draws import commitment, replaced_instance
-from shoal_protocol.manifest_bundle import bundle
-from shoal_trainer import assembly, schema
+from shoal_protocol.crowds.draws import commitment, replaced_instance
+from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble_serving
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.assembly import Replica
 from shoal_trainer.crowds.conducting import Conductor
-from shoal_trainer.crowds.ending import close
 from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
-from shoal_trainer.settings import TrainerSettings
+from shoal_trainer.crowds.store import close
 from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, client_of, party, problem_code
+from tests.service_parties import HandMovedClock, book, party, problem_code
 from tests.trainer.crowd import (
     CONSORTIUM,
     CROWDS,
@@ -50,7 +46,7 @@ from tests.trainer.crowd import (
     trainer_of,
     verified,
 )
-from tests.trainer.federation import job, successor
+from tests.trainer.federation import successor
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -246,106 +242,10 @@ async def test_a_replica_has_no_jobs_with_rounds(trainer: Trainer) -> None:
     assert problem_code(answer) == "not-found"
 
 
-class Forwarded:
-    """A replica that hands what is not about crowds to whatever application stands there."""
-
-    def __init__(self, directory: Path, url: str, clock: HandMovedClock, app: ASGIApp) -> None:
-        self.replica = replica_of(
-            directory / "forwarding",
-            url,
-            clock,
-            conducted_at="https://trainer-0.example:8440",
-            transport=httpx.ASGITransport(app),
-        )
-
-    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        async with client_of(self.replica.app) as http:
-            return await http.request(method, path, **more)
-
-
-async def test_all_else_is_answered_by_the_process_that_conducts_rounds(
-    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
-) -> None:
-    forwarded = Forwarded(tmp_path, postgresql_url, clock, trainer.conducting.app)
-    request = job(manifest=CONSORTIUM.digest)
-    submitted = signed(request, "analyst").encode()
-    assert (await forwarded.ask("POST", "/v1/jobs", content=submitted)).status_code == 201
-    listed = await forwarded.ask("GET", "/v1/jobs?phase=enrolling&wait=0")
-    assert listed.json() == {"jobs": [{"job": request.digest, "phase": "enrolling"}]}
-    tag = {"If-None-Match": listed.headers["ETag"]}
-    again = await forwarded.ask("GET", "/v1/jobs?phase=enrolling&wait=0", headers=tag)
-    assert (again.status_code, again.headers["ETag"]) == (304, listed.headers["ETag"])
-    assert problem_code(await forwarded.ask("GET", "/v1/jobs/7")) == "unknown-job"
-    assert problem_code(await forwarded.ask("DELETE", "/v1/jobs")) == "method-not-allowed"
-    assert (await forwarded.ask("GET", CROWDS)).json() == {"crowds": []}  # its own
-    await forwarded.replica.close()
-
-
-async def test_while_the_conducting_process_is_away_crowds_are_served(
-    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
-) -> None:
-    async def away(*_: object) -> None:
-        raise httpx.ConnectError("refused")
-
-    forwarded = Forwarded(tmp_path, postgresql_url, clock, away)
-    answer = await forwarded.ask("GET", "/v1/jobs")
-    assert (problem_code(answer), answer.headers["Retry-After"]) == ("not-ready", "2")
-    asker = Asker(forwarded.replica.app)
-    await asker.open(REQUEST)
-    assert (await asker.contribute(JOB, "a")).status_code == 201
-    await forwarded.replica.close()
-
-
-async def test_a_request_does_not_go_round_among_processes_that_forward(
-    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
-) -> None:
-    async def itself(scope: Scope, receive: Receive, send: Send) -> None:
-        await forwarded.replica.app(scope, receive, send)
-
-    forwarded = Forwarded(tmp_path, postgresql_url, clock, itself)
-    assert problem_code(await forwarded.ask("GET", "/v1/jobs")) == "not-ready"
-    await forwarded.replica.close()
-
-
-async def test_a_process_that_stops_waits_for_no_answer_to_what_it_forwarded(
-    trainer: Trainer, tmp_path: Path, postgresql_url: str, clock: HandMovedClock
-) -> None:
-    asked = asyncio.Event()
-
-    async def silent(*_: object) -> None:
-        asked.set()
-        await asyncio.Event().wait()
-
-    forwarded = Forwarded(tmp_path, postgresql_url, clock, silent)
-    waiting = asyncio.create_task(forwarded.ask("GET", "/v1/jobs?wait=30"))
-    await asked.wait()
-    forwarded.replica.stop_waiting()
-    assert problem_code(await waiting) == "not-ready"
-    await forwarded.replica.close()
-
-
-def test_only_a_process_that_serves_crowds_alone_is_told_who_conducts() -> None:
-    environment = {
-        "SHOAL_PARTY": "party",
-        "SHOAL_CONSORTIUM": "consortium",
-        "SHOAL_DATA": "data",
-        "SHOAL_PORT": "8440",
-        "SHOAL_CONDUCTED_AT": "https://trainer-0.example:8440",
-    }
-    with pytest.raises(StartupRefused, match="contradict"):
-        read_settings(TrainerSettings, "SHOAL_", environment)
-    for url in ("http://trainer-0.example", "https://trainer-0.example/v1"):
-        wrong = environment | {"SHOAL_SERVES": "crowds", "SHOAL_CONDUCTED_AT": url}
-        with pytest.raises(StartupRefused, match="SHOAL_CONDUCTED_AT is wrong"):
-            read_settings(TrainerSettings, "SHOAL_", wrong)
-    assert read_settings(TrainerSettings, "SHOAL_", environment | {"SHOAL_SERVES": "crowds"})
-
-
 def test_a_replica_needs_the_database_that_it_shares(tmp_path: Path, clock: HandMovedClock) -> None:
     with pytest.raises(StartupRefused, match="set SHOAL_DATABASE_URL"):
         assemble_serving(
             serves="crowds",
-            conducted_at=None,
             party=party("trainer", CONSORTIUM),
             book=book(tmp_path, CONSORTIUM),
             data_directory=tmp_path,
@@ -361,7 +261,7 @@ def test_beside_replicas_there_is_one_process_that_conducts_rounds(
     clock: HandMovedClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(assembly, "check_schema", partial(check_schema, pause=lambda _: None))
+    monkeypatch.setattr(service, "check_schema", partial(check_schema, pause=lambda _: None))
     with pytest.raises(StartupRefused, match="another process uses the database"):
         trainer_of(tmp_path, postgresql_url, clock)
 

@@ -9,11 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_hosting.settings import read_settings
-from shoal_protocol.encoding import canonical_json
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import Service
-from shoal_trainer.crowds import limiting
-from shoal_trainer.crowds.errors import TooManyDraws
-from shoal_trainer.crowds.limiting import DrawLimit
+from shoal_trainer.crowds import drawing
+from shoal_trainer.crowds.drawing import DrawLimit, TooManyDraws
 from shoal_trainer.settings import TrainerSettings
 from tests.service_parties import HandMovedClock, problem_code
 from tests.trainer.crowd import CROWDS, Asker, answer_to, crowd, nonce, trainer_of
@@ -48,7 +47,7 @@ def bulk_of(draws: int, label: str) -> bytes:
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for a place."""
-    monkeypatch.setattr(limiting, "LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(drawing, "LONGEST_WAIT_SECONDS", 0.0)
 
 
 async def test_more_draws_than_there_are_places_for_wait_and_are_all_answered(

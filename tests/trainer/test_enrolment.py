@@ -9,11 +9,12 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.accounting import Cost
-from shoal_protocol.errors import StorageUnavailable
-from shoal_protocol.jobs import JobRequest, PrivacyDemand
-from shoal_protocol.manifest import Analyst, Consortium
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Analyst, Consortium
+from shoal_protocol.wire.errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
 from tests.protocol import examples
@@ -37,7 +38,7 @@ def bulk(*documents: bytes) -> bytes:
     return b'{"documents":[' + b",".join(documents) + b"]}"
 
 
-async def join_all(service: Service, *documents: bytes, request: JobRequest = JOB) -> list[Any]:
+async def join_all(service: Service, *documents: bytes, request: StudyRequest = JOB) -> list[Any]:
     """Return the outcome of each: its status, or its problem's code."""
     async with client_of(service.app) as http:
         path = f"/v1/jobs/{request.digest}/joins"
@@ -236,7 +237,7 @@ async def test_joins_that_the_disk_cannot_take_are_not_acknowledged_and_not_coun
     assert await post(trainer, JOINS, join(JOB.digest, 3)) == 201
 
 
-def cheap(nonce: int, clock: HandMovedClock, **changes: Any) -> JobRequest:
+def cheap(nonce: int, clock: HandMovedClock, **changes: Any) -> StudyRequest:
     """Return a job at a quarter of the policy's mu^2 that anyone may join today."""
     fields = {
         "nonce": f"{nonce:032x}",
@@ -246,6 +247,7 @@ def cheap(nonce: int, clock: HandMovedClock, **changes: Any) -> JobRequest:
     return job(**(fields | changes))
 
 
+@pytest.mark.slow
 async def test_jobs_add_up_until_the_policys_budget_is_spent(
     assembled: Assemble, clock: HandMovedClock
 ) -> None:
@@ -287,6 +289,7 @@ async def test_a_client_that_is_committed_elsewhere_cannot_join_but_others_can(
     assert await join_all(trainer, *asked, request=last) == ["budget-exceeded", 201]
 
 
+@pytest.mark.slow
 async def test_a_job_that_fails_before_its_first_round_gives_the_budget_back(
     trainer: Service, clock: HandMovedClock
 ) -> None:

@@ -12,21 +12,23 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_hosting.installed_models import ModelNotUsable
+from shoal_hosting.storage import ledger as storage_ledger
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
 from shoal_learning.learners import learner_for
 from shoal_learning.refusals import NoReliablePosterior
-from shoal_protocol.accounting import Cost, compose
-from shoal_protocol.attestations import PartialSumReference
-from shoal_protocol.curves import gaussian_epsilon
-from shoal_protocol.documents import decode, from_json
-from shoal_protocol.encoding import encode_uint64, parse_canonical_json
-from shoal_protocol.jobs import JobRequest, PosteriorReport
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.rounds import RoundSpec, check_spec
-from shoal_protocol.tasks import LinearRegressionTask
-from shoal_trainer import records
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.rounds.attestations import PartialSumReference
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.encoding import encode_uint64, parse_canonical_json
 from shoal_trainer.assembly import Service
 from tests.protocol import examples
 from tests.service_parties import HandMovedClock, client_of, problem_code
@@ -52,12 +54,12 @@ async def get(service: Service, path: str, **headers: str) -> tuple[Any, bytes]:
     return response.status_code, response.content
 
 
-async def state(service: Service, request: JobRequest = JOB) -> Any:
+async def state(service: Service, request: StudyRequest = JOB) -> Any:
     async with client_of(service.app) as http:
         return (await http.get(f"/v1/jobs/{request.digest}")).json()
 
 
-async def joined(service: Service, request: JobRequest = JOB, clients: int = 14) -> None:
+async def joined(service: Service, request: StudyRequest = JOB, clients: int = 14) -> None:
     """Submit a job and let the first `clients` join."""
     assert await post(service, "/v1/jobs", signed_job(request)) == 201
     documents = b",".join(join(request.digest, client) for client in range(clients))
@@ -66,14 +68,14 @@ async def joined(service: Service, request: JobRequest = JOB, clients: int = 14)
 
 
 async def running(
-    service: Service, clock: HandMovedClock, request: JobRequest = JOB, clients: int = 14
+    service: Service, clock: HandMovedClock, request: StudyRequest = JOB, clients: int = 14
 ) -> None:
     await joined(service, request, clients)
     clock.now = max(clock.now, request.join_deadline)
     await service.step()
 
 
-async def report_of(service: Service, request: JobRequest = JOB) -> PosteriorReport:
+async def report_of(service: Service, request: StudyRequest = JOB) -> PosteriorReport:
     status, encoded = await get(service, f"/v1/jobs/{request.digest}/result")
     assert status == 200
     signed = decode(encoded, PosteriorReport)
@@ -164,7 +166,7 @@ async def test_the_ledger_is_shown_in_pages_that_cost_no_more_than_they_show(
         return original(cost, delta)
 
     monkeypatch.setattr(Cost, "epsilon_at", counted)
-    records._epsilon.cache_clear()
+    storage_ledger._epsilon.cache_clear()
     first = await ledger(trainer, "?count=1")
     assert [each["number"] for each in first["entries"]] == [first["next"]] == [1]
     assert len(computed) == 1
@@ -570,7 +572,7 @@ async def test_a_job_that_was_never_submitted_is_not_found(
 
 def test_a_signed_request_survives_the_wire() -> None:
     value = parse_canonical_json(signed_job(JOB))
-    assert from_json(value, JobRequest).body == JOB
+    assert from_json(value, StudyRequest).body == JOB
     assert JOB.join_deadline > examples.OPENED_AT
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.documents import decode, sign
-from shoal_protocol.errors import RefusedJob
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.membership import JobWithdrawal, Leave, check_withdrawal
-from shoal_protocol.reach import CLOCKS_APART
+from shoal_protocol.jobs.membership import JobWithdrawal, Leave, check_ending
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.limits import CLOCKS_APART
+from shoal_protocol.wire.documents import decode, sign
+from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.jobs import check_request
 from tests.protocol import examples
@@ -27,12 +27,12 @@ WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest
 EVERYONE = range(20)
 
 
-def withdrawal(request: JobRequest = JOB, signer: str = "analyst", **changes: Any) -> bytes:
+def withdrawal(request: StudyRequest = JOB, signer: str = "analyst", **changes: Any) -> bytes:
     fields = {"manifest": request.manifest, "job": request.digest, "analyst": request.analyst}
     return sign(JobWithdrawal(**(fields | changes)), signer, examples.signing_key(signer)).encode()
 
 
-def leave(client: int, request: JobRequest = JOB, *, signed_by: int | None = None) -> bytes:
+def leave(client: int, request: StudyRequest = JOB, *, signed_by: int | None = None) -> bytes:
     body = Leave(manifest=request.manifest, job=request.digest, client=client)
     key = examples.client_key(client if signed_by is None else signed_by)
     return sign(body, "client", key).encode()
@@ -111,7 +111,7 @@ async def test_a_withdrawal_frees_all_budgets_before_the_first_round(
         assert committed(service) == {}
         status, document = await get(service, WITHDRAWAL)
         assert status == 200
-        check_withdrawal(decode(document, JobWithdrawal), JOB, CONSORTIUM)
+        check_ending(decode(document, JobWithdrawal), JOB, CONSORTIUM)
         for path in ("rounds/0", "result", "certificate"):
             assert (await get(service, f"/v1/jobs/{JOB.digest}/{path}"))[0] == "job-withdrawn"
         assert await post(service, f"/v1/jobs/{JOB.digest}/joins", join(JOB.digest, 15)) == (
@@ -171,6 +171,41 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     assert (await get(trainer, f"/v1/jobs/{JOB.digest}/rounds/0"))[0] == "job-withdrawn"
     assert committed(trainer) == {}
     assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
+
+
+async def test_withdrawals_that_meet_the_end_of_joining_end_their_jobs_and_nothing_else(
+    trainer: Service, clock: HandMovedClock
+) -> None:
+    jobs = [job(nonce=f"{number:032x}") for number in range(5)]
+    for number, request in enumerate(jobs):
+        assert await post(trainer, "/v1/jobs", signed_job(request)) == 201
+        joins = f"/v1/jobs/{request.digest}/joins"
+        assert await post(trainer, joins, join(request.digest, number)) == 201
+    clock.now = JOB.join_deadline
+    admission = trainer.enrolment._admission
+    async with admission:  # the step has seen all of them enrolling, and waits to end the first
+        stepping = asyncio.create_task(trainer.step())
+        await waiting(admission, 1)
+        withdrawing = [
+            asyncio.create_task(
+                post(trainer, f"/v1/jobs/{each.digest}/withdrawal", withdrawal(each))
+            )
+            for each in jobs
+        ]
+        await waiting(admission, 1 + len(jobs))
+    await stepping
+    answers = await asyncio.gather(*withdrawing)
+    assert sorted(map(str, answers)) == [*["201"] * 4, "wrong-phase"]
+    ends = [(await state(trainer, each))["phase"] for each in jobs]
+    assert ends == ["withdrawn" if answer == 201 else "failed" for answer in answers]
+    assert committed(trainer) == {}
+    await trainer.step()
+
+
+async def waiting(lock: asyncio.Lock, count: int) -> None:
+    """Wait until so many wait for a lock."""
+    while len(lock._waiters or ()) < count:  # noqa: ASYNC110 -- a lock tells nobody
+        await asyncio.sleep(0.01)
 
 
 async def test_a_finished_job_is_withdrawn_no_more(trainer: Service, clock: HandMovedClock) -> None:

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
-from shoal_hosting.security import StartupRefused
-from shoal_protocol.ledger import LedgerEntry
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_trainer.assembly import Service
 from shoal_trainer.schema import ledger as tables
 from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
@@ -64,6 +64,7 @@ def test_a_charge_without_its_round_is_refused(engine: Engine, assembled: Assemb
         assembled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_hosting.storage import sqlite_url
+from shoal_hosting.storage.database import sqlite_url
 from shoal_trainer.assembly import Service, assemble
 from tests.service_parties import HandMovedClock, book, party
 from tests.trainer.federation import CONSORTIUM, Federation

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal_hosting.installed_models import digest_of
-from shoal_protocol.errors import RefusedJob
-from shoal_protocol.tasks import ColumnBounds, NumpyroTask
+from shoal_protocol.studies import ColumnBounds, NumpyroTask
+from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.jobs import check_request
 from tests.models import install_examples
 from tests.protocol import examples
@@ -27,7 +27,7 @@ def request(**changes):
         "batch": None,
     }
     task = NumpyroTask(**(fields | changes))
-    return examples.JOB.model_copy(update={"task": task, "manifest": CONSORTIUM.digest})
+    return examples.asking(task=task, manifest=CONSORTIUM.digest)
 
 
 def check(asked):
@@ -50,6 +50,7 @@ def test_a_job_whose_model_is_installed_in_another_version_is_refused(digest: st
         check(request())
 
 
+@pytest.mark.slow
 def test_a_job_that_miscounts_its_models_latents_is_refused(digest: str) -> None:
     with pytest.raises(RefusedJob, match="3 unconstrained numbers, not 2"):
         check(request(digest=digest, unconstrained=2))
@@ -63,7 +64,7 @@ def asked_for_draws(**changes):
     task = examples.TASK.model_copy(
         update={"method": "plain", "inference": "conditional_design"} | changes
     )
-    return examples.JOB.model_copy(update={"task": task})
+    return examples.asking(task=task)
 
 
 def test_an_inference_that_needs_numpyro_is_refused_at_once_where_there_is_none(

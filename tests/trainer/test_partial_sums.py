@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from shoal_protocol.attestations import Result
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import decode_uint64, encode_uint64
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sums import IMPOSSIBLE
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
 from tests.protocol import examples

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
+from shoal_hosting.peers.exchange import Connections
 from shoal_trainer.peers import Peers
 from tests.trainer.crowd import CONSORTIUM
 
@@ -39,9 +40,12 @@ async def test_a_service_that_drips_its_answer_keeps_the_others_acceptance_from_
         slow = str(request.url).startswith(SLOW.url)
         return await answer(request) if slow else httpx.Response(201, json={})
 
-    peers = Peers(httpx.MockTransport(handler), answer_seconds=0.1)
-    reception = await peers.announce(b"{}", CONSORTIUM, without=frozenset())
+    connections = Connections(httpx.MockTransport(handler), answer_seconds=0.1)
+    peers = Peers(connections)
+    reception = await peers.announce(
+        b"{}", CONSORTIUM, request=b"{}", asked_under=CONSORTIUM, without=frozenset()
+    )
     others = {MANIFEST.aggregator.name, *(node.name for node in MANIFEST.compute_nodes[1:])}
     assert reception.accepted == others
     assert reception.refusal is None
-    await peers.close()
+    await connections.close()

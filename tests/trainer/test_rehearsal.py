@@ -1,18 +1,20 @@
 """Which rounds of a job are made before anybody joins, and that a later one can refuse the job."""
 
+import dataclasses
+from contextlib import nullcontext
 from typing import Any, get_args
 
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import NOTHING, compose
-from shoal_protocol.errors import RefusedJob
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.queries import QueryName
-from shoal_protocol.tasks import LogisticRegressionTask, Task
-from shoal_trainer import jobs, rehearsal
+from shoal_protocol.privacy.accounting import NOTHING, compose
+from shoal_protocol.queries import Moments, QueryName
+from shoal_protocol.studies import LogisticRegressionTask, Task
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.errors import RefusedJob
+from shoal_trainer import dry_run, jobs
+from shoal_trainer.dry_run import rehearse
 from shoal_trainer.jobs import check_request
-from shoal_trainer.rehearsal import rehearse
 from shoal_trainer.specs import next_spec
 from tests.protocol import examples
 from tests.trainer.federation import job
@@ -28,11 +30,9 @@ GRADIENTS = LogisticRegressionTask(
 )
 
 
-def asked(task: Task, epsilon: float = 1.0) -> JobRequest:
+def asked(task: Task, epsilon: float = 1.0) -> StudyRequest:
     privacy = job().privacy.model_copy(update={"epsilon": epsilon})
-    return job().model_copy(
-        update={"manifest": CONSORTIUM.digest, "task": task, "privacy": privacy}
-    )
+    return examples.asking(job(), manifest=CONSORTIUM.digest, task=task, privacy=privacy)
 
 
 def numbers(task: Task, **more: Any) -> list[int]:
@@ -47,7 +47,6 @@ def numbers(task: Task, **more: Any) -> list[int]:
         (PROJECTION.model_copy(update={"method": "norm_ball"}), [0, 1]),
         (GRADIENTS, [0, 499]),
         (GRADIENTS.model_copy(update={"batch": 11}), [0, 499]),
-        (GRADIENTS.model_copy(update={"rounds": 3, "participation": 0.25}), [0, 2]),
         (GRADIENTS.model_copy(update={"rounds": 1}), [0]),
     ],
     ids=str,
@@ -67,11 +66,13 @@ def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> 
 def test_a_job_of_which_only_a_later_round_does_not_fit_is_refused_when_it_is_submitted() -> None:
     """The first round takes a fifth of the price, so its noise is larger than the second one's."""
     request = asked(PROJECTION, epsilon=10.0)
-    learner = rehearsal.learner_for(request.task, find_model=rehearsal.model_for)
+    learner = dry_run.learner_for(request.task, find_model=dry_run.model_for)
     wanted = learner.next(len(CLIENTS), [])
-    assert isinstance(wanted, rehearsal.RequestedRound)
+    assert isinstance(wanted, dry_run.RequestedRound)
     now = examples.OPENED_AT
-    next_spec(request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, now=now)
+    next_spec(
+        request, CONSORTIUM, CLIENTS, number=0, wanted=wanted, spent=NOTHING, earlier=(), now=now
+    )
     with pytest.raises(RefusedJob, match="clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=examples.OPENED_AT.replace(hour=11))
 
@@ -92,3 +93,25 @@ def test_the_least_and_the_largest_population_are_always_rehearsed(least: int, m
     sizes = jobs.rehearsed_sizes(least, most)
     assert (sizes[0], sizes[-1]) == (least, most)
     assert len(sizes) == min(most - least + 1, jobs.REHEARSED_SIZES)
+
+
+def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() -> None:
+    """Whatever a learner makes of the sums, and though the job's terms allow it."""
+    request = asked(PROJECTION.model_copy(update={"method": "norm_ball", "centring": "private"}))
+    made = rehearse(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
+    sums = [dry_run._even(spec) for spec in made[:2]]
+    learner = dry_run.learner_for(request.task, find_model=dry_run.model_for)
+    wanted = learner.next(len(CLIENTS), sums)
+    assert isinstance(wanted, dry_run.RequestedRound)
+    assert isinstance(wanted.query, Moments)
+    [first, *others] = wanted.query.columns
+    moved = first.model_copy(update={"centre": first.centre + 0.1 * first.scale})
+    other = wanted.query.model_copy(update={"columns": (moved, *others)})
+    request.terms.check(other, number=2)
+    arguments: dict[str, Any] = {"number": 2, "spent": NOTHING, "earlier": sums}
+    for query, refused in ((wanted.query, False), (other, True)):
+        step = dataclasses.replace(wanted, query=query)
+        with pytest.raises(ValueError, match="centred") if refused else nullcontext():
+            next_spec(
+                request, CONSORTIUM, CLIENTS, wanted=step, now=examples.OPENED_AT, **arguments
+            )

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, Engine, exc
 
-from shoal_hosting.database_schema import check_schema
-from shoal_hosting.storage import open_engine
-from shoal_protocol.errors import UnknownJob, WrongPhase
-from shoal_protocol.ledger import verify_chain
-from shoal_protocol.phases import JobEvent, JobPhase, Phase
+from shoal_hosting.storage.database import open_engine
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.errors import UnknownJob, WrongPhase
+from shoal_protocol.wire.phases import JobEvent, JobPhase, Phase
 from shoal_trainer import releases, schema, store
-from shoal_trainer.commitments import commitments
 from shoal_trainer.ledger import Ledger
+from shoal_trainer.store import commitments
 from tests.protocol import examples
 
 JOB = examples.JOB.digest

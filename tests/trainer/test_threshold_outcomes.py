@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shoal_aggregator.aggregation import Summed, add_up
-from shoal_protocol.attestations import PartialSum, Result
-from shoal_protocol.encoding import canonical_json, decode_uint64, encode_uint64
-from shoal_protocol.errors import RefusedResult, WrongCohort, WrongResidue
-from shoal_protocol.outcomes import verified_partial_sums, verified_result
-from shoal_protocol.prime_field import MODULUS
+from shoal_protocol.rounds.attestations import PartialSum, Result
+from shoal_protocol.rounds.outcomes import verified_partial_sums, verified_result
+from shoal_protocol.sharing.prime_field import MODULUS
+from shoal_protocol.wire.encoding import canonical_json, decode_uint64, encode_uint64
+from shoal_protocol.wire.errors import RefusedResult, WrongCohort, WrongResidue
 from shoal_trainer.jobs import may_open
 from tests.aggregator.test_threshold import FIVE, SPEC, SUMS
 from tests.protocol import examples

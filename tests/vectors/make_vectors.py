@@ -14,20 +14,27 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.documents import Document, Signed, sign
-from shoal_protocol.encoding import canonical_json, encode_clients
-from shoal_protocol.envelope import Header, frame, seal
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.manifest import AUTHORITY_NAME, Manifest
-from shoal_protocol.mechanisms import DiscreteGaussianNoise
-from shoal_protocol.membership import Join
-from shoal_protocol.models import LogisticRegressionModel, PoissonRegressionModel
-from shoal_protocol.prime_field import MODULUS
-from shoal_protocol.queries import Counts, FirstMoments, GradientSum, NormCounts, UnitRowMatrix
-from shoal_protocol.roster import Roster
-from shoal_protocol.schemes import ADDITIVE, Sharing
-from shoal_protocol.sharing import Share, ShareKind
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
+from shoal_protocol.queries import (
+    BinCounts,
+    Counts,
+    FirstMoments,
+    GradientSum,
+    NormCounts,
+    UnitRowMatrix,
+)
+from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.sharing.envelope import Header, frame, seal
+from shoal_protocol.sharing.prime_field import MODULUS
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Document, Signed, sign
+from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from tests.protocol import crowd_examples as crowd
 from tests.protocol import examples
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
@@ -219,14 +226,14 @@ def query_cases() -> Iterator[Case]:
     sums = FirstMoments(**MOMENTS.model_dump(exclude={"name"}))
     counted = {
         "columns": MOMENTS.columns[:1],
-        "levels": (40.0, 60.0),
         "grid_bits": 20,
         "records_per_client": 2,
     }
     queries = {
         "sums in a box": sums,
-        "counts": Counts(**counted, other=False),
-        "counts and others": Counts(**counted, other=True),
+        "counts": Counts(**counted, levels=(40.0, 60.0), other=False),
+        "counts and others": Counts(**counted, levels=(40.0, 60.0), other=True),
+        "counts over bins": BinCounts(**counted, edges=(0.0, 40.0, 60.0, 120.0)),
         "sums in a ball": sums.model_copy(update={"radius": 0.75}),
         "moments in a box": MOMENTS,
         "moments in a ball": MOMENTS.model_copy(update={"radius": 0.75}),
@@ -447,7 +454,53 @@ def document_cases() -> Iterator[Case]:
     loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "client"), 3.5)
     yield "half a client joins", "accept_document", read("join", canonical_json(loose_join))
     yield from correlation_cases()
+    yield from charges_cases()
     yield from spec_cases()
+
+
+def charges_cases() -> Iterator[Case]:
+    query = DOCUMENTS["charges_query"]
+
+    def asked(signed: Signed[Any], now: str = "2026-03-01T12:05:00.000Z") -> dict[str, Any]:
+        return {"document": signed.encode().hex(), "now": now} | TRUST
+
+    yield "a query for charges", "accept_query", asked(query)
+    late, early = "2026-03-01T12:05:00.001Z", "2026-03-01T11:54:59.999Z"
+    yield "a query that was recorded", "accept_query", asked(query, late)
+    yield "a query of the future", "accept_query", asked(query, early)
+    another = sign(query.body, "client", examples.client_key(4))
+    yield "a query by another client's key", "accept_query", asked(another)
+    elsewhere = query.body.model_copy(update={"manifest": seed("other").hex()})
+    yield (
+        "a query under another manifest",
+        "accept_query",
+        asked(sign(elsewhere, "client", examples.client_key(3))),
+    )
+    body = examples.CHARGES
+
+    def answered(signed: Signed[Any], **changes: Any) -> dict[str, Any]:
+        given = {"node": body.node, "nonce": body.nonce, "after": 0, "clients": [3, 4]}
+        return {"document": signed.encode().hex()} | TRUST | given | changes
+
+    good = as_party("compute-1", body)
+    yield "charges", "accept_charges", answered(good)
+    yield "charges of another query", "accept_charges", answered(good, nonce="0b" * 16)
+    yield "charges of another stretch", "accept_charges", answered(good, after=1)
+    yield "charges by another node", "accept_charges", answered(good, node="compute-0")
+    yield "charges without a client who asked", "accept_charges", answered(good, clients=[3, 4, 5])
+    [charged] = body.rounds
+    for name, changes in {
+        "a round of a client who did not ask": {
+            "rounds": (charged.model_copy(update={"clients": encode_clients((9,))}),)
+        },
+        "a round of nobody": {
+            "rounds": (charged.model_copy(update={"clients": encode_clients(())}),)
+        },
+        "a round outside the stretch": {"through": 1},
+        "a stretch that goes nowhere": {"through": 0, "rounds": ()},
+        "a stretch beyond the ledger": {"through": 6},
+    }.items():
+        yield name, "accept_charges", answered(as_party("compute-1", body, **changes))
 
 
 def correlation_cases() -> Iterator[Case]:

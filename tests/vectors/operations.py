@@ -10,50 +10,50 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol import (
-    additive,
-    attestations,
-    certificates,
-    held,
-    jobs,
-    ledger,
-    manifest,
-    membership,
-    rounds,
-    threshold,
-    totals,
-)
-from shoal_protocol.documents import Document, decode, sign
-from shoal_protocol.draw_and_discard import documents as crowd
-from shoal_protocol.draw_and_discard import draws, updates
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.encoding import (
+from shoal_protocol.certificates import release_certificate
+from shoal_protocol.crowds import documents as crowd
+from shoal_protocol.crowds import draws, updates
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs import charges, membership, totals
+from shoal_protocol.posteriors import report
+from shoal_protocol.privacy import ledger, ledger_checks
+from shoal_protocol.queries import Query
+from shoal_protocol.rounds import attestations, spec_checks
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.sharing import additive, shamir
+from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
+from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.studies import study_request
+from shoal_protocol.trust import manifest
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire import receipt_query
+from shoal_protocol.wire.documents import Document, decode, sign
+from shoal_protocol.wire.encoding import (
     canonical_json,
     decode_clients,
     encode_clients,
     parse_canonical_json,
 )
-from shoal_protocol.envelope import Header, envelope_digest, frame, parse, seal, unframe
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.manifest import Consortium, Manifest
-from shoal_protocol.queries import Query
-from shoal_protocol.roster import Roster
-from shoal_protocol.rounds import RoundSpec, check_spec
-from shoal_protocol.schemes import Sharing
-from shoal_protocol.sharing import Share, ShareKind
-from tests.vectors.round_operations import accept_prepaid, choose_batch, toss_coin
+from shoal_protocol.wire.errors import ProtocolError
+from tests.vectors.round_operations import choose_batch
 
 KINDS: Mapping[str, type[Document]] = {
     str(document.model_fields["kind"].default): document
     for document in (
         manifest.Manifest,
-        jobs.JobRequest,
+        study_request.StudyRequest,
         membership.Join,
         membership.Leave,
         membership.JobWithdrawal,
-        jobs.PosteriorReport,
-        certificates.ReleaseCertificate,
-        rounds.RoundSpec,
+        charges.ChargesQuery,
+        charges.Charges,
+        report.PosteriorReport,
+        release_certificate.ReleaseCertificate,
+        spec_checks.RoundSpec,
         attestations.Holdings,
         attestations.Vote,
         attestations.PartialSum,
@@ -107,7 +107,7 @@ def decode_roster(given: Inputs) -> Output:
 
 
 def expand_seed(given: Inputs) -> Output:
-    expand = {"additive": additive.expand, "threshold": threshold.expand}[given["scheme"]]
+    expand = {"additive": additive.expand, "threshold": shamir.expand}[given["scheme"]]
     return {"bytes": expand(bytes.fromhex(given["seed"]), given["dimension"]).tobytes().hex()}
 
 
@@ -194,16 +194,16 @@ def unpack_envelopes(given: Inputs) -> Output:
 def pack_held_query(given: Inputs) -> Output:
     envelopes = [bytes.fromhex(each) for each in given["envelopes"]]
     entries = [(parse(each).header.client, envelope_digest(each)) for each in envelopes]
-    return {"bytes": held.encode_query(entries).hex()}
+    return {"bytes": receipt_query.encode_query(entries).hex()}
 
 
 def read_held_query(given: Inputs) -> Output:
-    entries = held.decode_query(bytes.fromhex(given["bytes"]))
+    entries = receipt_query.decode_query(bytes.fromhex(given["bytes"]))
     return {"clients": [client for client, _ in entries], "bytes": [d.hex() for _, d in entries]}
 
 
 def read_held_answer(given: Inputs) -> Output:
-    return {"held": held.decode_answer(given["base64"], given["count"])}
+    return {"held": receipt_query.decode_answer(given["base64"], given["count"])}
 
 
 def sign_document(given: Inputs) -> Output:
@@ -238,6 +238,28 @@ def accept_spec(given: Inputs) -> Output:
     return {"digest": signed.digest}
 
 
+def accept_query(given: Inputs) -> Output:
+    """Decode, verify and check the age of a query for charges."""
+    signed = decode(bytes.fromhex(given["document"]), charges.ChargesQuery)
+    _consortium(given).verify(signed)
+    signed.body.check_age(datetime.fromisoformat(given["now"]))
+    return {"digest": signed.digest}
+
+
+def accept_charges(given: Inputs) -> Output:
+    """Decode and check a Compute node's answer to a query for charges."""
+    signed = decode(bytes.fromhex(given["document"]), charges.Charges)
+    charges.check_charges(
+        signed,
+        _consortium(given),
+        node=given["node"],
+        nonce=given["nonce"],
+        after=given["after"],
+        asked=BitMap(given["clients"]),
+    )
+    return {"digest": signed.digest}
+
+
 def pin_manifest(given: Inputs) -> Output:
     opened = Consortium.pinned(
         bytes.fromhex(given["document"]), bytes.fromhex(given["roster"]), digest=given["pin"]
@@ -255,7 +277,7 @@ def follow_manifest(given: Inputs) -> Output:
 def follow_ledger(given: Inputs) -> Output:
     """Follow a ledger from its first entry, and give the last one's digest."""
     entries = [ledger.LedgerEntry.model_validate(each) for each in given["entries"]]
-    return {"digest": ledger.verify_chain(entries).head.digest}
+    return {"digest": ledger_checks.verify_chain(entries).head.digest}
 
 
 def population_digest(given: Inputs) -> Output:
@@ -319,6 +341,8 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         sign_document,
         accept_document,
         accept_spec,
+        accept_query,
+        accept_charges,
         pin_manifest,
         follow_manifest,
         follow_ledger,
@@ -328,8 +352,6 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         take_step,
         contribute_step,
         choose_batch,
-        toss_coin,
-        accept_prepaid,
     )
 }
 

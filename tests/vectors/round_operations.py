@@ -1,16 +1,13 @@
-"""What a vector of a job's many rounds asks for: batches, coins, and who paid."""
+"""What a vector of a job's many rounds asks for."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pyroaring import BitMap
 
-from shoal_protocol import batches, prepayment
-from shoal_protocol.accounting import NOTHING
-from shoal_protocol.documents import decode
-from shoal_protocol.hidden_participation import HiddenParticipation
-from shoal_protocol.participation import Participation
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.privacy.accounting import NOTHING
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.rounds import batches
 
 Inputs = Mapping[str, Any]
 Output = dict[str, Any]
@@ -29,17 +26,3 @@ def choose_batch(given: Inputs) -> Output:
         most=given["most"],
     )
     return {"clients": None if batch is None else list(batch)}
-
-
-def toss_coin(given: Inputs) -> Output:
-    """Toss a client's coin with given random bytes: 1 if its records count."""
-    hidden = HiddenParticipation(rate=given["rate"], rounds=1, prepaid_by=None)
-    drawn = bytes.fromhex(given["bytes"])
-    return {"values": [hidden.toss(lambda count: drawn[:count])]}
-
-
-def accept_prepaid(given: Inputs) -> Output:
-    """Take a later round as a node does that charged `first`, and `earlier` rounds of the job."""
-    first, spec = (decode(bytes.fromhex(given[each]), RoundSpec) for each in ("first", "document"))
-    prepayment.check_prepaid(spec.body, first.body, earlier=given["earlier"])
-    return {"digest": spec.digest}

@@ -18,8 +18,8 @@ from shoal_learning.families.round import ask_or_take, generator_for, noise_of, 
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
 from shoal_protocol.posteriors import BernoulliPosterior, CategoricalPosterior
 from shoal_protocol.queries import Counts
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import BernoulliTask, CategoricalTask
+from shoal_protocol.studies import BernoulliTask, CategoricalTask
+from shoal_protocol.studies.round_rules import ReleasedSum
 
 _MOST_COMPONENTS: Final = 512
 _NODES: Final = 61  # numbers of records, and

@@ -25,9 +25,9 @@ from shoal_learning.families.special import Floats
 from shoal_protocol.posteriors import MultivariateNormalPosterior, NormalPosterior
 from shoal_protocol.posteriors.draws import thinned
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.measurements import record_count
-from shoal_protocol.tasks import MultivariateNormalTask, NormalTask
+from shoal_protocol.studies import MultivariateNormalTask, NormalTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.measurements import record_count
 
 _REPORTED_CHAINS: Final = 8
 _MOST_KINKED: Final = 3  # columns

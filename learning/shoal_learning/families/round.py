@@ -10,10 +10,10 @@ from numpy.random import PCG64, Generator
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats, log_sum_exp
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.families import query_of
-from shoal_protocol.questions.measurements import noisy_count
-from shoal_protocol.tasks import FamilyTask
+from shoal_protocol.studies import FamilyTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.families import query_of
+from shoal_protocol.studies.round_rules.measurements import noisy_count
 
 _NODES: Final = 15
 

@@ -23,9 +23,9 @@ from shoal_learning.families.sums import (
 )
 from shoal_protocol.posteriors import NormalMeanPosterior, PoissonPosterior
 from shoal_protocol.queries import FirstMoments
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.questions.measurements import record_count
-from shoal_protocol.tasks import NormalMeanTask, PoissonTask
+from shoal_protocol.studies import NormalMeanTask, PoissonTask
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.round_rules.measurements import record_count
 
 _LOWEST_LOG_RATE: Final = -700.0
 

@@ -1,24 +1,32 @@
-"""What every posterior can do besides its own mathematics: draws, and their export to ArviZ."""
+"""What every posterior can do besides its own mathematics: intervals, tables, pictures, ArviZ."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal_protocol.posteriors.showing import Shown
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.intervals import require_level
+from shoal_protocol.posteriors.summaries import Summary, summarised
 
 if TYPE_CHECKING:
     from arviz import InferenceData
+    from matplotlib.axes import Axes
+
+    from shoal_protocol.posteriors.grounds import Prior
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
+LEVEL: Final = 0.95
+"""What an interval holds where nothing else is asked for."""
 
-class BasePosterior(Shown, BaseModel):
+
+class BasePosterior(BaseModel):
     """A posterior of the parameters `names`, from about `records` records: seen through noise.
 
     Sums of gradients do not tell how many: of these it is the most that clients may hold.
@@ -31,29 +39,94 @@ class BasePosterior(Shown, BaseModel):
     variable: ClassVar[str] = "parameters"
     dimension: ClassVar[str] = "parameter"
 
+    name: str
     names: Annotated[tuple[str, ...], Field(min_length=1)]
     records: Annotated[int, Field(ge=1)]
+
+    @property
+    @abstractmethod
+    def mean(self) -> FloatVector:
+        """Posterior mean of each parameter, shape (k,), in the order of `names`."""
+
+    @property
+    @abstractmethod
+    def sd(self) -> FloatVector:
+        """Posterior standard deviation of each parameter, shape (k,)."""
+
+    def interval(self, level: float) -> FloatMatrix:
+        """Return central credible intervals that hold `level` of each margin, shape (k, 2).
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        require_level(level)
+        return self._quantiles(0.5 - level / 2.0, 0.5 + level / 2.0)
+
+    @abstractmethod
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        """Return two quantiles of each margin, as far from 0 as from 1, shape (k, 2)."""
 
     @abstractmethod
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
         """Return `count` joint draws, shape (count, k): no privacy depends on them."""
 
-    def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
-        """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""
-        if generator is None:
-            raise ValueError(
-                "this posterior is in closed form and has to be drawn from: pass a generator, "
-                "such as numpy.random.default_rng(1)"
-            )
-        return self.sample(count, generator)[None]
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return self.name.replace("_", " ").capitalize()
 
-    def _other_variables(self) -> Mapping[str, FloatMatrix]:
-        """Return draws of what is not in `names`, shape (chains, draws) each, for ArviZ."""
-        return {}
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What else a summary says, each with its name."""
+        return ()
 
-    def _facts(self) -> Mapping[str, str | int | float]:
-        """Return what else is known of the posterior, for ArviZ's attributes."""
-        return {"records": self.records}
+    @property
+    def prior(self) -> "Prior | None":
+        """The prior of each parameter; None where it is not known, or not normal."""
+        return None
+
+    @property
+    def caution(self) -> str | None:
+        """What must be known before the posterior is used; None if nothing is."""
+        return None
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return a table of means, standard deviations and central intervals of that level.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        return summarised(self, level)
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+        caption: str | None = None,
+    ) -> "Axes":
+        """Draw the posterior, on `axes` or on new ones, and return them.
+
+        Of one number the density, of several a forest plot of `names`: all but the intercept if it
+        is None. Intervals hold `level`. A report's own `plot` adds what the posterior cost.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1, or a name is none of `names`.
+            ImportError: matplotlib is not installed.
+        """
+        below = self.caption_below(caption)
+        if len(self.names) == 1:
+            return plots.density(self, axes, level=level, caption=below)
+        return plots.forest(self, axes, level=level, names=names, caption=below)
+
+    def caption_below(self, caption: str | None) -> str | None:
+        """Return what stands below a picture, which travels without the posterior's summary."""
+        caution = "mind the caution in the summary" if self.caution else None
+        return "; ".join(each for each in (caption, caution) if each is not None) or None
 
     def to_arviz(
         self,
@@ -77,9 +150,112 @@ class BasePosterior(Shown, BaseModel):
             posterior={self.variable: self._chains(count, generator), **self._other_variables()},
             dims={self.variable: [self.dimension]},
             coords={self.dimension: list(self.names)},
-            posterior_attrs={**self._facts(), **(attributes or {})},
+            posterior_attrs={**self._attributes(), **(attributes or {})},
         )
         return data
+
+    def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
+        """Return draws of all parameters for ArviZ, shape (chains, draws, k)."""
+        if generator is None:
+            raise ValueError(
+                "this posterior is in closed form and has to be drawn from: pass a generator, "
+                "such as numpy.random.default_rng(1)"
+            )
+        return self.sample(count, generator)[None]
+
+    def _other_variables(self) -> Mapping[str, FloatMatrix]:
+        """Return draws of what is not in `names`, shape (chains, draws) each, for ArviZ."""
+        return {}
+
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        """Return what else is known of the posterior, for ArviZ's attributes."""
+        caution = {} if self.caution is None else {"caution": self.caution}
+        return {"records": self.records, **caution}
+
+
+class RegressionPosterior(BasePosterior):
+    """A posterior of the coefficients that predict `target`: "intercept", then the features'."""
+
+    variable = "coefficients"
+    dimension = "coefficient"
+
+    target: str
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{super().title} of {self.target}"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order."""
+        return tuple(name for name in self.names if name != "intercept")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then the target."""
+        return (*self.features, self.target)
+
+    @property
+    @abstractmethod
+    def covariance_matrix(self) -> FloatMatrix:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+
+    @abstractmethod
+    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+
+    @abstractmethod
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+
+    def _checked_rows(self, rows: FloatMatrix) -> FloatMatrix:
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.features):
+            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        return rows
+
+    def plot_predictions(
+        self,
+        rows: FloatMatrix,
+        targets: FloatVector | None = None,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        caption: str | None = None,
+        target: str | None = None,
+    ) -> "Axes":
+        """Draw the predictions for `rows`, shape (n, m), with intervals that hold `level`.
+
+        `targets`, shape (n,), are drawn beside them. `target` says what is predicted, if it is not
+        the target itself.
+
+        Raises:
+            ValueError: shapes that do not fit, or a level that is not between 0 and 1.
+            ImportError: matplotlib is not installed.
+        """
+        mean, _ = self.predict(rows)
+        intervals = self.predict_interval(rows, level)
+        if targets is not None and np.shape(targets) != mean.shape:
+            raise ValueError("targets must have one number for each row")
+        observed = None if targets is None else np.asarray(targets, dtype=np.float64)
+        return plots.predictions(
+            mean,
+            intervals,
+            observed,
+            axes,
+            level=level,
+            target=target or self.target,
+            caption=self.caption_below(caption),
+        )
 
 
 def _arviz() -> Any:

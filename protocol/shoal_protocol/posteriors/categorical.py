@@ -44,32 +44,22 @@ class CategoricalPosterior(BasePosterior):
 
     @property
     def mean(self) -> FloatVector:
-        """Posterior means of the probabilities, shape (k,)."""
         alphas = self._alphas
         return np.asarray(np.mean(alphas / alphas.sum(axis=1, keepdims=True), axis=0))
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviations of the probabilities, shape (k,)."""
         alphas = self._alphas
         totals = alphas.sum(axis=1, keepdims=True)
         shares = alphas / totals
         within = np.mean(shares * (1.0 - shares) / (totals + 1.0), axis=0)
         return np.asarray(np.sqrt(within + np.var(shares, axis=0)))
 
-    def interval(self, level: float) -> FloatMatrix:
-        """Return central credible intervals that hold `level` of each margin, shape (k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        if not 0.0 < level < 1.0:
-            raise ValueError("the level of an interval must lie strictly between 0 and 1")
-        tail = (1.0 - level) / 2.0
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
         alphas = self._alphas
         rest = alphas.sum(axis=1, keepdims=True) - alphas
         pairs = zip(alphas.T, rest.T, strict=True)
-        return np.array([_beta_quantiles(*pair, [tail, 1.0 - tail]) for pair in pairs])
+        return np.array([_beta_quantiles(*pair, [low, high]) for pair in pairs])
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
         """Return `count` draws of the probabilities, shape (count, k): no privacy depends on them.

@@ -5,18 +5,16 @@ On the wire draws are little-endian doubles in base64, chain by chain, draw by d
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.encoding import Base64
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.posteriors.grounds import Grounded, Grounds
-from shoal_protocol.posteriors.intervals import normal_intervals
-from shoal_protocol.posteriors.linear_regression import predicted
+from shoal_protocol.wire.encoding import Base64
 
 MOST_VALUES: Final = 1 << 16
 """Numbers in one posterior: half a mebibyte, so that a report passes wherever documents do."""
@@ -41,6 +39,12 @@ class DrawsPosterior(BasePosterior):
         _decoded(self.values, self.chains, len(self.names))
         return self
 
+    @classmethod
+    def _thinned(cls, draws: FloatMatrix, **fields: Any) -> Self:
+        """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
+        kept = thinned(draws)
+        return cls(chains=len(kept), values=encoded(kept), **fields)
+
     @property
     def draws(self) -> FloatMatrix:
         """All draws, shape (chains, draws, k), read-only."""
@@ -52,7 +56,6 @@ class DrawsPosterior(BasePosterior):
 
     @property
     def mean(self) -> FloatVector:
-        """Posterior mean of each parameter, shape (k,)."""
         mean: FloatVector = self._flat.mean(axis=0)
         return mean
 
@@ -63,20 +66,11 @@ class DrawsPosterior(BasePosterior):
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviation of each parameter, shape (k,)."""
         sd: FloatVector = self._flat.std(axis=0, ddof=1)
         return sd
 
-    def interval(self, level: float) -> FloatMatrix:
-        """Return equal-tailed credible intervals that hold `level` of each margin, shape (k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        if not 0.0 < level < 1.0:
-            raise ValueError("the level of an interval must lie strictly between 0 and 1")
-        ends = [0.5 - level / 2.0, 0.5 + level / 2.0]
-        limits: FloatMatrix = np.quantile(self._flat, ends, axis=0).T
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        limits: FloatMatrix = np.quantile(self._flat, [low, high], axis=0).T
         return limits
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
@@ -101,8 +95,8 @@ class DrawsPosterior(BasePosterior):
     def _chains(self, count: int, generator: np.random.Generator | None) -> FloatMatrix:  # noqa: TID251
         return self.draws
 
-    def _facts(self) -> Mapping[str, str | int | float]:
-        return {**super()._facts(), "divergences": self.divergences}
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {**super()._attributes(), "divergences": self.divergences}
 
 
 class LinearRegressionDraws(DrawsPosterior, Grounded):
@@ -112,11 +106,7 @@ class LinearRegressionDraws(DrawsPosterior, Grounded):
     `residual_values`, shape (chains, draws).
     """
 
-    variable = "coefficients"
-    dimension = "coefficient"
-
     name: Literal["linear_regression_draws"] = "linear_regression_draws"
-    target: str
     residual_values: Base64
 
     @model_validator(mode="after")
@@ -165,38 +155,11 @@ class LinearRegressionDraws(DrawsPosterior, Grounded):
         return float(np.sqrt(np.mean(self.residual_sd_draws**2)))
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that `predict` expects, in order."""
-        return tuple(name for name in self.names if name != "intercept")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, then the target."""
-        return (*self.features, self.target)
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
-
-        The standard deviation is a new record's: coefficients and residual together.
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        return predicted(self, rows)
-
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
-        """Return intervals that hold about `level` of a new record's target, shape (n, 2).
-
-        Raises:
-            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
-        """
-        return normal_intervals(*self.predict(rows), level)
+    def _record_sd(self) -> float:
+        return self.residual_sd
 
     def _other_variables(self) -> Mapping[str, FloatMatrix]:
         return {"residual_sd": self.residual_sd_draws}
-
-    def _facts(self) -> Mapping[str, str | int | float]:
-        return {**super()._facts(), "target": self.target}
 
 
 def thinned(draws: FloatMatrix) -> FloatMatrix:

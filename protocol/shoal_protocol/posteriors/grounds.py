@@ -11,8 +11,8 @@ from typing import Annotated, Final, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, Finite, FloatVector
-from shoal_protocol.posteriors.showing import ShownPredictions
+from shoal_protocol.posteriors.base import Finite, FloatMatrix, FloatVector, RegressionPosterior
+from shoal_protocol.posteriors.intervals import normal_intervals
 
 PRIOR_DECIDES: Final = 0.25
 """Of a posterior variance, relative to the prior's: from here on it decides, or"""
@@ -142,7 +142,7 @@ def prior_caution(names: Sequence[str]) -> str | None:
     )
 
 
-class Grounded(ShownPredictions, BasePosterior):
+class Grounded(RegressionPosterior):
     """A linear regression's posterior, with `grounds` where whoever made it measured them."""
 
     # Left out where there are none, never null.
@@ -156,35 +156,53 @@ class Grounded(ShownPredictions, BasePosterior):
 
     @property
     @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, then the target."""
+    def _record_sd(self) -> float:
+        """By what a new record scatters around its prediction: a standard deviation."""
+
+    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        The standard deviation is a new record's: coefficients and residual together.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        design = self._scaled(self._checked_rows(rows))
+        if len(self.features) < len(self.names):
+            design = np.column_stack([np.ones(len(design)), design])
+        spread = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        deviation = np.sqrt(np.maximum(spread, 0.0) + self._record_sd**2)
+        return design @ self.mean, deviation
+
+    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
+        """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        return normal_intervals(*self.predict(rows), level)
+
+    def _scaled(self, rows: FloatMatrix) -> FloatMatrix:
+        """Return rows in the units that the coefficients are of."""
+        return rows
 
     @property
-    @abstractmethod
-    def mean(self) -> FloatVector:
-        """Posterior mean of each number, shape (k,)."""
-
-    @property
-    @abstractmethod
-    def sd(self) -> FloatVector:
-        """Posterior standard deviation of each number, shape (k,)."""
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        return (("Residual sd", f"{self._record_sd:.4g}"),)
 
     @property
     def prior(self) -> Prior | None:
-        """The prior of each number, in the units of the data; None where it is not known."""
         if self.grounds is None:
             return None
         return Prior(np.array(self.grounds.prior_mean), np.array(self.grounds.prior_sd))
 
     @property
     def caution(self) -> str | None:
-        """What must be known before the posterior is used; None if its sums show nothing."""
         if self.grounds is None or self.prior is None:
             return None
         decided = self.prior.caution(self.names, self.mean, self.sd)
         said = (*self.grounds.cautions(self.columns), decided)
         return "; ".join(each for each in said if each is not None) or None
 
-    def _facts(self) -> Mapping[str, str | int | float]:
-        caution = self.caution
-        return {**super()._facts(), **({} if caution is None else {"caution": caution})}
+    def _attributes(self) -> Mapping[str, str | int | float]:
+        return {**super()._attributes(), "target": self.target}

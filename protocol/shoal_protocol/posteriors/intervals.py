@@ -1,4 +1,4 @@
-"""Central intervals of normal distributions; it knows no posterior."""
+"""Central intervals of normal distributions."""
 
 from statistics import NormalDist
 
@@ -8,15 +8,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def quantile_of(level: float) -> float:
-    """Return z such that a standard normal lies within +-z with probability `level`.
+def require_level(level: float) -> None:
+    """Check the level of an interval.
 
     Raises:
         ValueError: `level` is not strictly between 0 and 1.
     """
     if not 0.0 < level < 1.0:
         raise ValueError("the level of an interval must lie strictly between 0 and 1")
-    return NormalDist().inv_cdf(0.5 + level / 2.0)
 
 
 def normal_intervals(mean: Floats, sd: Floats, level: float) -> Floats:
@@ -25,5 +24,11 @@ def normal_intervals(mean: Floats, sd: Floats, level: float) -> Floats:
     Raises:
         ValueError: `level` is not strictly between 0 and 1.
     """
-    reach = quantile_of(level) * sd
+    require_level(level)
+    return normal_quantiles(mean, sd, 0.5 + level / 2.0)
+
+
+def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
+    """Return the quantiles at 1 - `high` and `high` of normals, shape (n, 2)."""
+    reach = NormalDist().inv_cdf(high) * sd
     return np.column_stack([mean - reach, mean + reach])

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
-from shoal_protocol.posteriors.draws import DrawsPosterior, encoded, thinned
+from shoal_protocol.posteriors.draws import DrawsPosterior
 
 
 class _NormalDraws(DrawsPosterior):
@@ -45,14 +45,8 @@ class NormalPosterior(_NormalDraws):
     @classmethod
     def of(cls, column: str, draws: FloatMatrix, *, divergences: int, records: int) -> Self:
         """Return the posterior of `draws`, shape (chains, draws, 2), thinned as need be."""
-        kept = thinned(draws)
-        return cls(
-            names=("mean", "sd"),
-            column=column,
-            chains=len(kept),
-            values=encoded(kept),
-            divergences=divergences,
-            records=records,
+        return cls._thinned(
+            draws, names=("mean", "sd"), column=column, divergences=divergences, records=records
         )
 
     @property
@@ -78,12 +72,10 @@ class MultivariateNormalPosterior(_NormalDraws):
         cls, variables: tuple[str, ...], draws: FloatMatrix, *, divergences: int, records: int
     ) -> Self:
         """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
-        kept = thinned(draws)
-        return cls(
+        return cls._thinned(
+            draws,
             names=parameter_names(variables),
             variables=variables,
-            chains=len(kept),
-            values=encoded(kept),
             divergences=divergences,
             records=records,
         )

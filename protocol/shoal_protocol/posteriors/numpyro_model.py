@@ -8,11 +8,10 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.encoding import Digest
-from shoal_protocol.models.latents import Latent
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
-from shoal_protocol.posteriors.intervals import quantile_of
 from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.queries.models.latents import Latent
+from shoal_protocol.wire.encoding import Digest
 
 _POINTS: Final = 4096
 _MEASURED: Final = (
@@ -48,35 +47,25 @@ class NumpyroPosterior(VariationalPosterior):
 
     @property
     def caution(self) -> str:
-        """As of any; and on what such intervals were measured."""
         if self.convergence is None:
             return super().caution
         return f"{super().caution}; {_MEASURED}"
 
     @property
     def mean(self) -> FloatVector:
-        """Posterior mean of each number, shape (k,)."""
         mean: FloatVector = self._points.mean(axis=0)
         return mean
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviation of each number, shape (k,)."""
         sd: FloatVector = self._points.std(axis=0)
         return sd
 
-    def interval(self, level: float) -> FloatMatrix:
-        """Return central intervals that hold `level` of each margin, shape (k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        quantile_of(level)
-        ends: FloatMatrix = np.quantile(self._points, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        ends: FloatMatrix = np.quantile(self._points, [low, high], axis=0)
         return ends.T
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the latents, shape (count, k): no privacy depends on them."""
         return self._constrained(generator.standard_normal((count, len(self.location))))
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:

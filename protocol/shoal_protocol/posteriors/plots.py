@@ -1,4 +1,4 @@
-"""Pictures of posteriors, for who has matplotlib; they know no party and write no file.
+"""Pictures of posteriors, by matplotlib.
 
 matplotlib is loaded when something is drawn. Names may come from another party: they are drawn as
 they are, never as formulas.
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.posteriors.summaries import Described, titled, visible
+from shoal_protocol.posteriors.summaries import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from shoal_protocol.posteriors.base import BasePosterior
 
 _INNER_LEVEL: Final = 0.5
 _SCORES: Final = np.arange(0.0625, 3.5, 0.125)
@@ -23,7 +25,7 @@ _LARGEST_HEIGHT: Final = 16.0  # inches
 
 
 def forest(
-    posterior: Described,
+    posterior: "BasePosterior",
     axes: "Axes | None",
     *,
     level: float,
@@ -51,11 +53,11 @@ def forest(
     axes.plot(posterior.mean[drawn], rows, "o", color=_COLOUR, markersize=5)
     _name_rows(axes, shown)
     axes.set_xlabel(f"posterior mean, {_INNER_LEVEL:.0%} and {_percent(level)} intervals")
-    return _finished(axes, titled(posterior), caption)
+    return _finished(axes, posterior.title, caption)
 
 
 def density(
-    posterior: Described, axes: "Axes | None", *, level: float, caption: str | None
+    posterior: "BasePosterior", axes: "Axes | None", *, level: float, caption: str | None
 ) -> "Axes":
     """Draw the density of a posterior's only number, with the interval that holds `level` of it.
 
@@ -82,7 +84,7 @@ def density(
     axes.set_xlabel(
         f"{visible(posterior.names[0])}; shaded: {_percent(level)} interval", parse_math=False
     )
-    return _finished(axes, titled(posterior), caption)
+    return _finished(axes, posterior.title, caption)
 
 
 def predictions(
@@ -122,49 +124,33 @@ def predictions(
     return _finished(axes, "Predictions", caption)
 
 
-def scattered(
+def instances(
     names: Sequence[str],
     each: NDArray[np.float64],
     averaged: NDArray[np.float64],
+    noise: NDArray[np.float64] | None,
     axes: "Axes | None",
     *,
     title: str,
     caption: str,
 ) -> "Axes":
-    """Draw what several models have for each name, shape (k, n), and their average, shape (n,).
+    """Draw what a crowd's instances have for each name, shape (k, n), and their average, (n,).
+
+    Bars are two standard deviations of the `noise` in the average, (n,), to each side.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
     rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
     axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
+    if noise is not None:
+        axes.hlines(
+            rows, averaged - 2.0 * noise, averaged + 2.0 * noise, color="0.6", linewidth=1.2
+        )
     axes.plot(each.T, rows, "|", color=_COLOUR, markersize=9, alpha=0.5)
     axes.plot(averaged, rows, "o", color=_COLOUR, markersize=5)
     _name_rows(axes, names)
     axes.set_xlabel("every instance, and their average")
-    return _finished(axes, title, caption)
-
-
-def with_noise(
-    names: Sequence[str],
-    values: NDArray[np.float64],
-    noise: NDArray[np.float64],
-    axes: "Axes | None",
-    *,
-    title: str,
-    caption: str,
-) -> "Axes":
-    """Draw values, shape (n,), and two standard deviations of their `noise`, (n,), to each side.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    rows, axes = np.arange(len(names)), axes or _new_axes_for(names)
-    axes.axvline(0.0, color="0.8", linewidth=1.0, zorder=0)
-    axes.hlines(rows, values - 2.0 * noise, values + 2.0 * noise, color="0.6", linewidth=1.2)
-    axes.plot(values, rows, "o", color=_COLOUR, markersize=5)
-    _name_rows(axes, names)
-    axes.set_xlabel("average of all instances")
     return _finished(axes, title, caption)
 
 
@@ -193,7 +179,7 @@ def _level_within(score: float) -> float:
     return 2.0 * NormalDist().cdf(float(score)) - 1.0
 
 
-def _chosen(posterior: Described, names: Sequence[str] | None) -> list[int]:
+def _chosen(posterior: "BasePosterior", names: Sequence[str] | None) -> list[int]:
     """Return the positions of the numbers to draw."""
     if names is None:
         several = len(posterior.names) > 1

@@ -1,4 +1,4 @@
-"""Posteriors in words: tables for terminals and notebooks; they know no picture and no party.
+"""Posteriors in words: tables for terminals and notebooks.
 
 Whatever is put in may come from another party, so text is shown as it is: no markup, no control
 characters.
@@ -7,45 +7,12 @@ characters.
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from shoal_protocol.posteriors.base import BasePosterior
 
 PRIOR_HEADINGS: Final = ("prior", "its share")
-
-
-class Described(Protocol):
-    """What every posterior says of its numbers, in the order of `names`."""
-
-    @property
-    def name(self) -> str:
-        """The kind of posterior."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the numbers."""
-        ...
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """Posterior means, shape (k,)."""
-        ...
-
-    @property
-    def sd(self) -> NDArray[np.float64]:
-        """Posterior standard deviations, shape (k,)."""
-        ...
-
-    @property
-    def records(self) -> int:
-        """How many records went in."""
-        ...
-
-    def interval(self, level: float) -> NDArray[np.float64]:
-        """Return central intervals, shape (k, 2)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +56,7 @@ class Summary:
         )
 
 
-def summarised(posterior: Described, level: float) -> Summary:
+def summarised(posterior: "BasePosterior", level: float) -> Summary:
     """Return mean, standard deviation and interval of each number.
 
     Raises:
@@ -103,40 +70,28 @@ def summarised(posterior: Described, level: float) -> Summary:
             posterior.names, posterior.mean, posterior.sd, intervals, priors, strict=True
         )
     )
-    facts = [("Records", f"about {posterior.records:,}")]
-    residual_sd = getattr(posterior, "residual_sd", None)
-    if isinstance(residual_sd, float):
-        facts.insert(0, ("Residual sd", f"{residual_sd:.4g}"))
-    facts.extend(getattr(posterior, "facts", ()))
-    caution = getattr(posterior, "caution", None)
-    if isinstance(caution, str):
-        facts.append(("Caution", caution))
+    facts = [("Records", f"about {posterior.records:,}"), *posterior.facts]
+    if posterior.caution is not None:
+        facts.append(("Caution", posterior.caution))
     ends = (f"{0.5 - level / 2.0:.4g}", f"{0.5 + level / 2.0:.4g}")
     return Summary(
-        titled(posterior),
+        posterior.title,
         ("", "mean", "sd", *(f"quantile {end}" for end in ends), *PRIOR_HEADINGS[: len(priors[0])]),
         rows,
         tuple(facts),
     )
 
 
-def prior_cells(posterior: Described) -> list[tuple[str, ...]]:
+def prior_cells(posterior: "BasePosterior") -> list[tuple[str, ...]]:
     """Return of each number its prior and that one's share in its variance; empty if unknown.
 
     A cell for each of `PRIOR_HEADINGS`.
     """
-    prior = getattr(posterior, "prior", None)
+    prior = posterior.prior
     if prior is None:
         return [()] * len(posterior.names)
     rows = zip(prior.mean, prior.sd, prior.shares(posterior.sd), strict=True)
     return [(f"{mean:.3g} ± {sd:.3g}", f"{share:.0%}") for mean, sd, share in rows]
-
-
-def titled(posterior: Described) -> str:
-    """Return what a posterior is of, in words."""
-    kind = posterior.name.replace("_", " ").capitalize()
-    target = getattr(posterior, "target", None)
-    return f"{kind} of {target}" if isinstance(target, str) else kind
 
 
 def visible(text: str) -> str:

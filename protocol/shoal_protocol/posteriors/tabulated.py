@@ -48,27 +48,17 @@ class TabulatedPosterior(BasePosterior):
 
     @property
     def mean(self) -> FloatVector:
-        """Posterior mean of the parameter, shape (1,)."""
         return np.array([self.average])
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviation of the parameter, shape (1,)."""
         return np.array([self.deviation])
 
-    def interval(self, level: float) -> FloatMatrix:
-        """Return the central credible interval that holds `level`, shape (1, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        if not 0.0 < level < 1.0:
-            raise ValueError("the level of an interval must lie strictly between 0 and 1")
-        reach = _STANDARD.inv_cdf(0.5 + level / 2.0)
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        reach = _STANDARD.inv_cdf(high)
         return np.array([np.interp([-reach, reach], _SCORES, self.quantiles)])
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the parameter, shape (count, 1): no privacy depends on them."""
         scores = generator.standard_normal(count)
         return np.interp(scores, _SCORES, self.quantiles)[:, None]
 

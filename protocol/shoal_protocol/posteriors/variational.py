@@ -3,7 +3,6 @@ data's units. They know neither gradients nor noise, only whether whoever made t
 """
 
 import base64
-from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Final, Literal, Self
@@ -11,10 +10,10 @@ from typing import Annotated, Final, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.encoding import Base64
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.convergence import MOST_CORRELATED, Convergence
 from shoal_protocol.posteriors.grounds import PRIOR_DECIDES, Prior, prior_caution
+from shoal_protocol.wire.encoding import Base64
 
 LARGEST: Final = 1e30  # as of a column's bounds: products and squares of it are still floats
 _Location = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -77,7 +76,6 @@ class VariationalPosterior(BasePosterior):
 
     @property
     def caution(self) -> str:
-        """What must be known before the posterior is used: of clipping in any case."""
         if self.convergence is None:
             decided = self._prior_caution
             return _MEAN_FIELD if decided is None else f"{_MEAN_FIELD}; {decided}"
@@ -87,7 +85,6 @@ class VariationalPosterior(BasePosterior):
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What a summary says of how the posterior was found."""
         shares = self._prior_shares
         said = []
         if self.convergence is not None:
@@ -96,11 +93,6 @@ class VariationalPosterior(BasePosterior):
             share = f"{shares.min():.0%} to {shares.max():.0%} of variances, near the posterior"
             said.append(("Prior's share", share))
         return tuple(said)
-
-    @property
-    def prior(self) -> Prior | None:
-        """The prior of each of `names`; None where it is not known, or not normal."""
-        return None
 
     @property
     def _prior_shares(self) -> FloatVector | None:
@@ -119,16 +111,6 @@ class VariationalPosterior(BasePosterior):
             return None
         decided = np.flatnonzero(shares >= PRIOR_DECIDES) + 1
         return prior_caution([f"unconstrained number {place}" for place in decided])
-
-    @property
-    @abstractmethod
-    def mean(self) -> FloatVector:
-        """Posterior mean of each of `names`, shape (k,)."""
-
-    @property
-    @abstractmethod
-    def sd(self) -> FloatVector:
-        """Posterior standard deviation of each of `names`, shape (k,)."""
 
     @cached_property
     def _factor(self) -> FloatMatrix | None:
@@ -152,12 +134,11 @@ class VariationalPosterior(BasePosterior):
     def __str__(self) -> str:
         return repr(self)
 
-    def _facts(self) -> Mapping[str, str | int | float]:
+    def _attributes(self) -> Mapping[str, str | int | float]:
         path = {} if self.convergence is None else {"path": str(self.convergence)}
         return {
-            **super()._facts(),
+            **super()._attributes(),
             "inference": self.inference,
-            "caution": self.caution,
             **path,
         }
 

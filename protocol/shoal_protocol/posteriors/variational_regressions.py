@@ -5,16 +5,15 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.models.regressions import probability, rate
-from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.grounds import Prior
-from shoal_protocol.posteriors.intervals import normal_intervals
-from shoal_protocol.posteriors.showing import ShownPredictions
+from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
 from shoal_protocol.posteriors.variational import LARGEST, VariationalPosterior
 from shoal_protocol.queries import Column
+from shoal_protocol.queries.models.regressions import probability, rate
 
 
-class _RegressionPosterior(ShownPredictions, VariationalPosterior):
+class _VariationalRegression(RegressionPosterior, VariationalPosterior):
     """Coefficients of a linear predictor, in the data's own units.
 
     `names` are "intercept", then the features.
@@ -24,10 +23,6 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
     term `intercept` is 0 and there is no b_0.
     """
 
-    variable = "coefficients"
-    dimension = "coefficient"
-
-    target: str
     feature_columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
@@ -35,7 +30,7 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
     def _one_for_each_coefficient(self) -> Self:
         if len(self.location) != len(self.feature_columns) + (self.intercept > 0.0):
             raise ValueError("location must have one number for each coefficient")
-        if self.names != ("intercept", *self.features):
+        if self.names != ("intercept", *(column.name for column in self.feature_columns)):
             raise ValueError("names must be the intercept and the features, in order")
         for column in self.feature_columns:
             if not (abs(column.centre) <= LARGEST and 0.5 / LARGEST <= column.scale <= LARGEST):
@@ -43,18 +38,7 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
         return self
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the columns that `predict` expects, in order."""
-        return tuple(column.name for column in self.feature_columns)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, then the target."""
-        return (*self.features, self.target)
-
-    @property
     def mean(self) -> FloatVector:
-        """Posterior mean of the coefficients, shape (k,), in the order of `names`."""
         mean: FloatVector = self._to_data_units @ np.array(self.location)
         return mean
 
@@ -67,27 +51,19 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
 
     @property
     def sd(self) -> FloatVector:
-        """Posterior standard deviation of each coefficient, shape (k,)."""
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
-    def interval(self, level: float) -> FloatMatrix:
-        """Return central intervals that hold `level` of each margin, shape (k, 2).
-
-        Raises:
-            ValueError: `level` is not strictly between 0 and 1.
-        """
-        return normal_intervals(self.mean, self.sd, level)
+    def _quantiles(self, low: float, high: float) -> FloatMatrix:
+        return normal_quantiles(self.mean, self.sd, high)
 
     @property
     def prior(self) -> Prior | None:
-        """The prior of each coefficient, in the units of the data; None where it is not known."""
         if self.prior_sd is None:
             return None
         sd = np.linalg.norm(self._to_data_units * np.array(self.prior_sd), axis=1)
         return Prior(np.zeros(len(sd)), sd)
 
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
-        """Return `count` draws of the coefficients, (count, k): no privacy depends on them."""
         standard: FloatMatrix = generator.standard_normal((count, len(self.location)))
         draws: FloatMatrix = self.unconstrained_from(standard) @ self._to_data_units.T
         return draws
@@ -109,9 +85,7 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
 
         Values are cut to the features' bounds, as they were when it was learned.
         """
-        rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(self.features):
-            raise ValueError(f"rows must have shape (n, {len(self.features)}): one per feature")
+        rows = self._checked_rows(rows)
         centres = np.array([column.centre for column in self.feature_columns])
         scales = np.array([column.scale for column in self.feature_columns])
         design = np.clip((rows - centres) / scales, -1.0, 1.0)
@@ -120,7 +94,7 @@ class _RegressionPosterior(ShownPredictions, VariationalPosterior):
         return design @ np.array(self.location), np.linalg.norm(self.root_of(design), axis=1)
 
 
-class LogisticRegressionPosterior(_RegressionPosterior):
+class LogisticRegressionPosterior(_VariationalRegression):
     """Posterior of a logistic regression's coefficients: see VariationalPosterior."""
 
     name: Literal["logistic_regression"] = "logistic_regression"
@@ -150,7 +124,7 @@ class LogisticRegressionPosterior(_RegressionPosterior):
         return probability(normal_intervals(*self._predictor(rows), level))
 
 
-class PoissonRegressionPosterior(_RegressionPosterior):
+class PoissonRegressionPosterior(_VariationalRegression):
     """Posterior of a Poisson regression's coefficients: see VariationalPosterior."""
 
     name: Literal["poisson_regression"] = "poisson_regression"

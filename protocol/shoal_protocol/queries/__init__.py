@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shoal_protocol.queries.columns import Column
-from shoal_protocol.queries.counts import Counts
+from shoal_protocol.queries.counts import BinCounts, CellCounts, Counts
 from shoal_protocol.queries.design import Mechanism, NoiseBlock, NoiseDesign
 from shoal_protocol.queries.first_moments import FirstMoments
 from shoal_protocol.queries.gradients import GradientSum
@@ -26,6 +26,7 @@ from shoal_protocol.queries.norm_counts import NormCounts
 
 Query = Annotated[
     Counts
+    | BinCounts
     | FirstMoments
     | SecondMoments
     | SecondMomentMatrix
@@ -38,6 +39,7 @@ Query = Annotated[
 
 QueryName = Literal[
     "counts",
+    "bin_counts",
     "first_moments",
     "second_moments",
     "second_moment_matrix",
@@ -49,6 +51,8 @@ QueryName = Literal[
 
 __all__ = [
     "OFF_DIAGONAL_SCALE",
+    "BinCounts",
+    "CellCounts",
     "Column",
     "Counts",
     "FirstMoments",

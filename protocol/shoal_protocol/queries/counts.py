@@ -1,13 +1,15 @@
-"""How many of a client's records have which value, as a query; knows no noise and no budget."""
+"""How many of a client's records have which value, or are in which bin, as queries."""
 
 import math
+from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from shoal_protocol import quantisation
+from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, FiniteFloat
 from shoal_protocol.queries.design import (
     Mechanism,
@@ -17,34 +19,31 @@ from shoal_protocol.queries.design import (
     with_count,
 )
 
+MOST_CELLS = 256
 
-class Counts(BaseModel):
-    """For each of the public `levels`, how many records have exactly that value, times B.
 
-    With `other` a last cell counts the records whose value is no level; without it they are
-    counted nowhere. After the cells comes the number of records counted. A single level is weighed
-    against all else by the difference of the two cells, which asks for less noise than both. A
-    client never stays away because of a value, for that would tell it. Levels are in the data's own
-    units, whatever the column's map. The lattice is finer than a record, B = 2^grid_bits, so that
-    the noise of many clients may be.
+class CellCounts(BaseModel, ABC):
+    """How many records of one column are in each of some cells, times B, and in all of them.
+
+    A record is in one cell at most. Cells are in the data's own units, whatever the column's map.
+    The lattice is finer than a record, B = 2^grid_bits, so that the noise of many clients may be.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Literal["counts"] = "counts"
     columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=1)]
-    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=256)]
-    other: bool
     grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
     records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)]
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "Counts":
-        if len(set(self.levels)) != len(self.levels):
-            raise ValueError("two levels are the same")
-        if len(self.levels) == 1 and not self.other:
-            raise ValueError("a single level is counted against all else: set other")
-        return self
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """How many cells there are, 2 at least."""
+
+    @property
+    def is_contrast(self) -> bool:
+        """Whether the vector begins with the difference of the only two cells."""
+        return False
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -59,12 +58,7 @@ class Counts(BaseModel):
     @property
     def dimension(self) -> int:
         """Length of the vector: one for each cell, or one for two of them, and their sum."""
-        return 2 if self.is_contrast else len(self.levels) + self.other + 1
-
-    @property
-    def is_contrast(self) -> bool:
-        """Whether the vector begins with the difference of the only level's cell and the other."""
-        return len(self.levels) == 1
+        return self.cells + 1 - self.is_contrast
 
     @property
     def largest_value(self) -> int:
@@ -94,11 +88,13 @@ class Counts(BaseModel):
         """
         records = np.asarray(records, dtype=np.float64)
         quantisation.refuse_unusable(records, self.column_names, self.records_per_client)
-        counts = np.array([np.count_nonzero(records == level) for level in self.levels], np.int64)
-        if self.other:
-            counts = np.append(counts, len(records) - counts.sum())
+        counts = self._count(records[:, 0])
         cells = counts[:1] - counts[1:] if self.is_contrast else counts
         return np.append(cells, counts.sum()) * self.grid
+
+    @abstractmethod
+    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return how many of `values`, shape (r,), are in each cell, shape (cells,)."""
 
     def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return a sum of contributions, shape (dimension,), in records: noisy cells, their sum.
@@ -108,3 +104,67 @@ class Counts(BaseModel):
         """
         require_length(values, self.dimension)
         return values / float(self.grid)
+
+
+class Counts(CellCounts):
+    """For each of the public `levels`, how many records have exactly that value.
+
+    With `other` a last cell counts the records whose value is no level; without it they are
+    counted nowhere. A single level is weighed against all else by the difference of the two cells,
+    which asks for less noise than both. A client never stays away because of a value, for that
+    would tell it.
+    """
+
+    name: Literal["counts"] = "counts"
+    levels: Annotated[tuple[FiniteFloat, ...], Field(min_length=1, max_length=MOST_CELLS)]
+    other: bool
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Counts":
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError("two levels are the same")
+        if len(self.levels) == 1 and not self.other:
+            raise ValueError("a single level is counted against all else: set other")
+        return self
+
+    @property
+    def cells(self) -> int:
+        """One for each level, and one for all else if `other`."""
+        return len(self.levels) + self.other
+
+    @property
+    def is_contrast(self) -> bool:
+        """Whether there is a single level."""
+        return len(self.levels) == 1
+
+    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        counts = np.array([np.count_nonzero(values == level) for level in self.levels], np.int64)
+        return np.append(counts, len(values) - counts.sum()) if self.other else counts
+
+
+class BinCounts(CellCounts):
+    """How many records are in each of the bins between the public `edges`.
+
+    A bin holds the values from its lower edge on and below its upper one. The first also holds all
+    below the first edge, and the last all from the last edge on: whatever its value, each record is
+    in one bin.
+    """
+
+    name: Literal["bin_counts"] = "bin_counts"
+    edges: Annotated[tuple[FiniteFloat, ...], Field(min_length=3, max_length=MOST_CELLS + 1)]
+
+    @field_validator("edges")
+    @classmethod
+    def _ascending(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
+        if any(lower >= upper for lower, upper in pairwise(edges)):
+            raise ValueError("each edge is larger than the one before")
+        return edges
+
+    @property
+    def cells(self) -> int:
+        """One for each two edges that follow each other."""
+        return len(self.edges) - 1
+
+    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        bins = np.searchsorted(self.edges[1:-1], values, side="right")
+        return np.bincount(bins, minlength=self.cells).astype(np.int64)

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shoal_protocol import quantisation
-from shoal_protocol.models import GradientModel, InstalledModel
+from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import (
     Mechanism,
@@ -22,6 +21,7 @@ from shoal_protocol.queries.design import (
     require_length,
     rounded_up,
 )
+from shoal_protocol.queries.models import GradientModel, InstalledModel
 
 LARGEST_COORDINATE: Final = 1e6
 """Largest magnitude of a coordinate of the point: far beyond any sensible parameter."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from shoal_protocol import quantisation
+from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column
 from shoal_protocol.queries.design import (
     Mechanism,
@@ -82,10 +82,6 @@ class Moments(BaseModel):
     def largest_value(self) -> int:
         """Largest magnitude that a coordinate of `encode` can have."""
         return self.grid**2 * self.records_per_client
-
-    def records_from(self, values: NDArray[np.int64]) -> float:
-        """Return how many records a sum of contributions, shape (dimension,), is of, noisily."""
-        return float(values[-1]) / float(self.grid**2)
 
     def _counted(self, sums: NDArray[np.int64], records: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return a client's sums, shape (d,), and after them its number of records."""

@@ -3,14 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import (
-    MalformedDocument,
-    RefusedJob,
-    RefusedSpec,
-)
-from shoal_protocol.mechanisms import NOISES
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.mechanisms import NOISES
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, RefusedJob, RefusedSpec
 from shoal_redteam.announcing import announced, is_honest, noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request

@@ -5,10 +5,10 @@ from typing import Final
 
 from pyroaring import BitMap
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import Signed
-from shoal_protocol.errors import RefusedJob
-from shoal_protocol.jobs import JobRequest
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.many_rounds import are_allowed, job_of, round_of, task_of
@@ -78,7 +78,7 @@ class LiesAboutBatches(Attack):
         yield await self._number_again(stage, job, share, honest=2, again=1)
 
     async def _asked_too_often(
-        self, stage: Stage, job: Signed[JobRequest], cost: Cost, most: int, how: str
+        self, stage: Stage, job: Signed[StudyRequest], cost: Cost, most: int, how: str
     ) -> Finding:
         """Ask one client in every round of a job."""
         answered = 0
@@ -96,7 +96,7 @@ class LiesAboutBatches(Attack):
                 check="its ledger of the job, which may cost no more than it said",
             )
 
-    async def _left_out(self, stage: Stage, job: Signed[JobRequest], share: Cost) -> Finding:
+    async def _left_out(self, stage: Stage, job: Signed[StudyRequest], share: Cost) -> Finding:
         """Show a client a round of a batch that it is not in."""
         others = BitMap((*stage.crew[1:], stage.outsiders[0]))
         async with victim(stage, job) as prey:
@@ -110,7 +110,7 @@ class LiesAboutBatches(Attack):
             )
 
     async def _number_again(
-        self, stage: Stage, job: Signed[JobRequest], share: Cost, honest: int, again: int
+        self, stage: Stage, job: Signed[StudyRequest], share: Cost, honest: int, again: int
     ) -> Finding:
         """Show rounds 0 and `honest`, and then another one with the number `again`."""
         crew = BitMap(stage.crew)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal_protocol.accounting import Cost, compose
-from shoal_protocol.errors import BudgetExceeded, WrongCharge
+from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.wire.errors import BudgetExceeded, WrongCharge
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import call_off, claimed_sum

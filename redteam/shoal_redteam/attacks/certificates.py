@@ -7,22 +7,23 @@ from typing import Any, Final
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_client.peer import OK
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.certificates import ReleaseCertificate
-from shoal_protocol.documents import Role, Signed, decode, sign
-from shoal_protocol.encoding import canonical_json, decode_uint64, encode_uint64
-from shoal_protocol.errors import ProtocolError, RefusedCertificate
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.manifest import AUTHORITY_NAME
-from shoal_protocol.membership import Join
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.tasks import RegressionMethod
-from shoal_protocol.totals import JobTotal
+from shoal_hosting.peers.peer import OK
+from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies import RegressionMethod
+from shoal_protocol.trust.manifest import AUTHORITY_NAME
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.encoding import canonical_json, decode_uint64, encode_uint64
+from shoal_protocol.wire.errors import ProtocolError, RefusedCertificate
 from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes
 from shoal_redteam.attacks.sybil import job_request
+from shoal_redteam.attacks.terms import wider
 from shoal_redteam.findings import CannotAttack, Finding, refused_codes
 from shoal_redteam.forging import forged
 from shoal_redteam.play import Play
@@ -156,6 +157,9 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
 
     lies = {
         "a round with a column that the job did not name": of_round(query=other),
+        "terms that are not the task's": retold(
+            stage, told, request={"terms": list(wider(request.terms).values())[-1]}
+        ),
         "a round of another job": of_round(job=stage.random_bytes(32).hex()),
         "a round out of turn": of_round(number=last + 1),
         "a round with other tolerances than the job": of_round(
@@ -166,6 +170,11 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
             stage, told, request={"round_seconds": policy.maximum_round_seconds + 1}
         ),
     }
+    if last:  # a projection, whose spreads the terms leave open
+        [narrowed, *others] = query.columns
+        narrower = narrowed.model_copy(update={"scale": narrowed.scale / 2.0})
+        narrow = query.model_copy(update={"columns": (narrower, *others)})
+        lies["a round that the terms allow, and the task does not ask"] = of_round(query=narrow)
     node = stage.nodes[0]
 
     def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:

@@ -4,20 +4,15 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shoal_client.crowds import audit
-from shoal_client.crowds.audit import Kept
-from shoal_client.crowds.crowd import Crowd as CheckedCrowd
-from shoal_client.crowds.trainer import CrowdTrainer, LogPage
-from shoal_client.peer import CREATED
-from shoal_protocol.draw_and_discard.documents import (
-    CrowdClosing,
-    InstanceHead,
-    LogEntry,
-    weights_digest,
-)
-from shoal_protocol.draw_and_discard.draws import check_closing, replaced_instance
-from shoal_protocol.errors import MalformedDocument, RefusedJob
-from shoal_protocol.ledger import GENESIS
+from shoal_agent.crowds import audit
+from shoal_agent.crowds.trainer import CrowdTrainer, LogPage
+from shoal_holder.crowds.audit import Kept
+from shoal_holder.crowds.crowd import Crowd as CheckedCrowd
+from shoal_hosting.peers.peer import CREATED
+from shoal_protocol.crowds.documents import CrowdClosing, InstanceHead, LogEntry, weights_digest
+from shoal_protocol.crowds.draws import check_closing, replaced_instance
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
 from shoal_redteam.findings import (
@@ -95,7 +90,7 @@ class Told:
         except MalformedDocument as error:
             return str(error)
         checked = CheckedCrowd(crowd.request, crowd.opening, stage.consortium)
-        found = await audit.faults(_Shown(self.logs), checked, self.closing, self.kept)
+        found = await audit.find_faults(_Shown(self.logs), checked, self.closing, self.kept)
         return "; ".join(
             sorted({each.partition(": ")[2] or each for said in found.values() for each in said})
         )

@@ -4,22 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_client.peer import CREATED, OK
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.draw_and_discard.errors import (
+from shoal_hosting.peers.peer import CREATED, OK
+from shoal_protocol.crowds.errors import (
     ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     RefusedSubmission,
 )
-from shoal_protocol.draw_and_discard.sanity import largest_change
-from shoal_protocol.draw_and_discard.tasks import LARGEST_WEIGHT
-from shoal_protocol.errors import (
-    BadSignature,
-    RefusedJob,
-    UnknownClient,
-    WrongSigner,
-)
+from shoal_protocol.crowds.sanity import largest_change
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownClient, WrongSigner
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen

@@ -4,16 +4,17 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from shoal_protocol.accounting import compose
-from shoal_protocol.encoding import Uint64Vector
-from shoal_protocol.envelope import parse
-from shoal_protocol.errors import ConflictingDocument
-from shoal_protocol.ledger import LedgerEntry, contradictions
+from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_protocol.wire.errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import claimed_sum
 from shoal_redteam.play import SHORT_SECONDS, Play, begin, honest_spec
-from shoal_redteam.stage import DROPOUTS, Stage
+from shoal_redteam.stage import Stage
 
 
 class TwoRounds(Attack):
@@ -26,10 +27,9 @@ class TwoRounds(Attack):
 
     async def run(self, stage: Stage) -> AsyncIterator[Finding]:
         """Release both rounds, and look for their charges in every node's ledger."""
-        first = honest_spec(stage)
-        fewer = honest_spec(stage, clients=stage.crew[:-1], dropouts=DROPOUTS - 1)
+        first = honest_spec(stage, clients=[*stage.crew, stage.outsiders[0]])
         plays = [await begin(stage, first)]
-        plays.append(await begin(stage, fewer.model_copy(update={"job": first.job, "number": 1})))
+        plays.append(await begin(stage, job=first.job, number=1))
         entries: list[LedgerEntry] = []
         for play in plays:
             await play.answer(play.clients)

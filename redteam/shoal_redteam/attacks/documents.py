@@ -4,15 +4,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_protocol.documents import sign
-from shoal_protocol.errors import (
+from shoal_protocol.trust.manifest import AUTHORITY_NAME
+from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     MalformedEnvelope,
     UnsupportedVersion,
     WrongManifest,
 )
-from shoal_protocol.manifest import AUTHORITY_NAME
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest, none_was_taken, offer

@@ -8,14 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import (
-    TAG_BYTES,
-    Abandonment,
-    Held,
-    Holdings,
-    Vote,
-)
-from shoal_protocol.errors import ConflictingDocument
+from shoal_protocol.rounds.attestations import TAG_BYTES, Abandonment, Held, Holdings, Vote
+from shoal_protocol.wire.errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum, tell_node

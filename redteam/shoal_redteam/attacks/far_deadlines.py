@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final
 
-from shoal_protocol.documents import Role, Signed, sign
-from shoal_protocol.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.membership import JobWithdrawal, Leave
+from shoal_protocol.jobs.membership import JobWithdrawal, Leave
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Role, Signed, sign
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, refused, seen
@@ -73,7 +73,7 @@ class FarDeadline(Attack):
             answers = {stage.trainer: await stage.send(stage.trainer, address, document)}
             yield refused(tried, answers, by={code}, check="whose job, and whose key, it is")
 
-    async def _shown(self, stage: Stage, tried: str, job: Signed[JobRequest]) -> Finding:
+    async def _shown(self, stage: Stage, tried: str, job: Signed[StudyRequest]) -> Finding:
         async with victim(stage, job) as prey:
             for _ in range(_STEPS):
                 await prey.step()

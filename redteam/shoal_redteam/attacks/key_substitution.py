@@ -9,19 +9,14 @@ from pathlib import Path
 
 from nacl.public import PrivateKey
 
-from shoal_client.certificates import TlsIdentity, self_signed
-from shoal_client.peer import Answer
-from shoal_hosting.exchange import Connection, Unavailable
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.errors import (
-    BadSignature,
-    ProtocolError,
-    WrongManifest,
-    WrongSigner,
-)
-from shoal_protocol.manifest import AUTHORITY_NAME, Consortium, Manifest
-from shoal_protocol.manifest_bundle import bundle
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.exchange import Connection, Unavailable
+from shoal_hosting.peers.peer import Answer
+from shoal_hosting.tls_certificates import TlsIdentity, self_signed
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
+from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongManifest, WrongSigner
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, refused_codes, seen

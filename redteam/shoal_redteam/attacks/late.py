@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from shoal_client.peer import OK
-from shoal_protocol.attestations import Result
-from shoal_protocol.errors import RefusedSpec, TooLate
+from shoal_hosting.peers.peer import OK
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.wire.errors import RefusedSpec, TooLate
 from shoal_redteam.announcing import announced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen

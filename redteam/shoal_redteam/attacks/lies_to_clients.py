@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from shoal_protocol.documents import Signed
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.questions.linear_regression import query_for
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.tasks import LinearRegressionTask
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.round_rules.linear_regression import query_for
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.announcing import noise_worth, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
@@ -91,7 +91,7 @@ class LiesToClients(Attack):
         yield await self._twice(stage, job, spec)
 
     async def _shows(
-        self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec, lie: dict[str, Any]
+        self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec, lie: dict[str, Any]
     ) -> tuple[bool, str]:
         """Return whether a data holder answered a lie, and why it refused."""
         key = stage.key(stage.trainer)
@@ -101,7 +101,7 @@ class LiesToClients(Attack):
             return bool(prey.trap.uploads), prey.refusal
 
     async def _signed_by_another(
-        self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec
+        self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec
     ) -> Finding:
         async with victim(stage, job) as prey:
             await shown(prey, stage.sign(spec, stage.aggregator).encode())
@@ -112,7 +112,7 @@ class LiesToClients(Attack):
                 check="only the trainer, by the manifest, signs rounds",
             )
 
-    async def _twice(self, stage: Stage, job: Signed[JobRequest], spec: RoundSpec) -> Finding:
+    async def _twice(self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec) -> Finding:
         """Show one round, then another in its place: two answers would differ by fresh noise."""
         second = spec.model_copy(update={"give_up_at": stage.after(_SECONDS * 3)})
         second = second.model_copy(update={"proceed_at": second.give_up_at})
@@ -141,7 +141,7 @@ async def shown(prey: Victim, spec: bytes) -> None:
 
 def spec_of(
     stage: Stage,
-    job: Signed[JobRequest],
+    job: Signed[StudyRequest],
     *,
     price: float = _PRICE,
     seconds: float = _SECONDS,
@@ -178,7 +178,6 @@ class BeyondTheOwner(Attack):
                 raise CannotAttack("the data holder takes no part in an honest job")
         rules: dict[str, tuple[dict[str, Any], str]] = {
             "an analyst whom the owner does not allow": ({"analysts": ()}, "analyst"),
-            "a task that the owner does not allow": ({"tasks": ()}, "task"),
             "a query that the owner does not allow": ({"queries": ()}, "query"),
             "a column that the owner does not allow": ({"columns": (columns[0].name,)}, "column"),
             "fewer clients than the owner demands": (

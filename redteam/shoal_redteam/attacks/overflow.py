@@ -9,20 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from shoal_client.contribution import box_keys
-from shoal_protocol.attestations import Abandonment, Result
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.envelope import ANSWER_BYTES, Header, seal
-from shoal_protocol.errors import (
-    MalformedEnvelope,
-    WrongLength,
-    WrongResidue,
-    WrongShareKind,
-)
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import SEED_BYTES, Share, ShareKind
-from shoal_protocol.sums import is_possible
-from shoal_protocol.threshold import ThresholdSharing
+from shoal_holder.contribution import box_keys
+from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.rounds.possible_sums import is_possible
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.sharing.threshold import ThresholdSharing
+from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.errors import MalformedEnvelope, WrongLength, WrongResidue, WrongShareKind
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import THREAT_MODEL, CannotAttack, Finding, documented, refused, seen
 from shoal_redteam.play import Play, begin

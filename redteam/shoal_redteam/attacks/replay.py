@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from shoal_client.peer import CREATED, OK
-from shoal_protocol.envelope import frame
-from shoal_protocol.errors import BadSignature, WrongNode, WrongRound
+from shoal_hosting.peers.peer import CREATED, OK
+from shoal_protocol.sharing.envelope import frame
+from shoal_protocol.wire.errors import BadSignature, WrongNode, WrongRound
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.play import begin

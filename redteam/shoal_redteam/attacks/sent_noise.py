@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.encoding import Int64Vector, Uint64Vector
-from shoal_protocol.envelope import parse
-from shoal_protocol.mechanisms import GaussianPart, NoisePart
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.privacy.mechanisms import GaussianPart, NoisePart
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.lies_to_clients import spec_of
 from shoal_redteam.attacks.sybil import job_request

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from shoal_protocol.attestations import Abandonment
-from shoal_protocol.errors import RefusedSpec, WrongCohort
+from shoal_protocol.rounds.attestations import Abandonment
+from shoal_protocol.wire.errors import RefusedSpec, WrongCohort
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from nacl.signing import SigningKey
 
-from shoal_client.peer import Answer
-from shoal_hosting.exchange import Connection, Unavailable
-from shoal_protocol.attestations import Abandonment, AbandonmentReason
-from shoal_protocol.documents import Document, Signed, sign
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.errors import BadSignature, MalformedDocument, UnknownSigner, WrongSigner
+from shoal_hosting.peers.exchange import Connection, Unavailable
+from shoal_hosting.peers.peer import Answer
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
+from shoal_protocol.wire.documents import Document, Signed, sign
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownSigner, WrongSigner
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.equivocation import vote_for
 from shoal_redteam.attacks.sybil import job_request

@@ -8,24 +8,26 @@ from typing import Final
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
-from shoal_client.peer import CREATED, OK, Answer
-from shoal_protocol.documents import Role, Signed, sign
-from shoal_protocol.encoding import domain, encode_clients
-from shoal_protocol.envelope import parse
-from shoal_protocol.errors import (
+from shoal_hosting.peers.peer import CREATED, OK, Answer
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.jobs.membership import Join
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
+from shoal_protocol.trust.manifest_bundle import framed
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Role, Signed, sign
+from shoal_protocol.wire.encoding import domain, encode_clients
+from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     NotInPopulation,
     RefusedSpec,
     UnknownClient,
 )
-from shoal_protocol.jobs import JobRequest, PrivacyDemand
-from shoal_protocol.manifest import AUTHORITY_NAME, Manifest, RosterReference
-from shoal_protocol.manifest_bundle import framed
-from shoal_protocol.membership import Join
-from shoal_protocol.roster import Roster
-from shoal_protocol.schemes import ADDITIVE
-from shoal_protocol.tasks import ColumnBounds, LinearRegressionTask, RegressionMethod
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
@@ -211,15 +213,17 @@ def job_request(
     round_seconds: int = 1,
     grace_seconds: int = 1,
     method: RegressionMethod = "plain",
-) -> Signed[JobRequest]:
+) -> Signed[StudyRequest]:
     """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
     bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
     policy = stage.consortium.manifest.policy
-    body = JobRequest(
+    task = LinearRegressionTask(features=(bounds[0],), target=bounds[1], method=method)
+    body = StudyRequest(
         manifest=stage.consortium.digest,
         nonce=stage.random_bytes(16).hex(),
         analyst=stage.analyst,
-        task=LinearRegressionTask(features=(bounds[0],), target=bounds[1], method=method),
+        task=task,
+        terms=terms_of(task, least=len(stage.crew), most=len(stage.crew)),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,

@@ -5,11 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from shoal_client.noise import exact_noise as sampler
-from shoal_protocol.encoding import Int64Vector
-from shoal_protocol.envelope import envelope_digest, parse
-from shoal_protocol.held import encode_query
-from shoal_protocol.mechanisms import NoisePart
+from shoal_holder.sampling.exact import exact_noise as sampler
+from shoal_protocol.privacy.mechanisms import NoisePart
+from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.receipt_query import encode_query
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.lies_to_clients import spec_of
 from shoal_redteam.attacks.sybil import job_request

@@ -6,9 +6,10 @@ from typing import Final
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.encoding import domain
-from shoal_protocol.envelope import Header, parse
-from shoal_protocol.errors import BadSignature, TransplantedCiphertext, UnopenableCiphertext
+from shoal_protocol.sharing.envelope import Header
+from shoal_protocol.sharing.received import parse
+from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.errors import BadSignature, TransplantedCiphertext, UnopenableCiphertext
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.play import Play, begin

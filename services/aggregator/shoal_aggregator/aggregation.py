@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_protocol.attestations import PartialSum, PartialSumReference, Result
-from shoal_protocol.encoding import decode_uint64, encode_uint64
-from shoal_protocol.errors import WrongCohort, WrongLength
-from shoal_protocol.ledger import check_charge
-from shoal_protocol.ring import to_ring
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.sharing import Combined
-from shoal_protocol.sums import IMPOSSIBLE, is_possible
+from shoal_protocol.privacy.ledger_checks import check_charge
+from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.ring import to_ring
+from shoal_protocol.sharing.shares import Combined
+from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
+from shoal_protocol.wire.errors import WrongCohort, WrongLength
 
 _RESIDUE_BYTES: Final = 8
 CONTRADICTORY: Final = (

@@ -5,12 +5,10 @@ Of each round it makes one decision, the result or the abandonment, and never an
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import TypeVar
 
 import structlog
-from nacl.signing import SigningKey
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import Counter
 
 from shoal_aggregator import offers, store
 from shoal_aggregator.aggregation import (
@@ -23,21 +21,19 @@ from shoal_aggregator.aggregation import (
     of_largest_cohort,
 )
 from shoal_aggregator.offers import Outcome
-from shoal_aggregator.rows import Standing, Stored
-from shoal_aggregator.store import RoundRecord
-from shoal_hosting.logs import describe_exception
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.storage import StorageThread
-from shoal_hosting.waiting import Changes
-from shoal_protocol.attestations import LONGEST_DETAIL, Abandonment, AbandonmentReason, PartialSum
-from shoal_protocol.documents import RoundDocument, Signed, decode, sign
-from shoal_protocol.errors import (
-    RoundAbandoned,
-    StorageUnavailable,
-    WrongRound,
-    WrongSigner,
+from shoal_aggregator.store import RoundRecord, Standing, Stored
+from shoal_hosting.server.logs import describe_exception
+from shoal_hosting.service import Resources
+from shoal_protocol.rounds.attestations import (
+    LONGEST_DETAIL,
+    Abandonment,
+    AbandonmentReason,
+    PartialSum,
 )
-from shoal_protocol.rounds import RoundSpec, check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.wire.documents import RoundDocument, Signed, decode
+from shoal_protocol.wire.errors import RoundAbandoned, StorageUnavailable, WrongRound, WrongSigner
 
 log = structlog.get_logger()
 
@@ -47,22 +43,10 @@ DocumentT = TypeVar("DocumentT", bound=RoundDocument)
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        signing_key: SigningKey,
-        book: ManifestBook,
-        storage: StorageThread,
-        clock: Callable[[], datetime],
-        registry: CollectorRegistry,
-    ) -> None:
-        """Go on from what `storage` holds."""
-        self._name = name
-        self._signing_key = signing_key
-        self._book = book
-        self._storage = storage
-        self._clock = clock
+    def __init__(self, resources: Resources) -> None:
+        """Go on from what the storage holds."""
+        self._own = resources
+        registry = resources.registry
         self._ends = Counter(
             "shoal_aggregator_rounds_ended", "Rounds that ended", ["end"], registry=registry
         )
@@ -72,9 +56,8 @@ class Aggregator:
             ["node"],
             registry=registry,
         )
-        self.changes = Changes()
-        self.wake = asyncio.Event()
-        self.wake.set()
+        self.changes = resources.changes
+        resources.wake.set()
 
     async def announce(self, encoded: bytes) -> tuple[str, bool]:
         """Take a signed round spec; return the round and whether it is new.
@@ -84,13 +67,13 @@ class Aggregator:
             ConflictingDocument: another round of its job has its number, or a higher one.
         """
         signed = await asyncio.to_thread(decode, encoded, RoundSpec)
-        if await self._storage.run(store.knows_round, signed.digest):
+        if await self._own.storage.run(store.knows_round, signed.digest):
             return signed.digest, False
-        consortium = self._book.in_force(signed.body.manifest)
+        consortium = self._own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
-        await asyncio.to_thread(check_spec, signed.body, consortium, now=self._clock())
-        is_new = await self._storage.run(store.add_round, signed)
-        self.wake.set()
+        await asyncio.to_thread(check_spec, signed.body, consortium, now=self._own.clock())
+        is_new = await self._own.storage.run(store.add_round, signed)
+        self._own.wake.set()
         return signed.digest, is_new
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
@@ -105,7 +88,7 @@ class Aggregator:
         spec = await self._spec(round_id)
         signed = await asyncio.to_thread(self._verified, encoded, PartialSum, spec)
         await asyncio.to_thread(check_partial_sum, signed.body, spec)
-        outcome = await self._storage.run(offers.offer_partial_sum, signed)
+        outcome = await self._own.storage.run(offers.offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
         self._judge(outcome, signed)
@@ -113,13 +96,13 @@ class Aggregator:
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
         """Keep a partial sum that came after the result, and see whether it bears it out."""
-        stored = await self._storage.run(store.find_partial_sums, spec.digest, Standing.USED)
+        stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
         used = [decode(each.document, PartialSum).body for each in stored]
         is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
         standing = Standing.WRONG if is_wrong else Standing.LATE
-        outcome = await self._storage.run(offers.add_late_sum, signed, standing)
+        outcome = await self._own.storage.run(offers.add_late_sum, signed, standing)
         if outcome is Outcome.LATE and is_wrong:
-            stored = await self._storage.run(store.find_partial_sums, spec.digest)
+            stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
             others = [decode(each.document, PartialSum).body for each in stored]
             found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
             self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
@@ -144,7 +127,7 @@ class Aggregator:
         why = signed.body.reason
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._storage.run(offers.offer_abandonment, signed, decision)
+        outcome = await self._own.storage.run(offers.offer_abandonment, signed, decision)
         self._judge(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
@@ -154,7 +137,7 @@ class Aggregator:
         Raises:
             UnknownRound
         """
-        return await self._storage.run(store.find_round, round_id)
+        return await self._own.storage.run(store.find_round, round_id)
 
     async def find_partial_sums(
         self, round_id: str, standing: Standing = Standing.USED
@@ -167,12 +150,12 @@ class Aggregator:
         """
         if await self.find_result(round_id) is None:
             return None
-        stored = await self._storage.run(store.find_partial_sums, round_id, standing)
+        stored = await self._own.storage.run(store.find_partial_sums, round_id, standing)
         return [each.document for each in stored]
 
     async def find_newest_sum(self, node: str) -> list[bytes]:
         """Return a node's signed partial sum of the newest published round, if there is one."""
-        stored = await self._storage.run(store.find_newest_sum, node)
+        stored = await self._own.storage.run(store.find_newest_sum, node)
         return [each.document for each in stored]
 
     async def find_result(self, round_id: str) -> Stored | None:
@@ -181,7 +164,7 @@ class Aggregator:
         Raises:
             UnknownRound, RoundAbandoned
         """
-        result = await self._storage.run(store.find_result, round_id)
+        result = await self._own.storage.run(store.find_result, round_id)
         if result is None:
             abandonment = await self.find_abandonment(round_id)
             if abandonment is not None:
@@ -195,18 +178,14 @@ class Aggregator:
         Raises:
             UnknownRound
         """
-        return await self._storage.run(store.find_decision, round_id, self._name)
-
-    async def is_ready(self) -> None:
-        """Raise `StorageUnavailable` unless the database answers."""
-        await self._storage.run(store.answers)
+        return await self._own.storage.run(store.find_decision, round_id, self._own.name)
 
     async def step(self) -> None:
         """Decide on every round that is due: add up what is complete, then abandon the rest."""
         try:
-            for round_id in await self._storage.run(store.complete_rounds, self._clock()):
+            for round_id in await self._own.storage.run(store.complete_rounds, self._own.clock()):
                 await self._apart(self._add_up, round_id)
-            for round_id in await self._storage.run(store.overdue_rounds, self._clock()):
+            for round_id in await self._own.storage.run(store.overdue_rounds, self._own.clock()):
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
             log.warning("storage unavailable: rounds are decided once it answers again")
@@ -222,21 +201,21 @@ class Aggregator:
 
     async def _add_up(self, round_id: str) -> None:
         spec = await self._spec(round_id)
-        stored = await self._storage.run(store.find_partial_sums, round_id)
+        stored = await self._own.storage.run(store.find_partial_sums, round_id)
         summed = await asyncio.to_thread(self._summed, spec, stored)
         if isinstance(summed, Unusable):
-            if len(stored) < len(spec.compute_nodes) and self._clock() < spec.give_up_at:
+            if len(stored) < len(spec.compute_nodes) and self._own.clock() < spec.give_up_at:
                 return  # a further sum may tell which one is wrong
             return await self._abandon(spec, "sum_failed", summed.reason, stored=len(stored))
-        result = sign(summed.result, self._name, self._signing_key)
+        result = self._own.sign(summed.result)
         based_on, wrong = len(stored), summed.wrong
-        if await self._storage.run(store.publish, result, stored=based_on, wrong=wrong):
+        if await self._own.storage.run(store.publish, result, stored=based_on, wrong=wrong):
             self._ends.labels("published").inc()
             used = len(summed.result.partial_sums)
             log.info("round published", round=round_id, partial_sums=used)
             self._tell_wrong(spec, wrong)
         else:
-            self.wake.set()  # unless it has ended, more sums have come and count too
+            self._own.wake.set()  # unless it has ended, more sums have come and count too
         self.changes.tell(round_id)
 
     def _summed(self, spec: RoundSpec, stored: Sequence[Stored]) -> Summed | Unusable:
@@ -251,7 +230,7 @@ class Aggregator:
         self, spec: RoundSpec, code: str, detail: str, *, stored: int | None
     ) -> None:
         decision = self._abandonment(spec, code, detail)
-        if await self._storage.run(store.abandon, decision, stored=stored):
+        if await self._own.storage.run(store.abandon, decision, stored=stored):
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=spec.digest, reason=code)
         self.changes.tell(spec.digest)
@@ -260,22 +239,22 @@ class Aggregator:
         body = Abandonment(
             manifest=spec.manifest,
             round=spec.digest,
-            party=self._name,
+            party=self._own.name,
             reason=AbandonmentReason.model_validate({"code": code, "detail": detail}),
         )
-        return sign(body, self._name, self._signing_key)
+        return self._own.sign(body)
 
     def _verified(
         self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
     ) -> Signed[DocumentT]:
         signed = decode(encoded, kind)
-        self._book.get(spec.manifest).verify(signed)
+        self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound
         return signed
 
     async def _spec(self, round_id: str) -> RoundSpec:
-        record = await self._storage.run(store.find_round, round_id)
+        record = await self._own.storage.run(store.find_round, round_id)
         return (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
 
     def _judge(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
@@ -289,7 +268,7 @@ class Aggregator:
             )
         offers.refuse(outcome)
         if outcome is Outcome.STORED:
-            self.wake.set()
+            self._own.wake.set()
         elif outcome is Outcome.ENDED:
             self._ends.labels("abandoned").inc()
             log.info("round abandoned", round=signed.body.round, party=signed.signer)

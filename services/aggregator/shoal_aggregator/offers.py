@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, select
 
 from shoal_aggregator import schema
-from shoal_aggregator.rows import (
+from shoal_aggregator.store import (
     OPEN,
     Standing,
     count,
@@ -20,10 +20,10 @@ from shoal_aggregator.rows import (
     lock,
     move,
 )
-from shoal_protocol.attestations import Abandonment, PartialSum
-from shoal_protocol.documents import Signed
-from shoal_protocol.errors import ConflictingDocument, RoundAbandoned, WrongCohort
-from shoal_protocol.phases import AggregationEvent, Phase
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import ConflictingDocument, RoundAbandoned, WrongCohort
+from shoal_protocol.wire.phases import AggregationEvent, Phase
 
 
 class Outcome(StrEnum):

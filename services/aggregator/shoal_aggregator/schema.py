@@ -14,13 +14,14 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.memory import memory_table
+from shoal_hosting.storage.database_memory import memory_table
 
 VERSION: Final = 5
 
 metadata = MetaData()
 
 memory = memory_table(metadata)
+ledger = None  # it charges nobody
 
 rounds = Table(
     "rounds",

@@ -1,39 +1,45 @@
 """The HTTP face of a Compute node; it turns requests into calls and knows no rule of its own."""
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from shoal_compute.announcing import Announcements
+from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import LARGEST_MESSAGE_BYTES
 from shoal_compute.gossiping import Gossip
-from shoal_compute.holding import HeldQueries
+from shoal_compute.jobs import Jobs
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.totals import Totals
 from shoal_compute.uploading import Uploads
-from shoal_compute.withdrawals import Withdrawals
-from shoal_hosting.application import create_application
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.manifest_routes import MANIFEST_LIMIT_BYTES, MANIFEST_PATH, manifest_routes
-from shoal_hosting.problems import problem_document
-from shoal_protocol.encoding import canonical_json
-from shoal_protocol.envelope import envelope_size
-from shoal_protocol.errors import NotReady, ProtocolError, UnknownRound
-from shoal_protocol.held import ENTRY_BYTES, MOST_ENTRIES, encode_answer
-from shoal_protocol.rounds import LARGEST_DIMENSION, LARGEST_SPEC_BYTES
-from shoal_protocol.sharing import ShareKind
+from shoal_compute.witnesses import Witnesses
+from shoal_hosting.server.paging import After
+from shoal_hosting.server.replies import (
+    ID_PATTERN,
+    RoundId,
+    checked_round,
+    document,
+    listed,
+    outcome,
+    shown,
+    taken,
+)
+from shoal_hosting.service import Resources
+from shoal_protocol.jobs.charges import LARGEST_REQUEST_BYTES
+from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
+from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
+from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.wire.errors import NotReady
+from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer
 
 _BULK_BYTES: Final = 32 << 20
 _UPLOADS_IN_MEMORY_BYTES: Final = 64 << 20
-_ROUND_ID: Final = re.compile(r"[0-9a-f]{64}")
-_JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _UPLOADS: Final = {
     "/v1/rounds/{round_id}/shares": (
@@ -80,115 +86,120 @@ class Allowance:
 
 
 def create_app(
+    resources: Resources,
     *,
     rounds: RoundBook,
     announcements: Announcements,
     totals: Totals,
     uploads: Uploads,
-    held: HeldQueries,
-    withdrawals: Withdrawals,
+    jobs: Jobs,
+    charges: ChargesAnswers,
     gossip: Gossip,
-    votes_of: Callable[[str], Awaitable[list[bytes]]],
-    book: ManifestBook,
-    manifest_accepted: Callable[[], Awaitable[None]],
-    ready: Callable[[], Awaitable[None]],
-    registry: CollectorRegistry,
+    witnesses: Witnesses,
 ) -> FastAPI:
     """Return the application."""
-    app = create_application(
+    app = resources.application(
         "Shoal Compute node",
-        ready=ready,
-        registry=registry,
+        ready=witnesses.ready,
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
             "/shares/held": MOST_ENTRIES * ENTRY_BYTES,
+            "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
-            MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
         },
-        streamed=(MANIFEST_PATH,),
     )
-    app.include_router(manifest_routes(book, accepted=manifest_accepted))
     allowance = Allowance(_UPLOADS_IN_MEMORY_BYTES)
+
+    @app.post("/v1/jobs", status_code=201)
+    async def take_job(request: Request) -> Response:
+        """Take a job's signed request: rounds of the job are held to its terms."""
+        job, new = await jobs.take(await request.body())
+        return taken({"job": job}, is_new=new)
 
     @app.post("/v1/rounds", status_code=201)
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
         known, new = await announcements.announce(await request.body())
-        return _json(_state(known, rounds.held(known)), 201 if new else 200)
+        return taken(_state(known, rounds.held(known)), is_new=new)
 
     @app.post("/v1/totals")
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
-        return Response(await totals.sign(await request.body()), media_type=_JSON)
+        return document(await totals.sign(await request.body()))
 
     @app.post("/v1/withdrawals", status_code=201)
     async def withdraw(request: Request) -> Response:
         """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
-        job, new = await withdrawals.take(await request.body())
-        return _json({"job": job}, 201 if new else 200)
+        job, new = await jobs.withdraw(await request.body())
+        return taken({"job": job}, is_new=new)
 
     @app.get("/v1/withdrawals/{job}")
     async def show_withdrawal(job: str) -> Response:
         """Return the withdrawal of a job as its analyst signed it."""
-        return Response(await withdrawals.show(job), media_type=_JSON)
+        return document(await jobs.show_withdrawal(job))
+
+    @app.post("/v1/charges")
+    async def tell_charges(request: Request, after: After = 0) -> Response:
+        """Tell the clients who signed a query in {"documents": [...]} what they were charged."""
+        refused, signed = await charges.answer(await request.body(), after=after)
+        outcomes = [outcome(200 if each is None else each) for each in refused]
+        return shown({"charges": signed.to_json(), "outcomes": outcomes})
 
     @app.get("/v1/rounds/{round_id}")
-    async def show(round_id: str) -> Response:
+    async def show(round_id: RoundId) -> Response:
         """Tell where a round stands, in counts."""
-        known = await rounds.find(_checked(round_id))
-        return _json(_state(known, rounds.held(known)))
+        known = await rounds.find(round_id)
+        return shown(_state(known, rounds.held(known)))
 
     @app.get("/v1/rounds/{round_id}/spec")
-    async def show_spec(round_id: str) -> Response:
+    async def show_spec(round_id: RoundId) -> Response:
         """Return the round's signed spec."""
-        known = await rounds.find(_checked(round_id))
-        return Response(known.spec.encode(), media_type=_JSON)
+        known = await rounds.find(round_id)
+        return document(known.spec.encode())
 
     @app.get("/v1/rounds/{round_id}/documents")
-    async def show_documents(round_id: str) -> Response:
+    async def show_documents(round_id: RoundId) -> Response:
         """Return what nodes and aggregator attested of the round, evidence of misconduct too.
 
         Partial sums are never among it. The aggregator gives them out once it signed the result;
         any that is out before, with a lying node's own, may make up a round that it abandons.
         """
-        known = await rounds.find(_checked(round_id))
-        return _json({"documents": [signed.to_json() for signed in known.spoken_of.values()]})
+        known = await rounds.find(round_id)
+        return listed(signed.encode() for signed in known.spoken_of.values())
 
     @app.post("/v1/gossip")
     async def converse(request: Request) -> Response:
         """Take a node's documents and tell it those that it lacks."""
-        return Response(await gossip.receive(await request.body()), media_type=_JSON)
+        return document(await gossip.receive(await request.body()))
 
     @app.get("/v1/nodes/{name}/newest")
     async def show_newest(name: str) -> Response:
         """Return what a Compute node signed last that is on file here: its newest votes."""
-        votes = await votes_of(name)
-        return Response(b'{"documents":[' + b",".join(votes) + b"]}", media_type=_JSON)
+        return listed(await witnesses.votes_of(name))
 
     # Uploads are by far the most requests: these routes do without FastAPI's machinery.
     async def upload(request: Request) -> Response:
         request.scope["route"] = one
-        round_id = _checked(request.path_params["round_id"])
+        round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
             status = await uploads.take(round_id, await _body(request, take))
-        return Response(b'{"status":%d}' % status, status, media_type=_JSON)
+        return document(b'{"status":%d}' % status, status)
 
     async def upload_in_bulk(request: Request) -> Response:
         request.scope["route"] = many
-        round_id = _checked(request.path_params["round_id"])
+        round_id = checked_round(request.path_params["round_id"])
         with allowance.reading() as take:
             statuses = await uploads.take_all(round_id, await _body(request, take))
-        outcomes = [_outcome(status) for status in statuses]
-        body = json.dumps({"outcomes": outcomes}, separators=(",", ":"))
-        return Response(body, media_type=_JSON)
+        outcomes = [outcome(status) for status in statuses]
+        return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
     async def ask_for_held(request: Request) -> Response:
         request.scope["route"] = asked
-        round_id = _checked(request.path_params["round_id"])
-        found = await held.answer(round_id, await request.body())
-        return _json({"held": encode_answer(found)})
+        round_id = checked_round(request.path_params["round_id"])
+        found = await uploads.held(round_id, await request.body())
+        return shown({"held": encode_answer(found)})
 
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
@@ -213,7 +224,7 @@ def _describe_uploads(app: FastAPI) -> None:
                             "name": "round_id",
                             "in": "path",
                             "required": True,
-                            "schema": {"type": "string", "pattern": f"^{_ROUND_ID.pattern}$"},
+                            "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
                         }
                     ],
                     "requestBody": {"required": True, "content": {_BYTES: {}}},
@@ -235,12 +246,6 @@ async def _body(request: Request, take: Callable[[int], None]) -> bytes:
     return b"".join(chunks)
 
 
-def _checked(round_id: str) -> str:
-    if not _ROUND_ID.fullmatch(round_id):
-        raise UnknownRound("a round's id is 64 lower-case hex digits")
-    return round_id
-
-
 def _state(known: Round, held: int) -> dict[str, Any]:
     return {
         "round": known.id,
@@ -249,13 +254,3 @@ def _state(known: Round, held: int) -> dict[str, Any]:
         "population_size": known.spec.body.population_size,
         "held": held,
     }
-
-
-def _outcome(status: int | ProtocolError) -> dict[str, Any]:
-    if isinstance(status, ProtocolError):
-        return {"status": status.status, "problem": problem_document(status)}
-    return {"status": status}
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(canonical_json(value), status, media_type=_JSON)

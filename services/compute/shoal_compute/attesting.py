@@ -6,7 +6,8 @@ from nacl.signing import SigningKey
 
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
-from shoal_protocol.attestations import (
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     Held,
@@ -15,10 +16,9 @@ from shoal_protocol.attestations import (
     Vote,
     cohort_digest,
 )
-from shoal_protocol.documents import Signed, sign
-from shoal_protocol.encoding import Uint64Vector, encode_uint64
-from shoal_protocol.errors import MalformedDocument, WrongRound
-from shoal_protocol.ledger import LedgerEntry
+from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import Uint64Vector, encode_uint64
+from shoal_protocol.wire.errors import MalformedDocument, WrongRound
 
 
 def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holdings]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from shoal_compute.rounds import Round
 from shoal_compute.schema import rounds
 from shoal_compute.shares import count_held, held_clients
-from shoal_hosting.storage import StorageThread
+from shoal_hosting.storage.database import StorageThread
 
 # Between two counts lies this many times what the last one took.
 _REST: Final = 20.0

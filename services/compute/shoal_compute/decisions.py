@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from shoal_compute.rounds import Round
-from shoal_protocol.attestations import AbandonmentReason, Held, Vote
-from shoal_protocol.phases import FINISHED, Phase
+from shoal_protocol.rounds.attestations import AbandonmentReason, Held, Vote
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 _MOST_NAMED: Final = 3  # names of 64 characters leave room for what the aggregator puts before
 

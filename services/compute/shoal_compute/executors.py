@@ -1,4 +1,4 @@
-"""Where shares are added up: a thread, other processes, or a Dask cluster; it knows no share.
+"""Where shares are added up: a thread here, other processes, or a Dask cluster.
 
 Whatever happens to a process or to the cluster, the work is done: it gives the same sum anywhere.
 """
@@ -9,43 +9,83 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import structlog
 
-from shoal_hosting.logs import describe_exception
-from shoal_hosting.security import StartupRefused
+from shoal_hosting.server.logs import describe_exception
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.work import Answer, Worker
 
 _MOST_PROCESSES: Final = 4
-_ATTEMPTS: Final = 3
 _CLUSTER_AT_ONCE: Final = 8
-_CLUSTER_TIMEOUT_SECONDS: Final = 10.0  # a batch takes a hundredth of a second
-_CLUSTER_PAUSE_SECONDS: Final = 30.0
+_STARTING_SECONDS: Final = 60.0  # of a batch, the start of its process included
+_CLUSTER_SECONDS: Final = 10.0  # of a batch, which takes a hundredth of a second
+_PAUSE_SECONDS: Final = 30.0  # after a failure
 
 log = structlog.get_logger()
-Answer = TypeVar("Answer")
+Opened = tuple[Executor, Callable[[], None]]
+"""An executor, and what lets go of it."""
 
 
-class Summing(Protocol):
-    """Does work elsewhere than in the event loop."""
+class Summing(Worker):
+    """Does work in one thread of this process, or in any executor that is handed in."""
 
-    @property
-    def at_once(self) -> int:
-        """Return how many pieces of work it can do at the same time."""
+    at_once = 1
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        super().__init__("summing", executor=executor)
+
+
+class Elsewhere(Summing):
+    """Does work in an executor that may break, and here while that is away.
+
+    It is opened for the first work, and anew `_PAUSE_SECONDS` after a failure.
+    """
+
+    def __init__(self, open_: Callable[[], Opened], *, at_once: int, seconds: float) -> None:
+        """Open nothing yet; a piece of work that takes longer than `seconds` has failed."""
+        super().__init__()
+        self.at_once = at_once
+        self._open, self._seconds = open_, seconds
+        self._opened: Opened | None = None
+        self._opening = asyncio.Lock()
+        self._away_until = 0.0  # by the event loop's clock
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Return what `work(*arguments)` returns."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._away_until:
+            opened = None
+            try:
+                async with asyncio.timeout(self._seconds):
+                    opened = await self._connected()
+                    future = opened[0].submit(work, *arguments)
+                    return await asyncio.wrap_future(future)
+            except Exception as error:  # noqa: BLE001 -- whatever an executor can raise
+                log.error("shares are added up here", **describe_exception(error))
+                self._away_until = loop.time() + _PAUSE_SECONDS
+                if opened is self._opened:  # of several that failed at once, the first lets go
+                    await asyncio.to_thread(self._let_go)
+        return await super().run(work, *arguments)
+
+    async def _connected(self) -> Opened:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await asyncio.to_thread(self._open)
+            return self._opened
+
+    def _let_go(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened[1]()
 
     def close(self) -> None:
-        """Let go of threads, processes and connections."""
+        """Do as `Summing.close`."""
+        self._let_go()
+        super().close()
 
 
 def open_summing(where: str) -> Summing:
@@ -55,104 +95,32 @@ def open_summing(where: str) -> Summing:
         StartupRefused: an address, and Dask is not installed.
     """
     if where == "threads":
-        return Threads()
+        return Summing()
     if where == "processes":
-        return Processes()
+        count = min(_MOST_PROCESSES, os.cpu_count() or 1)
+        return Elsewhere(partial(_processes, count), at_once=count, seconds=_STARTING_SECONDS)
     try:
-        return Cluster(where)
+        from distributed import Client  # an operator without a cluster does without it
     except ImportError as error:
         raise StartupRefused(
             "SHOAL_SUMMING names a Dask scheduler, but this installation is without Dask"
         ) from error
+    connect = partial(Client, where, timeout=_CLUSTER_SECONDS, set_as_default=False)
+    cluster = partial(_cluster, connect)
+    return Elsewhere(cluster, at_once=_CLUSTER_AT_ONCE, seconds=_CLUSTER_SECONDS)
 
 
-class Threads:
-    """One thread of this process; or any executor that is handed in."""
-
-    at_once = 1
-
-    def __init__(self, executor: Executor | None = None) -> None:
-        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="summing")
-
-    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what `work(*arguments)` returns."""
-        call = partial(work, *arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
-
-    def close(self) -> None:
-        """Wait for the work that was begun."""
-        self._executor.shutdown()
-
-
-class Processes:
-    """A few processes on this machine, which start when there is work and are replaced if killed.
-
-    They are spawned, not forked: a fork would copy this process's threads' locks as they are. Each
-    has an executor of its own: one for them all would start a process while it breaks, and then
-    fail with an error of its insides or wait for that process for ever.
-    """
-
-    def __init__(self) -> None:
-        """Start nothing yet."""
-        self.at_once = min(_MOST_PROCESSES, os.cpu_count() or 1)
-        self._places = asyncio.Semaphore(self.at_once)
-        self._idle: list[ProcessPoolExecutor] = []
-        self._here = Threads()
-
-    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what `work(*arguments)` returns, in a process that lived long enough.
-
-        Where no process can be started, a thread does it.
-
-        Raises:
-            BrokenExecutor: one process after another ended during the work.
-        """
-        async with self._places:
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    return await self._run_once(partial(work, *arguments))
-                except BrokenExecutor:  # the kernel, short of memory, kills the largest process
-                    log.error("a process that added shares up was killed", attempt=attempt)
-        raise BrokenExecutor("one process after another ended during the work")
-
-    async def _run_once(self, call: Callable[[], Answer]) -> Answer:
-        try:
-            process, future = self._submitted(call)
-        except (OSError, NotImplementedError) as error:  # as with no room for a semaphore
-            log.error("no process can be started", **describe_exception(error))
-            return await self._here.run(call)
-        try:
-            answer = await asyncio.wrap_future(future)
-        except BrokenExecutor:
-            process.shutdown(wait=False)
-            raise
-        except BaseException:  # the work's own, or nobody waits for it any more
-            self._idle.append(process)
-            raise
-        self._idle.append(process)
-        return answer
-
-    def _submitted(self, call: Callable[[], Answer]) -> tuple[ProcessPoolExecutor, Future[Answer]]:
-        while self._idle:
-            process = self._idle.pop()
-            try:
-                return process, process.submit(call)
-            except BrokenExecutor:  # it was killed while it had nothing to do
-                process.shutdown(wait=False)
-        process = _one_process()
-        return process, process.submit(call)  # which starts it
-
-    def close(self) -> None:
-        """End the processes."""
-        for process in self._idle:
-            process.shutdown(cancel_futures=True)
-        self._here.close()
-
-
-def _one_process() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        1, mp_context=multiprocessing.get_context("spawn"), initializer=_belong_to_parent
+def _processes(count: int) -> Opened:
+    """Return spawned processes: a fork would copy the locks of threads as they are."""
+    pool = ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=_belong_to_parent
     )
+    return pool, partial(pool.shutdown, wait=False, cancel_futures=True)
+
+
+def _cluster(connect: Callable[[], Any]) -> Opened:
+    client = connect()
+    return client.get_executor(pure=False), partial(client.close, timeout=_CLUSTER_SECONDS)
 
 
 def _belong_to_parent() -> None:
@@ -166,58 +134,3 @@ def _belong_to_parent() -> None:
 def _end_with(parent: Any) -> None:
     parent.join()
     os._exit(1)
-
-
-class Cluster:
-    """A Dask cluster of the operator's own, or one thread here while the cluster is away."""
-
-    at_once = _CLUSTER_AT_ONCE
-
-    def __init__(self, address: str) -> None:
-        """Connect to nothing yet.
-
-        Raises:
-            ImportError: Dask is not installed.
-        """
-        from distributed import Client  # an operator without a cluster does without it
-
-        self._connect = partial(
-            Client, address, timeout=_CLUSTER_TIMEOUT_SECONDS, set_as_default=False
-        )
-        self._client: Any = None
-        self._away_until = 0.0  # by the event loop's clock
-        self._connecting = asyncio.Lock()
-        self._here = Threads()
-
-    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what `work(*arguments)` returns."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._away_until:
-            try:
-                async with asyncio.timeout(_CLUSTER_TIMEOUT_SECONDS):
-                    executor = await self._connected()
-                    answer: Answer = await asyncio.wrap_future(executor.submit(work, *arguments))
-                    return answer
-            except Exception as error:  # noqa: BLE001 -- whatever a cluster can raise
-                log.error(
-                    "the cluster is away, shares are added up here", **describe_exception(error)
-                )
-                self._away_until = loop.time() + _CLUSTER_PAUSE_SECONDS
-                await asyncio.to_thread(self._disconnect)
-        return await self._here.run(work, *arguments)
-
-    async def _connected(self) -> Any:
-        async with self._connecting:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._connect)
-            return self._client.get_executor(pure=False)
-
-    def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close(timeout=_CLUSTER_TIMEOUT_SECONDS)
-
-    def close(self) -> None:
-        """Let go of the cluster."""
-        self._disconnect()
-        self._here.close()

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Final
 import pydantic
 from pydantic import Field
 
-from shoal_compute.pace import Pace
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
-from shoal_protocol.attestations import Abandonment, Holdings, Vote
-from shoal_protocol.documents import Model, describe, from_json
-from shoal_protocol.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.phases import Phase
+from shoal_hosting.work import Pace
+from shoal_protocol.rounds.attestations import Abandonment, Holdings, Vote
+from shoal_protocol.wire.documents import Model, describe, from_json
+from shoal_protocol.wire.encoding import Digest, Timestamp, canonical_json, parse_canonical_json
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.phases import Phase
 
 LARGEST_MESSAGE_BYTES: Final = 4 << 20
 # of documents and of digests in one message, which leaves room; the rest follows in the next

@@ -1,9 +1,7 @@
 """Carries gossip between this node and its peers; what to say is decided in `gossip`."""
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from datetime import datetime
 
 import structlog
@@ -24,12 +22,11 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import Kept, SignedAttestation
-from shoal_hosting.exchange import Connections, Unavailable
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.errors import ProtocolError, StorageUnavailable
-from shoal_protocol.manifest import ServiceParty
-from shoal_protocol.phases import Phase
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.service import Resources
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.wire.phases import Phase
 
 log = structlog.get_logger()
 
@@ -37,25 +34,10 @@ log = structlog.get_logger()
 class Gossip:
     """This node's side of all conversations with other Compute nodes."""
 
-    def __init__(
-        self,
-        rounds: RoundBook,
-        storage: StorageThread,
-        book: ManifestBook,
-        peers: Connections,
-        clock: Callable[[], datetime],
-        executor: Executor,
-        metrics: Metrics,
-        wake: asyncio.Event,
-    ) -> None:
-        self._rounds = rounds
-        self._storage = storage
-        self._book = book
-        self._peers = peers
-        self._clock = clock
-        self._executor = executor
-        self._metrics = metrics
-        self._wake = wake
+    def __init__(self, resources: Resources, rounds: RoundBook, metrics: Metrics) -> None:
+        """Begin with nobody known."""
+        self._own, self._rounds, self._metrics = resources, rounds, metrics
+        self._reading = resources.worker("gossiping")
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
         self._requests = Requests()
         # rounds that wait for documents, and from when on whoever calls is asked for them
@@ -71,10 +53,9 @@ class Gossip:
         Raises:
             MalformedDocument, UnsupportedVersion, StorageUnavailable
         """
-        loop = asyncio.get_running_loop()
-        message = await loop.run_in_executor(self._executor, decode_message, encoded)
+        message = await self._reading.run(decode_message, encoded)
         await self.take(message.documents)
-        now = self._clock()
+        now = self._own.clock()
         # it may be a peer whom this node's own requests do not reach
         waiting = [each for each, due in self._waiting.items() if now >= due]
         return answer(await self._rounds.find_some(message.known), message, waiting, now).encode()
@@ -107,13 +88,12 @@ class Gossip:
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
             return
-        loop = asyncio.get_running_loop()
-        passed, failed = await loop.run_in_executor(self._executor, _verified, known, fresh)
+        passed, failed = await self._reading.run(_verified, known, fresh)
         refused += failed
         if not passed:
             return
         for signed, kept in zip(
-            passed, await self._storage.run(store.keep, known.id, passed), strict=True
+            passed, await self._own.storage.run(store.keep, known.id, passed), strict=True
         ):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
@@ -121,11 +101,11 @@ class Gossip:
                 log.warning("a party signed two documents", kind=signed.body.kind)
             elif kept is Kept.FIRST:
                 self._metrics.gossiped("document_new")
-        self._wake.set()
+        self._own.wake.set()
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return what to tell each peer now, but for those with whom a message is under way."""
-        now = self._clock()
+        now = self._own.clock()
         by_peer: dict[str, list[Round]] = defaultdict(list)
         self._waiting = {
             known.id: self._waiting.get(known.id, now + 2 * RELAY_AFTER)
@@ -145,15 +125,15 @@ class Gossip:
     async def exchange(self, name: str, message: Message) -> None:
         """Send a message to a peer and take its answer in."""
         acquaintance = self._acquaintances[name]
-        sent_at = self._clock()
+        sent_at = self._own.clock()
         self._requests.asked(message.wanted, sent_at)
         try:
             reply = await self._send(name, message)
-            self._clocks.note(name, reply.time, sent_at, self._clock())
+            self._clocks.note(name, reply.time, sent_at, self._own.clock())
             asked = [signed for signed in reply.documents if signed.body.round in message.known]
             await self.take(asked)
         except (Unavailable, ProtocolError) as error:
-            acquaintance.pace.failed(self._clock())
+            acquaintance.pace.failed(self._own.clock())
             self._requests.failed(message.wanted)
             self._metrics.gossiped("unreachable")
             if isinstance(error, StorageUnavailable):
@@ -162,7 +142,7 @@ class Gossip:
                 log.warning("no gossip with a peer", party=name, error=type(error).__name__)
             self._unreached.add(name)
         else:
-            acquaintance.heard(message, reply, self._rounds.live, self._clock())
+            acquaintance.heard(message, reply, self._rounds.live, self._own.clock())
             self._metrics.gossiped("exchanged")
             if name in self._unreached:
                 log.info("gossip with a peer again", party=name)
@@ -170,7 +150,7 @@ class Gossip:
 
     async def _send(self, name: str, message: Message) -> Message:
         party = self._party(name, message)
-        reply = await self._peers.to(party).ask(
+        reply = await self._own.peers.to(party).ask(
             "POST", "/v1/gossip", message.encode(), limit_bytes=LARGEST_MESSAGE_BYTES
         )
         if reply.status != 200:
@@ -181,7 +161,7 @@ class Gossip:
         """Return where the peer is now: by the manifest in force, or else the round's."""
         rounds = (self._rounds.live.get(round_id) for round_id in message.known)
         manifests = [known.consortium for known in rounds if known is not None]
-        for consortium in (self._book.current, *manifests):
+        for consortium in (self._own.book.current, *manifests):
             for node in consortium.manifest.compute_nodes:
                 if node.name == name:
                     return node

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from shoal_compute.shares import AcceptedShare
-from shoal_protocol.envelope import Envelope, envelope_size, parse
-from shoal_protocol.errors import (
+from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.received import Envelope, parse
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.errors import (
     NotInPopulation,
     ProtocolError,
     UnknownClient,
@@ -16,9 +20,6 @@ from shoal_protocol.errors import (
     WrongNode,
     WrongRound,
 )
-from shoal_protocol.roster import Roster
-from shoal_protocol.schemes import Sharing
-from shoal_protocol.sharing import ShareKind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import ColumnElement, Connection, Double, cast, func, literal, select, update
 
 from shoal_compute.schema import lease
-from shoal_hosting.storage import StorageThread, insert_ignoring
+from shoal_hosting.storage.database import StorageThread, insert_ignoring
 
 TERM_SECONDS: Final = 3.0
 

@@ -4,23 +4,32 @@ Both are only ever read from the database, which replicas add to as well, and a 
 to fail may yet reach the disk.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, select
 
 from shoal_compute.schema import documents, ledger, rounds, totals
-from shoal_hosting.ledger import LedgerFollower
-from shoal_hosting.ledger_checks import FiledRound, check_rounds, see_one_state
-from shoal_protocol.accounting import Cap
-from shoal_protocol.attestations import PartialSum
-from shoal_protocol.documents import decode
-from shoal_protocol.errors import BudgetExceeded, LedgerBroken
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.phases import Phase
-from shoal_protocol.prepayment import check_prepaid
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobTotal
+from shoal_hosting.storage.ledger import (
+    Charged,
+    FiledRound,
+    LedgerFollower,
+    check_rounds,
+    see_one_state,
+)
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.attestations import PartialSum
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import BudgetExceeded, LedgerBroken
+from shoal_protocol.wire.phases import Phase
+
+_JOBS_AT_HAND: Final = 16  # whose balances are in memory: up to 24 MB each, for 2^20 clients
 
 
 class Ledger:
@@ -30,6 +39,7 @@ class Ledger:
         """Begin before the first entry of the ledger of the node `name`."""
         self._name = name
         self._follower = LedgerFollower(ledger, name)
+        self._by_job: OrderedDict[str, Balances] = OrderedDict()
 
     def verify(self, db: Connection) -> None:
         """Read all of the ledger, and hold it against the rounds and the own sums on file.
@@ -41,6 +51,7 @@ class Ledger:
         """
         see_one_state(db)
         self._follower = LedgerFollower(ledger, self._name)  # a transaction may be tried again
+        self._by_job.clear()
         entries = [charged.entry for charged in self._follower.follow(db, lock=False)]
         check_rounds(entries, self._filed(db), self._anchors(db), ledger=self._name)
         self._check_totals(db, entries)
@@ -52,7 +63,7 @@ class Ledger:
             encoded = select(rounds.c.spec).where(rounds.c.number == number)  # may be megabytes
             spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
             needs_all = spec.threshold == len(spec.compute_nodes)
-            may_be = needs_all and spec.hidden is None and not has_sum
+            may_be = needs_all and not has_sum
             yield FiledRound(spec, phase == Phase.ABANDONED and may_be)
 
     def _anchors(self, db: Connection) -> list[LedgerEntry]:
@@ -82,28 +93,44 @@ class Ledger:
         Raises:
             LedgerBroken: they do not follow from those before, or some are gone.
         """
-        for _ in self._follower.follow(db):
-            continue
+        for charged in self._follower.follow(db):
+            if of_job := self._by_job.get(charged.entry.job):
+                _count(of_job, charged)
 
     def charge(self, db: Connection, spec: RoundSpec, *, cap: Cap, at: datetime) -> None:
         """Charge a round, unless a client would be charged beyond `cap`.
 
         Raises:
             BudgetExceeded, LedgerBroken
-            RefusedSpec: it was not paid for by the round that it names.
         """
         self.follow(db)
-        check_prepaid(spec, _first(db, spec), earlier=self._follower.rounds_of(spec.job))
         population = spec.clients()
         if self._follower.balances.affording(population, spec.cost, cap) != population:
             raise BudgetExceeded("a client's rounds together would cost more than the policy's cap")
         self._follower.charge(db, spec, at=at)
 
+    def spent_before(self, db: Connection, spec: RoundSpec) -> Cost:
+        """Return the most that earlier rounds of its job cost a client whom a round asks.
 
-def _first(db: Connection, spec: RoundSpec) -> RoundSpec | None:
-    """Return the round on file that a spec says has paid for it: all on file are charged."""
-    if spec.hidden is None or spec.hidden.prepaid_by is None:
-        return None
-    encoded = select(rounds.c.spec).where(rounds.c.id == spec.hidden.prepaid_by)
-    found = db.execute(encoded).scalar_one_or_none()
-    return None if found is None else decode(found, RoundSpec).body
+        The round is the one that was charged last, in `db`.
+
+        Raises:
+            LedgerBroken
+        """
+        of_job = self._by_job.pop(spec.job, None) or self._read_job(db, spec.job)
+        self._by_job[spec.job] = of_job  # the one that was used last
+        if len(self._by_job) > _JOBS_AT_HAND:
+            self._by_job.popitem(last=False)
+        return of_job.largest(spec.clients())
+
+    def _read_job(self, db: Connection, job: str) -> Balances:
+        of_job = Balances()
+        if self._follower.rounds_of(job):  # after a start, or after many other jobs
+            for charged in ledger.of_job(db, job, through=self._follower.head.number):
+                _count(of_job, charged)
+        return of_job
+
+
+def _count(balances: Balances, charged: Charged) -> None:
+    change = balances.add if charged.entry.kind == "charge" else balances.take_back
+    change(charged.population, charged.entry.cost)

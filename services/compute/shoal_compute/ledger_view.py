@@ -5,40 +5,32 @@ Of a client it tells when it is asked for that one: who took part is the clients
 
 import argparse
 import json
-import math
 import os
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, select
 
-from shoal_compute.schema import ledger, manifests
+from shoal_compute.schema import jobs, ledger, manifests
 from shoal_compute.settings import LedgerSettings
-from shoal_hosting.database_choice import check_choice
-from shoal_hosting.ledger import LedgerFollower
 from shoal_hosting.party import load_party
-from shoal_hosting.security import StartupRefused, startup_of
 from shoal_hosting.settings import read_settings
-from shoal_hosting.storage import translating_storage_errors
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import decode
-from shoal_protocol.errors import LedgerBroken, StorageUnavailable
-from shoal_protocol.ledger import Head, LedgerEntry, in_words
-from shoal_protocol.manifest import Manifest
+from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.storage.database import translating_storage_errors
+from shoal_hosting.storage.database_choice import check_choice
+from shoal_hosting.storage.ledger import LedgerFollower, Line
+from shoal_protocol.privacy.ledger import Head
+from shoal_protocol.privacy.ledger_checks import in_words
+from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import LedgerBroken, StorageUnavailable
 
 _BROKEN: Final = 1  # the exit status
-
-
-class Line(NamedTuple):
-    """An entry, and the most that a client of its population has spent up to it."""
-
-    entry: LedgerEntry
-    cumulative: Cost
 
 
 class View(NamedTuple):
@@ -47,6 +39,7 @@ class View(NamedTuple):
     lines: list[Line]
     head: Head
     delta: float | None  # of the latest policy; None if no manifest was accepted yet
+    withdrawn: list[str]  # jobs that their analysts withdrew: what they charged stays
 
 
 def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
@@ -65,7 +58,8 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
     delta = None if encoded is None else decode(encoded, Manifest).body.policy.delta
-    return View(lines, follower.head, delta)
+    withdrawn = select(jobs.c.job).where(jobs.c.withdrawal.is_not(None)).order_by(jobs.c.job)
+    return View(lines, follower.head, delta, [*db.execute(withdrawn).scalars()])
 
 
 def open_to_read(database: Path, database_url: str | None) -> Engine:
@@ -130,21 +124,23 @@ def show_ledger(arguments: Sequence[str]) -> int:
 
 def as_json(view: View, client: int | None) -> str:
     """Return a view as JSON; a whole ledger's `entries` can be verified."""
-    lines = [_shown(line, view.delta) for line in view.lines]
+    lines = [line.shown(view.delta) for line in view.lines]
     if client is not None:
         return json.dumps({"client": client, "charges": lines}, indent=2) + "\n"
     head = {"number": view.head.number, "digest": view.head.digest}
-    return json.dumps({"entries": lines, "head": head}, indent=2) + "\n"
+    whole = {"entries": lines, "head": head, "withdrawn": view.withdrawn}
+    return json.dumps(whole, indent=2) + "\n"
 
 
 def as_text(view: View, name: str) -> str:
     """Return a view as lines of text."""
     delta = "" if view.delta is None else f" (delta {view.delta:g})"
+    withdrawn = [f"Withdrawn by its analyst: job {job}." for job in view.withdrawn]
     if not view.head.number:
-        return f"The ledger of {name} is empty.\n"
+        return "\n".join([f"The ledger of {name} is empty.", *withdrawn, ""])
     rows = [("", "kind", "round", "clients", "mu", f"epsilon so far{delta}", "digest")]
     for line in view.lines:
-        epsilon = _shown(line, view.delta)["cumulative_epsilon"]
+        epsilon = line.shown(view.delta)["cumulative_epsilon"]
         entry = line.entry
         rows.append(
             (
@@ -158,14 +154,4 @@ def as_text(view: View, name: str) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    return "\n".join([*table, in_words(name, view.head), ""])
-
-
-def _shown(line: Line, delta: float | None) -> dict[str, Any]:
-    epsilon = math.inf if delta is None else line.cumulative.epsilon_at(delta)
-    return line.entry.model_dump(mode="json") | {
-        "digest": line.entry.digest,
-        "cumulative_mu": line.cumulative.mu,
-        "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
-        "delta": delta,
-    }
+    return "\n".join([*table, in_words(name, view.head), *withdrawn, ""])

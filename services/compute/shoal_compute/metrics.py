@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
 
 _BATCH_SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 GossipOutcome = Literal[

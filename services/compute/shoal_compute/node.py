@@ -4,16 +4,12 @@ All steps of a round are taken here, one after another, and each is durable befo
 """
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
+from typing import Final
 
 import structlog
-from nacl.signing import SigningKey
-from sqlalchemy import Engine
 
 from shoal_compute import attesting, shares, store
 from shoal_compute.decisions import CallOff, CastVote, Decision, Freeze, GiveUp, SumUp, decide
-from shoal_compute.erasing import batch_size, truncate_log
 from shoal_compute.gossiping import Gossip
 from shoal_compute.leading import Leadership
 from shoal_compute.metrics import Metrics
@@ -25,18 +21,18 @@ from shoal_compute.store import Kept, LostRace, SignedAttestation
 from shoal_compute.summing import SharesMissing
 from shoal_compute.tally import Tallies
 from shoal_compute.witnesses import Witnesses
-from shoal_compute.work import Work
-from shoal_hosting.exchange import Connections
-from shoal_hosting.logs import describe_exception
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.attestations import AbandonmentReason, Held
-from shoal_protocol.errors import StorageUnavailable
-from shoal_protocol.phases import FINISHED, Phase
-from shoal_protocol.sharing import Share
+from shoal_hosting.server.logs import describe_exception
+from shoal_hosting.service import Resources
+from shoal_hosting.work import Work
+from shoal_protocol.rounds.attestations import AbandonmentReason, Held
+from shoal_protocol.sharing.shares import Share
+from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 log = structlog.get_logger()
+
+# How long a step waits for work that makes no progress, such as a peer that does not answer.
+PATIENCE_SECONDS: Final = 0.25
 
 
 class Node:
@@ -44,44 +40,23 @@ class Node:
 
     def __init__(
         self,
+        resources: Resources,
         *,
         rounds: RoundBook,
         gossip: Gossip,
-        storage: StorageThread,
-        engine: Engine,
-        book: ManifestBook,
-        peers: Connections,
-        key: SigningKey,
-        clock: Callable[[], datetime],
         tallies: Tallies,
         metrics: Metrics,
-        wake: asyncio.Event,
         leadership: Leadership | None,
-        manifests: SharedManifests,
         witnesses: Witnesses,
     ) -> None:
         """Begin with nothing under way; `leadership` is None if the node is one process."""
-        self.wake = wake
-        self._rounds = rounds
-        self._gossip = gossip
-        self._storage = storage
-        self._engine = engine
-        self._key = key
-        self._clock = clock
-        self._tallies = tallies
-        self._metrics = metrics
-        self._leadership = leadership
-        self._manifests = manifests
-        self._witnesses = witnesses
+        self._own = resources
+        self._rounds, self._gossip, self._tallies, self._metrics = rounds, gossip, tallies, metrics
+        self._leadership, self._witnesses = leadership, witnesses
         self._reports = Reports(
-            rounds,
-            book,
-            peers,
-            clock,
-            acknowledged=self._acknowledged,
-            called_off=self._called_off,
+            resources, rounds, acknowledged=self._acknowledged, called_off=self._called_off
         )
-        self._work = Work(clock)
+        self._work = Work(resources.clock)
         self._stepping = asyncio.Lock()
 
     async def step(self) -> None:
@@ -90,11 +65,11 @@ class Node:
             if self._witnesses.is_due():  # a replica that does not lead takes rounds, too
                 self._work.begin("witnesses", self._witnesses.ask)
             while await self._leads():
-                self.wake.clear()
+                self._own.wake.clear()
                 for known in list(self._rounds.live.values()):
                     await self._advance(known)
                 self._begin_work()
-                if not await self._work.progress(self.wake):
+                if not await self._work.progress(self._own.wake, patience_seconds=PATIENCE_SECONDS):
                     return
 
     async def _leads(self) -> bool:
@@ -106,7 +81,7 @@ class Node:
             return True
         try:
             await self._leadership.renew()
-            await self._storage.run(self._manifests.exchange)
+            await self._own.share_manifests()
             await self._rounds.refresh()
         except StorageUnavailable:
             log.warning("a replica waits for the store")
@@ -120,7 +95,7 @@ class Node:
     async def _advance(self, known: Round) -> None:
         """Take the round's steps that are due, up to one that must wait for something."""
         try:
-            while (decision := decide(known, self._clock())) is not None:
+            while (decision := decide(known, self._own.clock())) is not None:
                 if isinstance(decision, SumUp):
                     self._work.begin(f"sum {known.id}", self._sum_up, known, decision.cohort)
                     return
@@ -143,8 +118,10 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            vote = attesting.attest_vote(known, decision.holders, decision.cohort, self._key)
-            await self._storage.run(store.cast, known.id, vote)
+            vote = attesting.attest_vote(
+                known, decision.holders, decision.cohort, self._own.party.signing_key
+            )
+            await self._own.storage.run(store.cast, known.id, vote)
             known.learn(vote, Kept.FIRST)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
@@ -153,26 +130,26 @@ class Node:
 
     async def _freeze(self, known: Round) -> None:
         def attest(held: Held) -> SignedAttestation:
-            return attesting.attest_holdings(known, held, self._key)
+            return attesting.attest_holdings(known, held, self._own.party.signing_key)
 
-        held, holdings = await self._storage.run(store.freeze, known.id, known.phase, attest)
+        held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
         known.held = held
         known.learn(holdings, Kept.FIRST)
         self._moved(known, Phase.FROZEN)
         log.info("round frozen", round=known.id, held=len(held))
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
-        own = attesting.attest_abandonment(known, reason, self._key)
-        await self._storage.run(
-            store.give_up, known.id, known.phase, reason.code, own, at=self._clock()
+        own = attesting.attest_abandonment(known, reason, self._own.party.signing_key)
+        await self._own.storage.run(
+            store.give_up, known.id, known.phase, reason.code, own, at=self._own.clock()
         )
         known.reason = reason.code
         self._abandoned(known)
         await self._reload(known)  # the abandonment on file may be an earlier one
 
     async def _call_off(self, known: Round, reason: AbandonmentReason) -> None:
-        now = self._clock()
-        await self._storage.run(store.call_off, known.id, known.phase, reason.code, at=now)
+        now = self._own.clock()
+        await self._own.storage.run(store.call_off, known.id, known.phase, reason.code, at=now)
         known.reason, known.reported = reason.code, True
         self._abandoned(known)
 
@@ -188,7 +165,7 @@ class Node:
 
     async def _sum_up(self, known: Round, cohort: Held) -> None:
         async def read(clients: list[int]) -> list[Share]:
-            return await self._storage.run(shares.read_shares, known.id, clients)
+            return await self._own.storage.run(shares.read_shares, known.id, clients)
 
         try:
             try:
@@ -197,9 +174,9 @@ class Node:
                 log.error("a share of the cohort is missing from the store", round=known.id)
                 await self._give_up(known, AbandonmentReason(code="sum_failed"))
                 return
-            charge = await self._storage.run(ledger.charge_of, known.id)
-            signed = attesting.attest_sum(known, cohort, total, charge, self._key)
-            await self._storage.run(store.agree, known.id, signed)
+            charge = await self._own.storage.run(ledger.charge_of, known.id)
+            signed = attesting.attest_sum(known, cohort, total, charge, self._own.party.signing_key)
+            await self._own.storage.run(store.agree, known.id, signed)
         except LostRace:
             await self._reload(known)
         else:
@@ -210,24 +187,24 @@ class Node:
         """Note that the aggregator has this node's last word on a round."""
         if known.phase is Phase.AGREED:
             try:
-                await self._storage.run(store.publish, known.id)
+                await self._own.storage.run(store.publish, known.id)
             except LostRace:  # another replica noted it
                 await self._rounds.reload(known)
                 return
             self._moved(known, Phase.PUBLISHED)
             log.info("partial sum published", round=known.id)
         else:
-            await self._storage.run(store.mark_reported, known.id)
+            await self._own.storage.run(store.mark_reported, known.id)
         known.reported = True
 
     async def _called_off(self, signed: SignedAttestation) -> None:
         await self._gossip.take([signed])
 
     async def _erase(self, known: Round) -> None:
-        most = batch_size(known.spec.body.dimension)
-        while not await self._storage.run(shares.erase_payloads, known.id, most):
+        most = shares.erased_at_once(known.spec.body.dimension)
+        while not await self._own.storage.run(shares.erase_payloads, known.id, most):
             continue
-        await asyncio.to_thread(truncate_log, self._engine)
+        await asyncio.to_thread(self._own.storage.truncate_log)
         known.erased = True
 
     def _begin_work(self) -> None:
@@ -240,7 +217,7 @@ class Node:
         for known in list(self._rounds.live.values()):
             if known.phase in FINISHED and not known.erased:
                 self._work.begin(f"erase {known.id}", self._erase, known)
-            over = self._gossip.is_settled(known) or self._clock() >= known.spec.body.give_up_at
+            over = self._gossip.is_settled(known) or self._own.clock() >= known.spec.body.give_up_at
             if known.done and over:
                 self._retire(known)
 

@@ -2,22 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
 
 import structlog
 
 from shoal_compute.attesting import check_attestation
-from shoal_compute.pace import Pace
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
-from shoal_hosting.exchange import Connections, Reply, Unavailable
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_protocol.attestations import Abandonment, PartialSum
-from shoal_protocol.documents import decode
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.manifest import ServiceParty
-from shoal_protocol.phases import Phase
+from shoal_hosting.peers.exchange import Reply, Unavailable
+from shoal_hosting.service import Resources
+from shoal_hosting.work import Pace
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.phases import Phase
 
 log = structlog.get_logger()
 
@@ -27,25 +26,19 @@ class Reports:
 
     def __init__(
         self,
+        resources: Resources,
         rounds: RoundBook,
-        book: ManifestBook,
-        peers: Connections,
-        clock: Callable[[], datetime],
         *,
         acknowledged: Callable[[Round], Awaitable[None]],
         called_off: Callable[[SignedAttestation], Awaitable[None]],
     ) -> None:
-        self._rounds = rounds
-        self._book = book
-        self._peers = peers
-        self._clock = clock
-        self._acknowledged = acknowledged
-        self._called_off = called_off
+        self._own, self._rounds = resources, rounds
+        self._acknowledged, self._called_off = acknowledged, called_off
         self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
 
     def due(self) -> list[Round]:
         """Return the rounds whose report is to be sent now."""
-        now = self._clock()
+        now = self._own.clock()
         return [
             known
             for known in self._rounds.live.values()
@@ -70,7 +63,7 @@ class Reports:
             if settled:
                 del self._paces[known.id]
             else:
-                pace.failed(self._clock())
+                pace.failed(self._own.clock())
 
     async def _report(self, known: Round) -> bool:
         if known.phase is Phase.AGREED:
@@ -80,7 +73,7 @@ class Reports:
             raise ValueError("a round that this node gave up has its own abandonment")
         reply = await self._post(known, "abandonments", own)
         # 404 for good: after the deadline the round can no longer be announced there
-        never = reply.status == 404 and self._clock() >= known.spec.body.deadline
+        never = reply.status == 404 and self._own.clock() >= known.spec.body.deadline
         if reply.status in (200, 201, 409, 410) or never:
             await self._acknowledged(known)
             return True
@@ -102,7 +95,9 @@ class Reports:
 
     async def _fetch_abandonment(self, known: Round) -> bool:
         aggregator = self._aggregator(known)
-        reply = await self._peers.to(aggregator).ask("GET", f"/v1/rounds/{known.id}/abandonment")
+        reply = await self._own.peers.to(aggregator).ask(
+            "GET", f"/v1/rounds/{known.id}/abandonment"
+        )
         if reply.status != 200:
             return False
         try:
@@ -118,10 +113,10 @@ class Reports:
 
     async def _post(self, known: Round, what: str, signed: SignedAttestation) -> Reply:
         path = f"/v1/rounds/{known.id}/{what}"
-        return await self._peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
+        return await self._own.peers.to(self._aggregator(known)).ask("POST", path, signed.encode())
 
     def _aggregator(self, known: Round) -> ServiceParty:
         """Return where the round's aggregator is now: by the manifest in force, if it lists it."""
-        current = self._book.current.manifest.aggregator
+        current = self._own.book.current.manifest.aggregator
         of_round = known.consortium.manifest.aggregator
         return current if current.name == of_round.name else of_round

@@ -13,13 +13,10 @@ from shoal_compute.metrics import Metrics
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.shares import held_clients
 from shoal_compute.store import StoredRound
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.party import Party
-from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.errors import UnknownManifest, UnknownRound
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.phases import Phase
+from shoal_hosting.service import Resources
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import UnknownManifest, UnknownRound
+from shoal_protocol.wire.phases import Phase
 
 log = structlog.get_logger()
 
@@ -31,29 +28,20 @@ _LOADED_AT_ONCE: Final = 4  # for anybody who names rounds, each of which may be
 class RoundBook:
     """Rounds by id: `live` ones, in which there is something to do, and a few finished ones."""
 
-    def __init__(
-        self,
-        storage: StorageThread,
-        book: ManifestBook,
-        manifests: SharedManifests,
-        party: Party,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, resources: Resources, metrics: Metrics) -> None:
         """Load every live round; for start-up, it waits for the database.
 
         Raises:
             StorageUnavailable, UnknownManifest
         """
-        self._storage = storage
-        self._book = book
-        self._manifests = manifests
-        self._party = party
+        self._own = resources
+        self._storage, self._book = resources.storage, resources.book
         self._metrics = metrics
-        self._counts = Counts(storage)
+        self._counts = Counts(self._storage)
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = {}
-        self.live.update(storage.run_here(self._load_live))
-        metrics.set_rounds(storage.run_here(store.count_phases))
+        self.live.update(self._storage.run_here(self._load_live))
+        metrics.set_rounds(self._storage.run_here(store.count_phases))
 
     def _load_live(self, db: Connection) -> dict[str, Round]:
         return {stored.id: self._open(db, stored) for stored in store.rounds_with_work(db)}
@@ -71,13 +59,14 @@ class RoundBook:
             held = known.held
         else:
             held = held_clients(db, stored.number)
-        return open_round(stored, held, consortium, self._party)
+        return open_round(stored, held, consortium, self._own.party)
 
     def _consortium(self, db: Connection, digest: str) -> Consortium:
         try:
             return self._book.get(digest)
         except UnknownManifest:  # another replica may have accepted it
-            self._manifests.exchange(db)
+            if self._own.manifests is not None:
+                self._own.manifests.exchange(db)
             return self._book.get(digest)
 
     async def find(self, round_id: str) -> Round:

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from shoal_compute.intake import Intake
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_hosting.party import Party
-from shoal_protocol.attestations import (
+from shoal_protocol.rounds.attestations import (
     Abandonment,
     Held,
     Holdings,
@@ -21,10 +21,10 @@ from shoal_protocol.attestations import (
     cohort_digest,
     cohort_of,
 )
-from shoal_protocol.documents import Signed
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.phases import FINISHED, Phase
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.phases import FINISHED, Phase
 
 
 @dataclass

@@ -19,12 +19,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.append_only import only_grows
-from shoal_hosting.ledger import LedgerTables
-from shoal_hosting.memory import memory_table
-from shoal_hosting.shared_manifests import manifest_table
+from shoal_hosting.storage.append_only import only_grows
+from shoal_hosting.storage.database_memory import memory_table
+from shoal_hosting.storage.ledger import LedgerTables
+from shoal_hosting.storage.shared_manifests import manifest_table
 
-VERSION: Final = 5
+VERSION: Final = 7
 
 metadata = MetaData()
 
@@ -53,15 +53,19 @@ totals = Table(
 only_grows(totals)
 
 # What each round may cost each client of its population. A round that was abandoned before it held
-# a share is given back, unless participation was hidden: then the first one paid for all.
+# a share is given back.
 ledger = LedgerTables(metadata)
 
-# of jobs, as their analysts signed them: their rounds are refused
-withdrawals = Table(
-    "withdrawals",
+# What analysts signed of jobs: the request, whose terms rounds are held to, and the withdrawal, if
+# there is one: no round is taken then.
+jobs = Table(
+    "jobs",
     metadata,
     Column("job", String(64), primary_key=True),
-    Column("document", LargeBinary, nullable=False),
+    Column("analyst", String(63), nullable=False, index=True),
+    Column("ends_by", Double, nullable=False),  # seconds since 1970; no round outlasts it
+    Column("request", LargeBinary, nullable=False),
+    Column("withdrawal", LargeBinary),
 )
 
 # Rounds that this node signed for, forgot, and goes on without: its operator accepted the loss.

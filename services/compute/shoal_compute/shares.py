@@ -14,11 +14,14 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, func, select, update
 
 from shoal_compute.schema import rounds, shares
-from shoal_hosting.storage import insert_ignoring
-from shoal_protocol.attestations import Held
-from shoal_protocol.phases import ROUND, Event, Phase, after
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.rounds.attestations import Held
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
+# of payloads erased in one transaction, so that uploads do not wait long behind it
+_ERASED_BYTES: Final = 8 << 20
+_ERASED_PAYLOADS: Final = 500
 # Databases bound the number of values in one statement.
 MOST_VALUES: Final = 5_000
 
@@ -137,6 +140,15 @@ def stored_digests(db: Connection, round_id: str, clients: Sequence[int]) -> dic
     return {} if number is None else _digests(db, number, clients)
 
 
+def held_among(db: Connection, round_id: str, clients: BitMap) -> BitMap:
+    """Return those of `clients` of whom a share is, or was, stored in a round.
+
+    There is no other index than by round and client: one by client would cost each upload.
+    """
+    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar()
+    return BitMap() if number is None else BitMap(_digests(db, number, clients.to_array()))
+
+
 def held_clients(db: Connection, number: int) -> BitMap:
     """Return the clients whose shares are stored in the round with this number."""
     return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
@@ -164,6 +176,11 @@ def read_shares(db: Connection, round_id: str, clients: Sequence[int]) -> list[S
         .where(shares.c.payload.is_not(None))
     )
     return [Share(ShareKind(kind), payload) for kind, payload in db.execute(query)]
+
+
+def erased_at_once(dimension: int) -> int:
+    """Return how many payloads of this length to erase in one transaction."""
+    return max(1, min(_ERASED_PAYLOADS, _ERASED_BYTES // (8 * dimension)))
 
 
 def erase_payloads(db: Connection, round_id: str, most: int) -> bool:

@@ -15,12 +15,12 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from shoal_compute.schema import documents, ledger, rounds
 from shoal_compute.shares import MOST_VALUES, held_answers
-from shoal_hosting.storage import insert_ignoring
-from shoal_protocol.attestations import Abandonment, Held, Holdings, PartialSum, Vote
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.errors import ConflictingDocument
-from shoal_protocol.phases import FINISHED, ROUND, Event, Phase, after
-from shoal_protocol.rounds import RoundSpec
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.rounds.attestations import Abandonment, Held, Holdings, PartialSum, Vote
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import ConflictingDocument
+from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)
@@ -279,9 +279,9 @@ def _insert(db: Connection, number: int, signed: SignedAttestation, occurrence: 
 
 def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
     # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
-    # the other nodes can release without this one, or it paid for other rounds too.
+    # the other nodes can release without this one.
     encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
     spec = decode(encoded, RoundSpec).body
     others_can = spec.threshold < len(spec.compute_nodes)
-    if old is Phase.ANNOUNCED and not others_can and spec.hidden is None:
+    if old is Phase.ANNOUNCED and not others_can:
         ledger.give_back(db, round_id, at=at)

@@ -14,9 +14,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_compute.executors import Summing
-from shoal_protocol.encoding import Uint64Vector
-from shoal_protocol.schemes import Sharing
-from shoal_protocol.sharing import Share, ShareKind
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.wire.encoding import Uint64Vector
 
 # Reads the shares of these clients, of those among them whose payload is stored.
 ReadShares = Callable[[list[int]], Awaitable[list[Share]]]

@@ -17,9 +17,9 @@ from pyroaring import BitMap
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, ReadShares, add_shares, sum_shares
-from shoal_hosting.logs import describe_exception
-from shoal_protocol.encoding import Uint64Vector
-from shoal_protocol.sharing import Share
+from shoal_hosting.server.logs import describe_exception
+from shoal_protocol.sharing.shares import Share
+from shoal_protocol.wire.encoding import Uint64Vector
 
 # Shares that wait to be counted are in memory: beyond this they are left to the end.
 _WAITING_BYTES: Final = 16 << 20

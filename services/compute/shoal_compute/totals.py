@@ -1,41 +1,24 @@
 """What this node charged of a job, signed once the job is over: then it takes no more of it."""
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 
-from nacl.signing import SigningKey
 from sqlalchemy import Connection, select
 
 from shoal_compute.schema import ledger, rounds, totals
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.shared_manifests import SharedManifests
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.errors import ConflictingDocument, UnknownManifest, WrongSigner
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobEnd, JobTotal
+from shoal_hosting.service import Resources
+from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import ConflictingDocument, UnknownManifest, WrongSigner
 
 
 class Totals:
     """Signs totals, at the trainer's word; each is durable before it leaves."""
 
-    def __init__(
-        self,
-        name: str,
-        key: SigningKey,
-        storage: StorageThread,
-        book: ManifestBook,
-        manifests: SharedManifests,
-        executor: Executor,
-    ) -> None:
-        """Sign as the node `name`."""
-        self._name = name
-        self._key = key
-        self._storage = storage
-        self._book = book
-        self._manifests = manifests
-        self._executor = executor
+    def __init__(self, resources: Resources) -> None:
+        """Sign as the node whose `resources` they are."""
+        self._own = resources
+        self._reading = resources.worker("announcing")
 
     async def sign(self, encoded: bytes) -> bytes:
         """Return this node's signed total of the job that a trainer's signed word ends.
@@ -47,27 +30,26 @@ class Totals:
             UnknownManifest: bound to a version that was never accepted here.
             StorageUnavailable
         """
-        loop = asyncio.get_running_loop()
-        signed = await loop.run_in_executor(self._executor, decode, encoded, JobEnd)
+        signed = await self._reading.run(decode, encoded, JobEnd)
         try:
-            self._book.get(signed.body.manifest)
+            self._own.book.get(signed.body.manifest)
         except UnknownManifest:
-            await self._storage.run(self._manifests.exchange)  # another replica may know it
-        await loop.run_in_executor(self._executor, self._verify, signed)
-        return await self._storage.run(end_job, signed.body, self._signed)
+            await self._own.share_manifests()  # another replica may know it
+        await self._reading.run(self._verify, signed)
+        return await self._own.storage.run(end_job, signed.body, self._signed)
 
     def _verify(self, signed: Signed[JobEnd]) -> None:
-        consortium = self._book.get(signed.body.manifest)
+        consortium = self._own.book.get(signed.body.manifest)
         consortium.verify(signed)
-        in_force = self._book.current.manifest.trainer
+        in_force = self._own.book.current.manifest.trainer
         if consortium.manifest.trainer.verify_key != in_force.verify_key:
             raise WrongSigner("the trainer of that manifest is no longer in charge")
-        if self._name not in [node.name for node in consortium.manifest.compute_nodes]:
+        if self._own.name not in [node.name for node in consortium.manifest.compute_nodes]:
             raise WrongSigner("this node is no Compute node under that manifest")
 
     def _signed(self, end: JobEnd, charged: tuple[str, ...]) -> Signed[JobTotal]:
-        body = JobTotal(manifest=end.manifest, job=end.job, node=self._name, rounds=charged)
-        return sign(body, self._name, self._key)
+        body = JobTotal(manifest=end.manifest, job=end.job, node=self._own.name, rounds=charged)
+        return self._own.sign(body)
 
 
 def end_job(

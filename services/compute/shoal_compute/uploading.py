@@ -3,8 +3,6 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from datetime import datetime
 from typing import Final
 
 from shoal_compute.intake import Upload, judge_all
@@ -13,11 +11,10 @@ from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare, Outcome, add_shares, stored_digests
 from shoal_compute.tally import Tallies
-from shoal_hosting.group_commit import Batches
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.storage import StorageThread
-from shoal_protocol.envelope import parse, unframe
-from shoal_protocol.errors import (
+from shoal_hosting.service import Resources
+from shoal_hosting.storage.group_commit import Batches
+from shoal_protocol.sharing.received import parse, unframe
+from shoal_protocol.wire.errors import (
     ConflictingShare,
     MalformedEnvelope,
     ProtocolError,
@@ -26,10 +23,11 @@ from shoal_protocol.errors import (
     TooLate,
     UnknownRound,
 )
-from shoal_protocol.phases import Phase
+from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.receipt_query import decode_query
 
 MOST_IN_BULK: Final = 10_000
-JUDGING_THREADS: Final = 2
+_JUDGING_THREADS: Final = 2
 _JUDGED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
@@ -47,27 +45,17 @@ class Uploads:
 
     def __init__(
         self,
+        resources: Resources,
         rounds: RoundBook,
-        storage: StorageThread,
-        book: ManifestBook,
-        clock: Callable[[], datetime],
-        executor: Executor,
         tallies: Tallies,
         metrics: Metrics,
-        wake: asyncio.Event,
         leads: Callable[[], bool],
     ) -> None:
         """Begin with nothing in work; only a replica that leads adds shares up as they come."""
-        self._rounds = rounds
-        self._storage = storage
-        self._book = book
-        self._clock = clock
-        self._executor = executor
-        self._tallies = tallies
-        self._metrics = metrics
-        self._wake = wake
-        self._leads = leads
-        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=JUDGING_THREADS)
+        self._own = resources
+        self._judges = resources.worker("judging", threads=_JUDGING_THREADS)
+        self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
+        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=_JUDGING_THREADS)
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
     async def take(self, round_id: str, encoded: bytes) -> int:
@@ -109,13 +97,28 @@ class Uploads:
             raise StorageUnavailable  # so that the sender is told when to come back
         return statuses
 
+    async def held(self, round_id: str, body: bytes) -> list[bool]:
+        """Return, for each (client, digest) in `body`, whether that very envelope is stored.
+
+        The answer is from what is on file, not from memory: that is what a freeze would attest.
+
+        Raises:
+            MalformedQuery, UnknownRound, StorageUnavailable
+        """
+        entries = decode_query(body)
+        await self._rounds.find(round_id)
+        clients = sorted({client for client, _ in entries})
+        run = self._own.storage.run
+        stored = await run(stored_digests, round_id, clients) if clients else {}
+        return [stored.get(client) == digest for client, digest in entries]
+
     def _takes_shares(self, known: Round) -> bool:
         # The deadline counts by the clock, whether or not the freeze has been carried out.
         open_still = known.phase in (Phase.ANNOUNCED, Phase.COLLECTING)
-        return open_still and self._clock() < known.spec.body.deadline
+        return open_still and self._own.clock() < known.spec.body.deadline
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
-        upload = Upload(known.intake, self._book.current.roster, encoded)
+        upload = Upload(known.intake, self._own.book.current.roster, encoded)
         judged = await self._judging.submit(upload)
         if isinstance(judged, ProtocolError):
             return judged
@@ -124,7 +127,7 @@ class Uploads:
     async def _store_all(
         self, known: Round, envelopes: Sequence[bytes]
     ) -> Sequence[int | ProtocolError]:
-        roster = self._book.current.roster
+        roster = self._own.book.current.roster
         uploads = (Upload(known.intake, roster, encoded) for encoded in envelopes)
         judged = await asyncio.gather(*map(self._judging.submit, uploads))
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
@@ -149,18 +152,17 @@ class Uploads:
                 statuses.append(closed())
                 digests.append((position, envelope.header.client, envelope.digest))
         clients = [client for _, client, _ in digests]
-        stored = await self._storage.run(stored_digests, known.id, clients) if clients else {}
+        stored = await self._own.storage.run(stored_digests, known.id, clients) if clients else {}
         for position, client, digest in digests:
             if stored.get(client) == digest:
                 statuses[position] = 200
         return statuses
 
     async def _judge(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, judge_all, uploads)
+        return await self._judges.run(judge_all, uploads)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[Outcome]:
-        outcomes = await self._storage.run(add_shares, shares)
+        outcomes = await self._own.storage.run(add_shares, shares)
         stored: dict[str, list[AcceptedShare]] = defaultdict(list)
         for share, outcome in zip(shares, outcomes, strict=True):
             if outcome is Outcome.STORED:
@@ -181,7 +183,7 @@ class Uploads:
         if known.phase is Phase.COLLECTING and self._leads():
             self._tallies.count(known, fresh)
         if len(known.held) == known.spec.body.population_size:
-            self._wake.set()
+            self._own.wake.set()
 
 
 def _status(outcome: Outcome | BaseException) -> int | ProtocolError:

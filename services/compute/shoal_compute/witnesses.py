@@ -7,26 +7,24 @@ import asyncio
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
-from shoal_compute.pace import Pace
 from shoal_compute.schema import accepted_losses, documents, ledger, rounds
 from shoal_compute.store import SignedAttestation
-from shoal_hosting.exchange import Connections, Unavailable
-from shoal_hosting.ledger import RESTORE
-from shoal_hosting.manifest_book import ManifestBook
 from shoal_hosting.marks import ACCEPT
-from shoal_hosting.party import Party
-from shoal_hosting.storage import StorageThread, insert_ignoring
-from shoal_protocol.attestations import PartialSum, Vote
-from shoal_protocol.documents import from_json
-from shoal_protocol.errors import LedgerBroken, MalformedDocument, ProtocolError
-from shoal_protocol.manifest import ServiceParty
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.service import Resources
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_hosting.storage.ledger import RESTORE
+from shoal_hosting.work import Pace
+from shoal_protocol.rounds.attestations import PartialSum, Vote
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument, ProtocolError
 
 log = structlog.get_logger()
 
@@ -36,28 +34,21 @@ MOST_VOTES: Final = 16  # of those of a node that are served and compared, the n
 class Witnesses:
     """Asks every other node and the aggregator once after each start, as soon as it answers."""
 
-    def __init__(
-        self,
-        storage: StorageThread,
-        book: ManifestBook,
-        peers: Connections,
-        party: Party,
-        clock: Callable[[], datetime],
-        *,
-        accept: str | None,
-    ) -> None:
+    def __init__(self, resources: Resources, *, accept: str | None) -> None:
         """Begin with nobody asked; `accept` is the token of a loss that the operator accepts."""
-        self._storage = storage
-        self._book = book
-        self._peers = peers
-        self._party = party
-        self._clock = clock
+        self._own = resources
         self._accept = accept
         self._answered: set[str] = set()
         self._paces: dict[str, Pace] = defaultdict(Pace)
         self._lost: set[str] = set()  # rounds that this node signed for, and did not charge
         self._asked = False
         self._asking = asyncio.Lock()
+        if accepted := resources.storage.run_here(_count_accepted):
+            log.warning(
+                "rounds that this node signed for are not in its ledger, which was accepted: "
+                "their clients may be charged too little here",
+                rounds=accepted,
+            )
 
     async def check(self) -> None:
         """Return if nobody who was asked knows more of this node's ledger than it does.
@@ -80,18 +71,24 @@ class Witnesses:
         """Return unless somebody was found to know more of this node's ledger.
 
         Raises:
-            LedgerBroken
+            LedgerBroken, StorageUnavailable
         """
+        await self._own.ready()
         self._refuse()
+
+    async def votes_of(self, node: str) -> list[bytes]:
+        """Return a node's signed votes of the newest rounds on file, the newest first."""
+        nodes = {each.name for each in self._own.book.current.manifest.compute_nodes}
+        return await self._own.storage.run(_newest_votes, node) if node in nodes else []
 
     def is_due(self) -> bool:
         """Tell whether there is somebody to ask now."""
         return bool(self._due())
 
     def _due(self) -> list[ServiceParty]:
-        manifest, now = self._book.current.manifest, self._clock()
+        manifest, now = self._own.book.current.manifest, self._own.clock()
         others = {each.name: each for each in (*manifest.compute_nodes, manifest.aggregator)}
-        waiting = others.keys() - self._answered - {self._party.name}
+        waiting = others.keys() - self._answered - {self._own.name}
         return [others[name] for name in sorted(waiting) if self._paces[name].is_due(now)]
 
     async def ask(self) -> None:
@@ -103,15 +100,15 @@ class Witnesses:
         async with self._asking:
             found = await asyncio.gather(*(self._ask(party) for party in self._due()))
             signed = [each for some in found for each in some]
-            lost = await self._storage.run(_not_charged, signed)
+            lost = await self._own.storage.run(_not_charged, signed)
             if lost - self._lost:
                 await self._tell(self._lost | lost)
             self._asked = True
 
     async def _tell(self, lost: set[str]) -> None:
-        token = _token(self._party.name, lost)
+        token = _token(self._own.name, lost)
         if self._accept == token:
-            await self._storage.run(_accept, lost)
+            await self._own.storage.run(_accept, lost)
             self._lost = set()
             return
         self._lost = lost
@@ -124,12 +121,12 @@ class Witnesses:
 
     async def _ask(self, party: ServiceParty) -> list[SignedAttestation]:
         try:
-            reply = await self._peers.to(party).ask("GET", f"/v1/nodes/{self._party.name}/newest")
+            reply = await self._own.peers.to(party).ask("GET", f"/v1/nodes/{self._own.name}/newest")
             if reply.status not in (200, 404):
                 raise Unavailable("the peer refused to answer")
             found = self._read(reply.json()) if reply.status == 200 else []
         except (Unavailable, ProtocolError, ValueError) as error:  # or no certificate at all
-            self._paces[party.name].failed(self._clock())
+            self._paces[party.name].failed(self._own.clock())
             log.info("a peer is not asked yet", party=party.name, reason=type(error).__name__)
             return []
         self._answered.add(party.name)
@@ -139,7 +136,7 @@ class Witnesses:
         """Return the documents in an answer that this node did sign; others prove nothing."""
         if not isinstance(answer, dict) or not isinstance(answer.get("documents"), list):
             raise MalformedDocument("an answer lists documents")
-        key, own = self._party.signing_key.verify_key, self._party.name
+        key, own = self._own.party.signing_key.verify_key, self._own.name
         found: list[SignedAttestation] = []
         for value in answer["documents"][:MOST_VOTES]:
             signed: SignedAttestation = from_json(value, Vote, PartialSum)
@@ -149,8 +146,7 @@ class Witnesses:
         return found
 
 
-def newest_votes(db: Connection, node: str) -> list[bytes]:
-    """Return a node's signed votes of the newest rounds on file, the newest first."""
+def _newest_votes(db: Connection, node: str) -> list[bytes]:
     columns = documents.c
     here = (columns.kind == "vote") & (columns.signer == node) & (columns.occurrence == 0)
     query = select(columns.encoded).where(here).order_by(columns.round.desc()).limit(MOST_VOTES)
@@ -172,6 +168,10 @@ def _is_charged(db: Connection, signed: SignedAttestation) -> bool:
         return False
     charge = ledger.charge_of(db, signed.body.round)
     return not isinstance(signed.body, PartialSum) or signed.body.charge == charge
+
+
+def _count_accepted(db: Connection) -> int:
+    return int(db.execute(select(func.count()).select_from(accepted_losses)).scalar_one())
 
 
 def _accept(db: Connection, lost: set[str]) -> None:

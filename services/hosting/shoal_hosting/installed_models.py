@@ -13,17 +13,17 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal_hosting.digested_imports import import_from
-from shoal_protocol.encoding import domain
-from shoal_protocol.models import InstalledModel
-from shoal_protocol.models.numpyro_models import CompiledModel, compile_model
 from shoal_protocol.queries import Column, GradientSum
-from shoal_protocol.tasks import NumpyroTask, Task
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.models import InstalledModel
+from shoal_protocol.queries.models.numpyro_models import CompiledModel, compile_model
+from shoal_protocol.wire.encoding import domain
 
 GROUP: Final = "shoal.models"
 
@@ -55,21 +55,28 @@ def digest_of(entry_point: str) -> str:
     return _digest_of(_entry_point(entry_point))
 
 
-def refusal(task: Task) -> str | None:
-    """Return why a task's model cannot be used here, or None: also if it needs no model.
+def refusal(query: GradientSum) -> str | None:
+    """Return why the model of a query cannot be used here, or None: also if it is built in.
 
     The model is loaded and tried, on no data.
     """
-    if not isinstance(task, NumpyroTask):
-        return None
     try:
-        model_for(task)
+        gradients_for(query)
     except ModelNotUsable as error:
         return str(error)
     return None
 
 
-def model_for(task: NumpyroTask) -> CompiledModel:
+class AsksForAModel(Protocol):
+    """A task whose gradients are a NumPyro model's."""
+
+    @property
+    def model(self) -> InstalledModel: ...
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]: ...
+
+
+def model_for(task: AsksForAModel) -> CompiledModel:
     """Return the compiled model that a task names.
 
     Raises:
@@ -116,7 +123,9 @@ def _compiled(model: InstalledModel, columns: tuple[Column, ...]) -> CompiledMod
     try:
         compiled = compile_model(function, names, lower=lower, upper=upper)
     except ImportError as error:
-        raise ModelNotUsable("the model needs the extra: pip install 'shoal[numpyro]'") from error
+        raise ModelNotUsable(
+            "the model needs the extra: pip install 'shoal-holder[numpyro]'"
+        ) from error
     except ValueError as error:
         raise ModelNotUsable(f"the model cannot be learned: {error}") from error
     except Exception as error:  # a model is foreign code

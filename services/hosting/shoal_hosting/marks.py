@@ -13,11 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from shoal_protocol.ledger import Head, counted
+from shoal_protocol.privacy.ledger import Head, counted
 
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
 RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
 DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"
+LOSSES_ACCEPTED: Final = (
+    "the loss of a database was accepted here: what it held may be signed and charged a second time"
+)
 _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slot stays whole
 _VERSION: Final = 1
 
@@ -32,6 +35,7 @@ class Mark(NamedTuple):
     database: str  # drawn when it began here, 32 hex digits
     commits: int
     ledger: Head
+    losses: int = 0  # before it began, that were accepted here: what was lost may be spent again
 
 
 class Stored(NamedTuple):
@@ -141,7 +145,12 @@ class Marking:
 
     def committed(self, commits: int, ledger: Head) -> None:
         """Take note of a commit; `settle` is to be called before anybody hears of it."""
-        self._newest = Mark(self.database, commits, ledger)
+        self._newest = self._newest._replace(commits=commits, ledger=ledger)
+
+    @property
+    def losses(self) -> int:
+        """Return how many losses of this database were accepted so far."""
+        return self._newest.losses
 
     @property
     def is_settled(self) -> bool:
@@ -171,14 +180,15 @@ def open_marking(
     begin: Callable[[Mark], None],
     *,
     accept: str | None,
-    vouched: bool = False,
+    vouched: Callable[[], bool] = lambda: False,
 ) -> Marking:
     """Compare a database with its mark at start, or begin with both.
 
     `stored` says what the database knows of a mark, and `begin` has it count its commits under a
     mark's name. `accept` is the token of the loss that the operator accepts, if any: it is good
-    for that very loss and no later one. With `vouched`, somebody runs over the same database who
-    compared it; a directory in which nothing was acknowledged yet may join in.
+    for that very loss and no later one. `vouched` tells whether somebody runs over the same
+    database who compared it: then a directory in which nothing was acknowledged yet may join in.
+    It is asked after `stored`, for whoever writes has compared before.
 
     Raises:
         MemoryLost: what the database acknowledged is not in it, or nothing says that it is.
@@ -189,15 +199,16 @@ def open_marking(
         mark = file.mark
         found = stored(mark)
         if mark is not None and found.commits is not None and _is_whole(mark, found):
-            mark = Mark(mark.database, found.commits, found.ledger)
+            mark = mark._replace(commits=found.commits, ledger=found.ledger)
             file.write(mark)
         else:
             nothing_told = mark is None or mark.commits == 0
             no_ledger = mark is None or not mark.ledger.number
-            is_first = nothing_told and (vouched or (found.untouched and no_ledger))
+            is_first = nothing_told and ((found.untouched and no_ledger) or vouched())
             if not is_first and accept != (token := _token(mark, found)):
                 raise MemoryLost(_refusal(mark, found, path, token))
-            mark = Mark(secrets.token_hex(16), 0 if is_first else 1, found.ledger)
+            losses = (0 if mark is None else mark.losses) + (0 if is_first else 1)
+            mark = Mark(secrets.token_hex(16), 0 if is_first else 1, found.ledger, losses)
             file.begin(mark)
             begin(mark)  # a crash before it leaves a mark of which nothing is known, or accepted
     except BaseException:
@@ -253,6 +264,7 @@ def _write(mark: Mark) -> bytes:
             "commits": mark.commits,
             "ledger": mark.ledger.number,
             "digest": mark.ledger.digest,
+            "losses": mark.losses,
         }
     ).encode()
     line = said + b" " + sha256(said).hexdigest().encode()
@@ -266,4 +278,5 @@ def _read(slot: bytes) -> Mark | None:
     read = json.loads(said)
     if read["version"] != _VERSION:
         return None
-    return Mark(read["database"], read["commits"], Head(read["ledger"], read["digest"]))
+    head = Head(read["ledger"], read["digest"])
+    return Mark(read["database"], read["commits"], head, read["losses"])

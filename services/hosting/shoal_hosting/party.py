@@ -13,11 +13,11 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_hosting.security import StartupRefused, read_private_file
-from shoal_protocol.documents import Model
-from shoal_protocol.encoding import BoxKeyHex, Name, VerifyKeyHex
-from shoal_protocol.errors import UnknownSigner
-from shoal_protocol.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
+from shoal_protocol.wire.errors import UnknownSigner
 
 CARD, PIN = "card.json", "pin"
 SIGNING_KEY, BOX_KEY = "signing.key", "box.key"
@@ -125,6 +125,15 @@ def check_party(party: Party, consortium: Consortium) -> None:
         raise StartupRefused(f"{party.directory / BOX_KEY} is not the key in the manifest")
     if isinstance(listed, ServiceParty) and listed.certificate != party.card.certificate:
         raise StartupRefused(f"{party.directory / TLS_CERTIFICATE} is not that in the manifest")
+
+
+def check_role(
+    party: Party, consortium: Consortium, role: Literal["aggregator", "trainer"]
+) -> None:
+    """Do what `check_party` does, and refuse to run as another than the manifest's `role`."""
+    check_party(party, consortium)
+    if party.name != getattr(consortium.manifest, role).name:
+        raise StartupRefused(f"the manifest does not list {party.name} as its {role}")
 
 
 def _secret(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs one of the manifest's services as a process: its settings, keys and data, then its work.
+"""What the manifest's services have in common: settings, resources, and how one is run.
 
 It reads the environment and the clock, once and here, and knows nothing of rounds and jobs.
 """
@@ -6,31 +6,58 @@ It reads the environment and the clock, once and here, and knows nothing of roun
 import argparse
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NotRequired, Protocol, Self, TypedDict, TypeVar, Unpack
 
+import httpx
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from starlette.types import ASGIApp
+from sqlalchemy import MetaData, Table, select
 
-from shoal_hosting.data_directory import hold_data_directory
-from shoal_hosting.database_choice import (
+from shoal_hosting.clock import Clock, system_clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_routes import (
+    MANIFEST_LIMIT_BYTES,
+    MANIFEST_PATH,
+    manifest_routes,
+)
+from shoal_hosting.marks import DAMAGED
+from shoal_hosting.party import Party, check_party, load_party, read_pin
+from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
+from shoal_hosting.security import server_tls
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.server.serving import serve, step_for_ever
+from shoal_hosting.server.waiting import Changes
+from shoal_hosting.settings import describe_settings, read_settings
+from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.storage.data_directory import hold_data_directory
+from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
+from shoal_hosting.storage.database_choice import (
     FORM,
     check_choice,
     is_postgresql_url,
     note_choice,
     why_unavailable,
 )
-from shoal_hosting.logs import configure_logs
-from shoal_hosting.manifest_book import ManifestBook
-from shoal_hosting.marks import DAMAGED
-from shoal_hosting.party import Party, check_party, load_party, read_pin
-from shoal_hosting.security import StartupRefused, server_tls, startup_of
-from shoal_hosting.serving import serve, step_for_ever
-from shoal_hosting.settings import describe_settings, read_settings
-from shoal_protocol.errors import ProtocolError, StorageUnavailable, UnknownManifest
+from shoal_hosting.storage.database_memory import MARK, open_memory
+from shoal_hosting.storage.database_schema import check_schema
+from shoal_hosting.storage.ledger import RESTORE, LedgerTables
+from shoal_hosting.storage.shared_manifests import SharedManifests
+from shoal_hosting.work import Worker
+from shoal_protocol.wire.documents import Document, Signed, sign
+from shoal_protocol.wire.errors import (
+    LedgerBroken,
+    ProtocolError,
+    StorageUnavailable,
+    UnknownManifest,
+)
+
+DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class ServiceSettings(BaseModel):
@@ -68,29 +95,203 @@ class ServiceSettings(BaseModel):
         return url
 
 
-class Service(Protocol):
-    """What a service's `assemble` returns: an application to serve, and work to do beside it."""
+class Given(TypedDict):
+    """What every service is assembled from; see `Resources.open`."""
+
+    party: Party
+    book: ManifestBook
+    data_directory: Path
+    database_url: str | None
+    clock: Clock
+    transport: NotRequired[httpx.AsyncBaseTransport | None]
+    accept_loss: NotRequired[str | None]
+
+
+class Schema(Protocol):
+    """The module with a service's tables."""
 
     @property
-    def app(self) -> ASGIApp:
-        """Return the application."""
+    def metadata(self) -> MetaData: ...
+    @property
+    def VERSION(self) -> int: ...
+    @property
+    def memory(self) -> Table: ...
+    @property
+    def ledger(self) -> LedgerTables | None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """What every part of a service works with: identity, trust, storage, peers and clock."""
+
+    party: Party
+    book: ManifestBook
+    storage: StorageThread
+    clock: Clock
+    peers: Connections
+    manifests: SharedManifests | None = None
+    """Where processes over one database hand each other manifests; None: there are no others."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    changes: Changes = field(default_factory=Changes)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is work."""
+    _workers: dict[str, Worker] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls,
+        schema: Schema,
+        *,
+        alone: bool,
+        mark: str = MARK,
+        answer_seconds: float = ANSWER_SECONDS,
+        manifests: Table | None = None,
+        **given: Unpack[Given],
+    ) -> Self:
+        """Open the database of the party that is `given`, and go on from what is in it.
+
+        With `alone`, no other process may use it. Commits are marked in the file `mark`. Who is
+        asked has `answer_seconds` for an answer's head. `transport` stands in for the network;
+        `accept_loss` is the token of a loss that the operator accepts.
+
+        Raises:
+            StartupRefused: the database is not ours, or forgot what it acknowledged.
+            StorageUnavailable: it does not answer.
+        """
+        party, book, directory = given["party"], given["book"], given["data_directory"]
+        url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
+        storage = open_storage(
+            schema, url, directory / mark, accept_loss=given.get("accept_loss"), alone=alone
+        )
+        return cls(
+            party=party,
+            book=book,
+            storage=storage,
+            clock=given["clock"],
+            peers=Connections(given.get("transport"), answer_seconds=answer_seconds),
+            manifests=None if manifests is None else SharedManifests(book, manifests),
+        )
+
+    @property
+    def name(self) -> str:
+        """Return the party's name in the manifest."""
+        return self.party.name
+
+    def sign(self, body: DocumentT) -> Signed[DocumentT]:
+        """Sign a document as this party."""
+        return sign(body, self.name, self.party.signing_key)
+
+    async def ready(self) -> None:
+        """Raise `StorageUnavailable` unless the database answers."""
+        await self.storage.run(lambda db: db.execute(select(1)))
+
+    async def share_manifests(self) -> None:
+        """Take the manifests that other processes have accepted, and hand them those they lack.
+
+        Raises:
+            StorageUnavailable
+        """
+        if self.manifests is not None:
+            await self.storage.run(self.manifests.exchange)
+
+    def worker(self, name: str, *, threads: int = 1) -> Worker:
+        """Return the worker of that name, with so many threads."""
+        if name not in self._workers:
+            self._workers[name] = Worker(name, threads=threads)
+        return self._workers[name]
+
+    def adopt_manifests(self) -> None:
+        """Do what `share_manifests` does, for start-up: it waits for the database."""
+        if self.manifests is not None:
+            self.storage.run_here(self.manifests.exchange)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let go of the database if the service cannot start over it.
+
+        Raises:
+            StartupRefused: its ledger is broken.
+        """
+        try:
+            yield
+        except LedgerBroken as error:
+            self.storage.let_go()
+            raise StartupRefused(f"{error}; {RESTORE}") from None
+        except UnknownManifest:
+            self.storage.let_go()
+            raise
+
+    def application(
+        self,
+        title: str,
+        *,
+        body_limit_bytes_by_ending: Mapping[str, int],
+        ready: Callable[[], Awaitable[None]] | None = None,
+    ) -> FastAPI:
+        """Return an application with what all services answer, and the manifest's routes."""
+        app = create_application(
+            title,
+            ready=ready or self.ready,
+            registry=self.registry,
+            body_limit_bytes_by_ending={
+                **body_limit_bytes_by_ending,
+                MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
+            },
+            streamed=(MANIFEST_PATH,),
+        )
+        app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
+        return app
+
+    async def close(self) -> None:
+        """Let go of connections, the database and threads."""
+        await self.peers.close()
+        await self.storage.close()
+        for worker in self._workers.values():
+            worker.close()
+
+
+def open_storage(
+    schema: Schema, url: str, mark: Path, *, accept_loss: str | None, alone: bool
+) -> StorageThread:
+    """Open a service's database, whose commits are marked in the file `mark`.
+
+    Raises:
+        StartupRefused, StorageUnavailable: as `Resources.open`.
+    """
+    engine = open_engine(url, alone=alone)
+    check_schema(engine, schema.metadata, schema.VERSION)
+    memory = open_memory(engine, mark, schema.memory, ledger=schema.ledger, accept=accept_loss)
+    return StorageThread(engine, memory)
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """A service: whoever holds it serves `app`, and calls `step` on every `wake`."""
+
+    app: FastAPI
+    resources: Resources
 
     @property
     def wake(self) -> asyncio.Event:
         """Return the event that is set when there is work."""
+        return self.resources.wake
 
     async def step(self) -> None:
-        """Do all that is due now."""
+        """Do all the work that is due now, once."""
+        raise NotImplementedError
 
     def stop_waiting(self) -> None:
-        """Answer the requests that are held back, for the service is about to stop."""
+        """Answer all long polls now: the service is about to stop."""
+        self.resources.changes.close()
 
     async def close(self) -> None:
-        """Let go of connections, threads and the database."""
+        """End what is under way, and let go of connections and the database."""
+        self.stop_waiting()
+        await self.resources.close()
 
 
-# Puts a service together and starts nothing. It is called with `party`, `book`, `data_directory`,
-# `database_url`, `accept_loss`, `clock`, and the settings that only this service has.
+# Puts a service together and starts nothing. It is called with what `Given` lists, and with the
+# settings that only this service has.
 Assemble = Callable[..., Service]
 
 
@@ -154,7 +355,7 @@ def _assembled(
             data_directory=settings.data,
             database_url=settings.database_url,
             accept_loss=settings.accept_loss,
-            clock=lambda: datetime.now(UTC),
+            clock=system_clock,
             **own,
         )
 

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from shoal_hosting.security import StartupRefused
+from shoal_hosting.startup import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
 

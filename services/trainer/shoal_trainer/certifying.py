@@ -7,22 +7,22 @@ an end, for only it knows: a certificate without its total would not hold.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 import structlog
 from sqlalchemy import Connection, select
 
-from shoal_hosting.exchange import Unavailable
-from shoal_hosting.logs import describe_exception
-from shoal_protocol.certificates import counted, in_order, spanned
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.errors import ProtocolError, StorageUnavailable
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import Consortium, ServiceParty
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.work import Pace, Work
+from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
+from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers, current_party
 from shoal_trainer.resources import Resources
@@ -39,7 +39,7 @@ _LONGEST_PAUSE: Final = timedelta(minutes=5)
 class Unsigned:
     """A finished job whose nodes have not all signed their totals, and who has."""
 
-    request: Signed[JobRequest]
+    request: Signed[StudyRequest]
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
     signed: frozenset[str]
 
@@ -49,14 +49,6 @@ class Unsigned:
         return [node for node in nodes_of(self.versions) if node not in self.signed]
 
 
-@dataclass
-class _Pause:
-    """When a job is due again, and how long to wait after that."""
-
-    until: datetime
-    length: timedelta
-
-
 class Certifier:
     """Certifies finished jobs; each waits for its own nodes."""
 
@@ -64,8 +56,8 @@ class Certifier:
         """Go on from what the storage holds."""
         self._resources = resources
         self._peers = peers
-        self._pauses: dict[str, _Pause] = {}
-        self._under_way: dict[str, asyncio.Task[None]] = {}  # by job
+        pace = partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        self._work = Work(resources.clock, pace)
 
     async def step(self) -> None:
         """Ask the nodes of every finished job that is due; who does not answer holds up no step.
@@ -73,62 +65,41 @@ class Certifier:
         Raises:
             StorageUnavailable
         """
-        begun = []
-        for job in await self._resources.storage.run(releases.uncertified_jobs):
-            pause = self._pauses.get(job)
-            if job in self._under_way or (pause and self._resources.clock() < pause.until):
-                continue
-            task = asyncio.create_task(self._attempt(job))
-            self._under_way[job] = task
-            task.add_done_callback(partial(self._ended, job))
-            begun.append(task)
-        if begun:
-            await asyncio.wait(begun, timeout=PATIENCE_SECONDS)
-
-    def _ended(self, job: str, _: asyncio.Task[None]) -> None:
-        del self._under_way[job]
+        jobs = await self._resources.storage.run(releases.uncertified_jobs)
+        begun = [self._work.begin(f"certificate {job}", self._attempt, job) for job in jobs]
+        if tasks := [task for task in begun if task is not None]:
+            await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
         """Take back what is under way."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._work.close()
 
     async def unsigned(self, job: str) -> Unsigned:
         """Return whose totals are missing of a job that is finished."""
         request, last, signed = await self._resources.storage.run(_standing, job)
-        asked, spec = decode(request, JobRequest), decode(last, RoundSpec).body
+        asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
         versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
         return Unsigned(asked, versions, signed)
 
     async def _attempt(self, job: str) -> None:
-        """Certify a job, or have it wait; a fault in one must not stop the others."""
-        try:
-            unsigned = await self.unsigned(job)
-            answers = await asyncio.gather(
-                *(self._ask(unsigned, node) for node in unsigned.missing)
-            )
-            heard = [total for total in answers if total is not None]
-            if heard or not unsigned.missing:
-                await self._take(job, unsigned, heard)
-        except StorageUnavailable:
-            log.warning("storage unavailable: the certificate waits", job=job)
-        except Exception as error:  # noqa: BLE001 -- logged; the job is tried again
-            log.error("a job could not be certified", job=job, **describe_exception(error))
-        self._pause(job)
+        """Certify a job.
 
-    def _pause(self, job: str) -> None:
-        before = self._pauses.get(job)
-        length = _FIRST_PAUSE if before is None else min(2 * before.length, _LONGEST_PAUSE)
-        self._pauses[job] = _Pause(self._resources.clock() + length, length)
+        Raises:
+            Unavailable: totals are missing.
+        """
+        unsigned = await self.unsigned(job)
+        answers = await asyncio.gather(*(self._ask(unsigned, node) for node in unsigned.missing))
+        heard = [total for total in answers if total is not None]
+        if unsigned.missing and not heard:
+            raise Unavailable("no node that is missing has signed its total")
+        await self._take(job, unsigned, heard)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
         """Return what a node signed, unverified, None if it does not say."""
         own = self._resources
         version, party = _newest_with(unsigned.versions, node)
         body = JobEnd(manifest=version.digest, job=unsigned.request.digest)
-        end = sign(body, own.name, own.signing_key).encode()
+        end = own.sign(body).encode()
         here = current_party(party, own.book.current)
         try:
             return decode(await self._peers.total(here, end, version), JobTotal)
@@ -168,12 +139,13 @@ class Certifier:
                 [every[node] for node in needed],
                 version=own.book.get,
                 trainer=own.name,
-                key=own.signing_key,
+                key=own.party.signing_key,
             )
         await own.storage.run(releases.keep_totals, job, kept, certificate)
-        if certificate is not None:
-            log.info("job certified", job=job)
-            own.changes.tell(job)
+        if certificate is None:
+            raise Unavailable("not all nodes have signed their totals")
+        log.info("job certified", job=job)
+        own.changes.tell(job)
 
 
 def _standing(db: Connection, job: str) -> tuple[bytes, bytes, frozenset[str]]:

@@ -5,18 +5,22 @@ from dataclasses import dataclass
 
 import structlog
 
-from shoal_hosting.exchange import Unavailable
-from shoal_protocol.attestations import Abandonment, Result
-from shoal_protocol.documents import Signed
-from shoal_protocol.errors import ProtocolError, StorageUnavailable
-from shoal_protocol.manifest import ServiceParty
-from shoal_protocol.outcomes import verified_abandonment, verified_partial_sums, verified_result
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import RoundSpec
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.rounds.attestations import Abandonment, Result
+from shoal_protocol.rounds.outcomes import (
+    verified_abandonment,
+    verified_partial_sums,
+    verified_result,
+)
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.wire.phases import Phase
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, current_party
-from shoal_trainer.progress import CurrentRound
+from shoal_trainer.progress import CurrentRound, RunningJob
 from shoal_trainer.resources import Resources
 
 log = structlog.get_logger()
@@ -76,17 +80,19 @@ class Conductor:
             question.cancel()
         await asyncio.gather(*questions, return_exceptions=True)
 
-    async def conduct(self, round_: CurrentRound) -> Waiting | Opened | Published | Ended:
-        """Do what is next for a round without an outcome.
+    async def conduct(
+        self, job: RunningJob, round_: CurrentRound
+    ) -> Waiting | Opened | Published | Ended:
+        """Do what is next for a job's round without an outcome.
 
         Raises:
             StorageUnavailable
         """
         if round_.phase is Phase.ANNOUNCED:
-            return await self._announce(round_)
+            return await self._announce(job, round_)
         return await self._collect(round_)
 
-    async def _announce(self, round_: CurrentRound) -> Waiting | Opened | Ended:
+    async def _announce(self, job: RunningJob, round_: CurrentRound) -> Waiting | Opened | Ended:
         """Offer the round to the services that have not accepted it, and open it if enough have."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
@@ -98,7 +104,13 @@ class Conductor:
             missing = ", ".join(sorted(needed - accepted))
             late = f"round {spec.number} was not accepted in time by {missing}"
             return self._ended(round_, "not_accepted", late, is_for_good=False)
-        reception = await self._peers.announce(round_.spec.encode(), consortium, without=accepted)
+        reception = await self._peers.announce(
+            round_.spec.encode(),
+            consortium,
+            request=job.encoded,
+            asked_under=own.book.get(job.request.manifest),
+            without=accepted,
+        )
         self._accepted[round_.id] = reception.accepted
         if reception.refusal is not None:
             return self._ended(round_, "spec_refused", reception.refusal, is_for_good=True)

@@ -6,14 +6,13 @@ import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 
-from shoal_protocol.attestations import Abandonment
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.encoding import decode_clients
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.phases import JobEvent
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.rounds.attestations import Abandonment
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.phases import JobEvent
 from shoal_trainer import store
-from shoal_trainer.commitments import kept_charges
 from shoal_trainer.progress import RunningJob
 from shoal_trainer.releases import conclude, find_losses, find_releases, finish_job
 from shoal_trainer.resources import JOB_LIST, Resources
@@ -45,7 +44,7 @@ class Endings:
             population=job.population,
             posterior=posterior,
             trainer=own.name,
-            key=own.signing_key,
+            key=own.party.signing_key,
         )
         await own.storage.run(finish_job, report)
         self._ends.labels("finished").inc()
@@ -85,16 +84,16 @@ class Endings:
         )
         self._ends.labels("failed").inc()
         log.info("job failed", job=record.job, reason="time_over")
-        request = decode(record.request, JobRequest).body
+        request = decode(record.request, StudyRequest).body
         await self._let_go(record.job, decode_clients(record.population or ""), request)
 
     async def _settle(self, job: RunningJob) -> None:
         await self._let_go(job.id, job.population, job.request)
 
-    async def _let_go(self, job: str, population: BitMap, request: JobRequest) -> None:
+    async def _let_go(self, job: str, population: BitMap, request: StudyRequest) -> None:
         """Let the clients have back what was set aside for a job and not spent."""
         own = self._resources
-        spent = await own.storage.run(kept_charges, job)
+        spent = await own.storage.run(store.kept_charges, job)
         own.committed.take_back(population, request.privacy.cost)
         for clients, cost in spent:
             own.committed.add(clients, cost)

@@ -9,29 +9,20 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_protocol.documents import Signed, decode, from_json
-from shoal_protocol.encoding import decode_clients, encode_clients, parse_canonical_json
-from shoal_protocol.errors import BudgetExceeded, MalformedDocument, ProtocolError, WrongPhase
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.membership import (
-    ClientLeft,
-    JobWithdrawal,
-    Join,
-    Leave,
-    check_withdrawal,
-)
-from shoal_protocol.phases import JobEvent, JobPhase
-from shoal_trainer import leaving, store
-from shoal_trainer.commitments import commitments, kept_charges
+from shoal_hosting.server.replies import Outcome
+from shoal_protocol.jobs.membership import ClientLeft, JobWithdrawal, Join, Leave, check_ending
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
+from shoal_protocol.wire.errors import BudgetExceeded, MalformedDocument, ProtocolError, WrongPhase
+from shoal_protocol.wire.phases import JobEvent, JobPhase
+from shoal_trainer import store
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources
 from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
-
-Outcome = int | ProtocolError
-"""201 for a join or leave that is new, 200 for one on file, or why it is refused."""
 
 DocumentT = TypeVar("DocumentT", Join, Leave)
 
@@ -50,7 +41,7 @@ class Enrolment:
     def _restore(self, db: Connection) -> None:
         committed = self._resources.committed
         self._resources.ledger.verify(db)
-        for held in commitments(db):
+        for held in store.commitments(db):
             if held.phase is JobPhase.ENROLLING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
                 committed.add(self._members[held.job], held.allowed)
@@ -67,7 +58,7 @@ class Enrolment:
             RefusedJob, BudgetExceeded: it can never run.
         """
         own = self._resources
-        signed = await asyncio.to_thread(decode, encoded, JobRequest)
+        signed = await asyncio.to_thread(decode, encoded, StudyRequest)
         if await own.storage.run(store.knows_job, signed.digest):
             return signed.digest, False
         consortium = own.book.in_force(signed.body.manifest)
@@ -75,7 +66,6 @@ class Enrolment:
         await asyncio.to_thread(check_request, signed.body, consortium, now=own.clock())
         check_affordable(signed.body, consortium, own.committed)
         is_new = await own.storage.run(store.add_job, signed)
-        self._members.setdefault(signed.digest, BitMap())
         log.info("job submitted", job=signed.digest)
         own.changes.tell(JOB_LIST)
         own.wake.set()
@@ -107,12 +97,12 @@ class Enrolment:
         encoded: bytes,
         kind: type[DocumentT],
         decide: Callable[
-            [JobRequest, Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]
+            [StudyRequest, Sequence[Signed[DocumentT] | ProtocolError]], Awaitable[list[Outcome]]
         ],
     ) -> Outcome | list[Outcome]:
         own = self._resources
         record = await own.storage.run(store.find_job, job)
-        request = (await asyncio.to_thread(decode, record.request, JobRequest)).body
+        request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
         value = await asyncio.to_thread(parse_canonical_json, encoded)
         is_bulk = isinstance(value, dict) and value.keys() == {"documents"}
         documents = value["documents"] if is_bulk else [value]
@@ -127,7 +117,7 @@ class Enrolment:
         return outcomes if is_bulk else outcomes[0]
 
     async def _admit(
-        self, request: JobRequest, read: Sequence[Signed[Join] | ProtocolError]
+        self, request: StudyRequest, read: Sequence[Signed[Join] | ProtocolError]
     ) -> list[Outcome]:
         """Decide on each join, store those that are new, and only then count them."""
         own, job = self._resources, request.digest
@@ -137,7 +127,7 @@ class Enrolment:
         asking = BitMap(each.body.client for each in read if isinstance(each, Signed))
         cap = own.book.current.manifest.policy.cap
         able = own.committed.affording(asking, request.privacy.cost, cap)
-        left = await own.storage.run(leaving.left_clients, job)
+        left = await own.storage.run(store.left_clients, job)
         joining: dict[int, Signed[Join]] = {}
 
         def admit(join: Signed[Join]) -> Outcome:
@@ -163,13 +153,13 @@ class Enrolment:
         return outcomes
 
     async def _let_go(
-        self, request: JobRequest, read: Sequence[Signed[Leave] | ProtocolError]
+        self, request: StudyRequest, read: Sequence[Signed[Leave] | ProtocolError]
     ) -> list[Outcome]:
         """Store each leave that is new, and only then count its client no more."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         is_open = record.phase in (JobPhase.ENROLLING, JobPhase.RUNNING)
-        left = await own.storage.run(leaving.left_clients, job)
+        left = await own.storage.run(store.left_clients, job)
         new: dict[int, Signed[Leave]] = {}
 
         def let_go(leave: Signed[Leave]) -> Outcome:
@@ -185,7 +175,7 @@ class Enrolment:
         if new:
             joined = BitMap(new) & self._members.get(job, BitMap())
             await own.storage.run(
-                leaving.add_leaves, job, list(new.values()), fewer_joined=len(joined)
+                store.add_leaves, job, list(new.values()), fewer_joined=len(joined)
             )
             if joined:
                 self._members[job] -= joined
@@ -206,16 +196,16 @@ class Enrolment:
         """
         own = self._resources
         record = await own.storage.run(store.find_job, job)
-        request = (await asyncio.to_thread(decode, record.request, JobRequest)).body
+        request = (await asyncio.to_thread(decode, record.request, StudyRequest)).body
         signed = await asyncio.to_thread(decode, encoded, JobWithdrawal)
-        check_withdrawal(signed, request, own.book.get(request.manifest))
+        check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
             members = self._members_of(record)
-            if not await own.storage.run(leaving.withdraw_job, signed, at=own.clock()):
+            if not await own.storage.run(store.withdraw_job, signed, at=own.clock()):
                 return False
             own.committed.take_back(members, request.privacy.cost)
-            for clients, cost in await own.storage.run(kept_charges, job):
+            for clients, cost in await own.storage.run(store.kept_charges, job):
                 own.committed.add(clients, cost)
             self._members.pop(job, None)
         self._ends.labels("withdrawn").inc()
@@ -233,13 +223,13 @@ class Enrolment:
         """Fix the population of every job that is full or past its deadline, or fail it."""
         for record in await self._resources.storage.run(store.open_jobs):
             if record.phase is JobPhase.ENROLLING:
-                request = decode(record.request, JobRequest).body
+                request = decode(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
                     async with self._admission:
                         await self._fix_population(request)
 
-    async def _fix_population(self, request: JobRequest) -> None:
+    async def _fix_population(self, request: StudyRequest) -> None:
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         if record.phase is not JobPhase.ENROLLING:

@@ -5,17 +5,13 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
-from shoal_protocol import reach
-from shoal_protocol.balances import Balances
-from shoal_protocol.errors import (
-    BudgetExceeded,
-    ProtocolError,
-    RefusedJob,
-)
-from shoal_protocol.jobs import JobRequest, check_job
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.rounds import RoundSpec
-from shoal_trainer.rehearsal import rehearse
+from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest, check_study
+from shoal_protocol.trust import limits
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.errors import BudgetExceeded, ProtocolError, RefusedJob
+from shoal_trainer.dry_run import rehearse
 
 REHEARSED_SIZES: Final = 8  # between minimum_population and all who may join
 
@@ -56,7 +52,7 @@ class CertificateIncomplete(ProtocolError):
     remedy = "Ask again later: the trainer goes on asking the Compute nodes that are missing."
 
 
-def check_request(request: JobRequest, consortium: Consortium, *, now: datetime) -> None:
+def check_request(request: StudyRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 
     The learner's rounds are made for the smallest and for the largest population, so that noise,
@@ -68,8 +64,8 @@ def check_request(request: JobRequest, consortium: Consortium, *, now: datetime)
     """
     if request.join_deadline <= now:
         raise RefusedJob("join_deadline has passed")
-    check_job(request, consortium.manifest)
-    if reason := reach.job_refusal(request, consortium.manifest.policy, now=now):
+    check_study(request, consortium.manifest)
+    if reason := limits.job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)
     enrolled = consortium.roster.enrolled_set
     if len(enrolled) < request.minimum_population:
@@ -91,7 +87,7 @@ def rehearsed_sizes(least: int, most: int) -> list[int]:
     return sorted({round(least * step**each) for each in range(REHEARSED_SIZES)})
 
 
-def check_affordable(request: JobRequest, consortium: Consortium, committed: Balances) -> None:
+def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:
     """Refuse a job for which too few clients have budget left.
 
     Raises:

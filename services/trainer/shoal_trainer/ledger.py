@@ -2,26 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from shoal_hosting.ledger import LedgerFollower
-from shoal_hosting.ledger_checks import FiledRound, check_rounds, see_one_state
-from shoal_protocol.accounting import Cost
-from shoal_protocol.certificates import ReleaseCertificate
-from shoal_protocol.documents import decode
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.phases import Phase
-from shoal_protocol.rounds import RoundSpec
+from shoal_hosting.storage.ledger import (
+    FiledRound,
+    LedgerFollower,
+    Line,
+    check_rounds,
+    see_one_state,
+)
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.phases import Phase
 from shoal_trainer.schema import certificates, ledger, rounds
-
-
-class Line(NamedTuple):
-    """An entry, and the most that a client of its population has spent up to it."""
-
-    entry: LedgerEntry
-    cumulative: Cost
 
 
 class Ledger:
@@ -79,7 +75,7 @@ def _filed(db: Connection) -> Iterator[FiledRound]:
     for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
         encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
         spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
-        yield FiledRound(spec, phase == Phase.ABANDONED and spec.hidden is None)
+        yield FiledRound(spec, phase == Phase.ABANDONED)
 
 
 def _anchors(db: Connection, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:

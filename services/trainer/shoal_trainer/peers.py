@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import httpx
-
-from shoal_hosting.exchange import Connections, Reply, Unavailable
-from shoal_protocol.errors import MalformedDocument, RefusedResult
-from shoal_protocol.manifest import Consortium, ServiceParty
-from shoal_protocol.manifest_bundle import bundle
-from shoal_protocol.rounds import LARGEST_DIMENSION, RoundSpec
+from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
+from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
+from shoal_protocol.trust.manifest import Consortium, ServiceParty
+from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.wire.errors import MalformedDocument, MissingRequest, RefusedResult
 from shoal_trainer.jobs import refusal_text
 
 
@@ -33,6 +31,7 @@ _TRY_AGAIN: Final = frozenset({408, 421, 425, 429})
 _BEHIND: Final = frozenset(
     {"urn:shoal:problem:wrong-manifest", "urn:shoal:problem:unknown-manifest"}
 )
+_LACKS_REQUEST: Final = f"urn:shoal:problem:{MissingRequest.code}"
 
 
 class State(StrEnum):
@@ -60,39 +59,48 @@ class Reception:
 
 
 class Peers:
-    """Connections to the services of the consortium, each to its pinned certificate."""
+    """What the trainer asks the services of the consortium."""
 
-    def __init__(
-        self,
-        transport: httpx.AsyncBaseTransport | None,
-        *,
-        answer_seconds: float = ANSWER_SECONDS,
-    ) -> None:
-        """Connect over `transport`, or over the network where it is None.
-
-        An answer's head may take `answer_seconds`, and its body as long; more if a long poll or
-        large documents do.
-        """
-        self._connections = Connections(transport, answer_seconds=answer_seconds)
+    def __init__(self, connections: Connections) -> None:
+        """Ask over `connections`."""
+        self._connections = connections
 
     async def announce(
-        self, spec: bytes, consortium: Consortium, *, without: frozenset[str]
+        self,
+        spec: bytes,
+        consortium: Consortium,
+        *,
+        request: bytes,
+        asked_under: Consortium,
+        without: frozenset[str],
     ) -> Reception:
-        """Offer a signed spec to all services at once but those that accepted it already."""
+        """Offer a signed spec to all services at once but those that accepted it already.
+
+        A node that lacks its job's signed request, of the version `asked_under`, is handed that.
+        """
         manifest = consortium.manifest
         parties = [
             party
             for party in (manifest.aggregator, *manifest.compute_nodes)
             if party.name not in without
         ]
-        answers = await asyncio.gather(*(self._offer(party, spec, consortium) for party in parties))
+        job = (request, asked_under)
+        answers = await asyncio.gather(
+            *(self._offer(party, spec, consortium, job) for party in parties)
+        )
         accepted = {
             party.name for party, answer in zip(parties, answers, strict=True) if answer == ""
         }
         refusals = [answer for answer in answers if answer]
         return Reception(without | accepted, refusals[0] if refusals else None)
 
-    async def _offer(self, party: ServiceParty, spec: bytes, consortium: Consortium) -> str | None:
+    async def _offer(
+        self,
+        party: ServiceParty,
+        spec: bytes,
+        consortium: Consortium,
+        job: tuple[bytes, Consortium],
+    ) -> str | None:
         """Return "" if the party accepted, why if it refused, None if that is open.
 
         It is open too where the party's manifest is not ours: it may be the newer one, of which
@@ -100,6 +108,10 @@ class Peers:
         """
         try:
             reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
+            if _problem(reply).get("type") == _LACKS_REQUEST:
+                reply = await self._hand_bound(party, "/v1/jobs", *job)
+                if reply.status in {200, 201}:
+                    reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
         except Unavailable:
             return None
         if reply.status in {200, 201}:
@@ -157,10 +169,6 @@ class Peers:
         if 200 <= reply.status < 500 and reply.status not in _TRY_AGAIN:
             raise RefusedResult("the aggregator does not show the partial sums of a result")
         raise Unavailable("the aggregator shows no partial sums now")
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connections.close()
 
     async def _hand_bound(
         self, party: ServiceParty, path: str, document: bytes, consortium: Consortium

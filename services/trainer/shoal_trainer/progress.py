@@ -13,15 +13,15 @@ from pyroaring import BitMap
 from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
-from shoal_protocol.attestations import Result
-from shoal_protocol.batches import choose_batch
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.encoding import decode_clients
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.participation import Participation
-from shoal_protocol.phases import Phase
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.rounds import RoundSpec
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.batches import choose_batch
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.phases import Phase
 from shoal_trainer.store import FiledRound, JobRecord
 
 
@@ -43,7 +43,7 @@ class RunningJob:
     """A job whose population is fixed: its sums so far, who was asked for them, its last round."""
 
     encoded: bytes  # its signed request
-    request: JobRequest
+    request: StudyRequest
     population: BitMap
     learner: Learner
     participation: Participation
@@ -51,7 +51,6 @@ class RunningJob:
     lost: int = 0  # rounds that released nothing
     current: CurrentRound | None = None
     opened_at: datetime | None = None  # of the newest round
-    first: RoundSpec | None = None
     first_population_size: int | None = None
 
     @property
@@ -97,7 +96,6 @@ class RunningJob:
         body = spec.body
         self.participation.add(body.clients(), body.cost)
         self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at
-        self.first = self.first or body
         self.first_population_size = self.first_population_size or body.population_size
 
     def open(self) -> None:
@@ -123,7 +121,7 @@ class RunningJob:
 
 def read_job(record: JobRecord, rounds: Iterable[FiledRound]) -> RunningJob:
     """Return a running job from all that is on file of it."""
-    request = decode(record.request, JobRequest).body
+    request = decode(record.request, StudyRequest).body
     population = decode_clients(record.population or "")
     job = RunningJob(
         record.request,

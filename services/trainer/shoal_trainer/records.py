@@ -1,28 +1,23 @@
 """What the trainer shows of its jobs: reads the store, changes nothing, and names no client."""
 
 import asyncio
-import math
-from functools import lru_cache
 from typing import Any, Final
 
-from shoal_protocol.accounting import Cost
-from shoal_protocol.documents import decode
-from shoal_protocol.encoding import decode_clients, format_time
-from shoal_protocol.errors import WrongPhase
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.membership import JobWithdrawn
-from shoal_protocol.phases import JobPhase
-from shoal_protocol.rounds import RoundSpec
-from shoal_trainer import leaving, releases, store
+from shoal_protocol.jobs.membership import JobWithdrawn
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.encoding import decode_clients, format_time
+from shoal_protocol.wire.errors import WrongPhase
+from shoal_protocol.wire.phases import JobPhase
+from shoal_trainer import releases, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.jobs import CertificateIncomplete, JobFailed, JobFinished
-from shoal_trainer.ledger import Line
 from shoal_trainer.resources import Resources
 from shoal_trainer.store import JobRecord, RoundRecord
 
 NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow with the rounds
 _KEPT_DEADLINES: Final = 1 << 14
-_KEPT_EPSILONS: Final = 1 << 16  # each takes a millisecond, and anybody may ask again and again
 
 
 class Records:
@@ -35,10 +30,6 @@ class Records:
         self._storage = resources.storage
         self._deadlines: dict[str, str] = {}  # by round
         self._ends: dict[str, str] = {}  # by job
-
-    async def is_ready(self) -> None:
-        """Raise `StorageUnavailable` unless the database answers."""
-        await self._storage.run(store.answers)
 
     async def list_jobs(self, phase: JobPhase | None) -> list[dict[str, str]]:
         """Return all jobs, or those in `phase`."""
@@ -59,7 +50,7 @@ class Records:
             "phase": record.phase.value,
             "population_size": None if population is None else len(population),
             "joined": record.joined,
-            "left": await self._storage.run(leaving.count_left, job),
+            "left": await self._storage.run(store.count_left, job),
             "ends_by": self._ends_by(record),
             "round_counts": {phase.value: size for phase, size in counts.items()},
             "rounds": [
@@ -79,7 +70,7 @@ class Records:
         if record.job not in self._ends:
             if len(self._ends) >= _KEPT_DEADLINES:
                 self._ends.clear()
-            self._ends[record.job] = format_time(decode(record.request, JobRequest).body.ends_by)
+            self._ends[record.job] = format_time(decode(record.request, StudyRequest).body.ends_by)
         return self._ends[record.job]
 
     def _deadline(self, round_: RoundRecord) -> str:
@@ -149,7 +140,7 @@ class Records:
             WrongPhase: the job is not withdrawn.
         """
         await self._storage.run(store.find_job, job)
-        found = await self._storage.run(leaving.find_withdrawal, job)
+        found = await self._storage.run(store.find_withdrawal, job)
         if found is None:
             raise WrongPhase("the job is not withdrawn")
         return found
@@ -178,7 +169,7 @@ class Records:
         own = self._resources
         lines = await own.storage.run(own.ledger.page, after=after, count=count)
         delta = own.book.current.manifest.policy.delta
-        shown = await asyncio.to_thread(lambda: [_shown(line, delta) for line in lines])
+        shown = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
         return {"entries": shown, "next": after + count if len(lines) == count else None}
 
 
@@ -187,18 +178,3 @@ def _refuse_ended(record: JobRecord) -> None:
         raise JobFailed(record.reason)
     if record.phase is JobPhase.WITHDRAWN:
         raise JobWithdrawn
-
-
-@lru_cache(_KEPT_EPSILONS)
-def _epsilon(cost: Cost, delta: float) -> float:
-    return cost.epsilon_at(delta)
-
-
-def _shown(line: Line, delta: float) -> dict[str, Any]:
-    epsilon = _epsilon(line.cumulative, delta)
-    return line.entry.model_dump(mode="json") | {
-        "digest": line.entry.digest,
-        "cumulative_mu": line.cumulative.mu,
-        "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
-        "delta": delta,
-    }

@@ -11,17 +11,22 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 
-from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.certificates import CertifiedRound, LostRound, ReleaseCertificate
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.encoding import decode_clients
-from shoal_protocol.jobs import JobRequest, PosteriorReport
-from shoal_protocol.ledger import LedgerEntry
-from shoal_protocol.manifest import Parties
-from shoal_protocol.phases import JobEvent, Phase
+from shoal_protocol.certificates.release_certificate import (
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
+)
+from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.posteriors import Posterior
-from shoal_protocol.rounds import RoundSpec
-from shoal_protocol.totals import JobTotal
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.phases import JobEvent, Phase
 from shoal_trainer import schema
 from shoal_trainer.schema import totals
 from shoal_trainer.store import find_job, move_job
@@ -95,7 +100,7 @@ class Filed:
 class Finished:
     """The same, decoded."""
 
-    request: Signed[JobRequest]
+    request: Signed[StudyRequest]
     population: BitMap
     rounds: Sequence[CertifiedRound]
     lost: Sequence[LostRound]
@@ -118,7 +123,7 @@ def conclude(
     `population` are the clients who joined. The same arguments give the same bytes.
     """
     report = PosteriorReport.of(
-        decode(request, JobRequest).body,
+        decode(request, StudyRequest).body,
         [
             (decode(each.spec, RoundSpec).body, decode(each.result, Result).body)
             for each in releases
@@ -133,7 +138,7 @@ def conclude(
 def read_finished(filed: Filed) -> Finished:
     """Decode a finished job."""
     return Finished(
-        decode(filed.request, JobRequest),
+        decode(filed.request, StudyRequest),
         decode_clients(filed.population),
         [_certified(each) for each in filed.releases],
         [_lost(each) for each in filed.losses],

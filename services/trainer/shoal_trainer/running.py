@@ -15,16 +15,17 @@ from prometheus_client import Counter
 from pyroaring import BitMap
 
 from shoal_hosting.installed_models import ModelNotUsable
-from shoal_hosting.logs import describe_exception
+from shoal_hosting.server.logs import describe_exception
+from shoal_hosting.work import Work
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.refusals import NoReliablePosterior
-from shoal_protocol.attestations import Abandonment
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.errors import StorageUnavailable, WrongPhase
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.manifest import Consortium
-from shoal_protocol.phases import FINISHED, JobPhase
 from shoal_protocol.posteriors import Posterior
+from shoal_protocol.rounds.attestations import Abandonment
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import StorageUnavailable, WrongPhase
+from shoal_protocol.wire.phases import FINISHED, JobPhase
 from shoal_trainer import store
 from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
 from shoal_trainer.ending import Endings
@@ -64,7 +65,7 @@ class Runner:
         self._endings = Endings(resources, ends)
         self._jobs: dict[str, RunningJob] = {}
         self._latest: dict[str, datetime] = {}  # when jobs are over at the latest
-        self._under_way: dict[str, asyncio.Task[None]] = {}  # by job
+        self._work = Work(resources.clock)
 
     async def step(self) -> None:
         """Take every running job as far as it goes now.
@@ -76,8 +77,9 @@ class Runner:
         """
         jobs = await self._resources.storage.run(store.open_jobs)
         running = [job for job in jobs if job.phase is JobPhase.RUNNING]
-        if begun := [self._begin(job) for job in running if job.job not in self._under_way]:
-            await asyncio.wait(begun, timeout=PATIENCE_SECONDS)
+        begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
+        if tasks := [task for task in begun if task is not None]:
+            await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
         for job in running:
             await self._expire_if_due(job)
 
@@ -85,7 +87,7 @@ class Runner:
         """End a job long after its time, whatever it waits for: its clients' budgets come free."""
         own = self._resources
         if record.job not in self._latest:
-            self._latest[record.job] = decode(record.request, JobRequest).body.ends_by
+            self._latest[record.job] = decode(record.request, StudyRequest).body.ends_by
         patience = timedelta(seconds=own.book.current.manifest.policy.maximum_round_seconds)
         if own.clock() > self._latest[record.job] + patience:
             with suppress(WrongPhase):  # it has just ended
@@ -95,17 +97,8 @@ class Runner:
 
     async def close(self) -> None:
         """Take back what is under way, the open questions too."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._work.close()
         await self._conductor.close()
-
-    def _begin(self, record: JobRecord) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._carry_on(record))
-        self._under_way[record.job] = task
-        task.add_done_callback(lambda _: self._under_way.pop(record.job))
-        return task
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
@@ -133,7 +126,7 @@ class Runner:
         current = job.current
         if current is None or current.phase in FINISHED:
             return await self._ask_learner(job)
-        match await self._conductor.conduct(current):
+        match await self._conductor.conduct(job, current):
             case Opened():
                 job.open()
                 self._resources.changes.tell(job.id)
@@ -195,10 +188,10 @@ class Runner:
             number=job.next_number,
             wanted=wanted,
             spent=job.participation.largest(clients),
+            earlier=job.sums,
             now=max(filter(None, (own.clock(), job.opened_at))),
-            first=job.first,
         )
-        signed = sign(spec, own.name, own.signing_key)
+        signed = own.sign(spec)
         await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)

@@ -16,9 +16,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.ledger import LedgerTables
-from shoal_hosting.memory import memory_table
-from shoal_hosting.shared_manifests import manifest_table
+from shoal_hosting.storage.database_memory import memory_table
+from shoal_hosting.storage.ledger import LedgerTables
+from shoal_hosting.storage.shared_manifests import manifest_table
 from shoal_trainer.crowds.schema import CrowdTables
 
 VERSION: Final = 7

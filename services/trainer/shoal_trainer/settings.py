@@ -1,8 +1,8 @@
 """The settings that only a trainer has."""
 
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from shoal_hosting.service import ServiceSettings
 
@@ -17,18 +17,10 @@ class TrainerSettings(ServiceSettings):
         default="everything",
         description=(
             "everything, or crowds: crowd jobs only, for any number of processes beside the one "
-            "that conducts rounds, over the same PostgreSQL database"
+            "that conducts rounds, over the same PostgreSQL database; a balancer sends them the "
+            "paths below /v1/crowds"
         ),
     )
-    conducted_at: str | None = Field(
-        default=None,
-        pattern=r"^https://[^\s/?#@\\]+$",
-        description=(
-            "where a process with SHOAL_SERVES=crowds hands all other requests to: the URL, "
-            "https://host:port, of the one that conducts rounds; or nothing, to refuse them"
-        ),
-    )
-
     draws_at_once: int = Field(
         default=DRAWS_AT_ONCE,
         ge=1,
@@ -38,9 +30,3 @@ class TrainerSettings(ServiceSettings):
             "those beyond wait, so that submissions find room; refused after eight seconds"
         ),
     )
-
-    @model_validator(mode="after")
-    def _only_others_are_told(self) -> Self:
-        if self.serves == "everything" and self.conducted_at is not None:
-            raise ValueError("only a process with SHOAL_SERVES=crowds has SHOAL_CONDUCTED_AT")
-        return self

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pyroaring import BitMap
 from sqlalchemy import Connection, Table, func, select
 
-from shoal_hosting.storage import insert_ignoring
-from shoal_protocol.attestations import Abandonment, PartialSum, Result
-from shoal_protocol.documents import Signed, decode
-from shoal_protocol.errors import UnknownJob, WrongPhase
-from shoal_protocol.jobs import JobRequest
-from shoal_protocol.membership import Join
-from shoal_protocol.phases import JOB, JobEvent, JobPhase, Phase, after
-from shoal_protocol.rounds import RoundSpec
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import UnknownJob, WrongPhase
+from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_trainer import schema
 from shoal_trainer.ledger import Ledger
 
@@ -53,12 +55,7 @@ class FiledRound:
     outcome: bytes | None
 
 
-def answers(db: Connection) -> None:
-    """Find out whether the database answers."""
-    db.execute(select(1))
-
-
-def add_job(db: Connection, signed: Signed[JobRequest]) -> bool:
+def add_job(db: Connection, signed: Signed[StudyRequest]) -> bool:
     """Store a job request that was checked; False if it is known."""
     statement = insert_ignoring(db)(schema.jobs).values(
         id=signed.digest,
@@ -155,8 +152,7 @@ def lose_round(
 ) -> None:
     """End a round that released nothing; its job goes on.
 
-    One that clients were never told of is given back: none of them can have answered it. Not where
-    participation is hidden, for there the first round pays for all.
+    One that clients were never told of is given back: none of them can have answered it.
 
     Raises:
         LedgerBroken
@@ -164,7 +160,7 @@ def lose_round(
     outcome = None if abandonment is None else abandonment.encode()
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
     before = _move_round(db, round_id, unfinished, Phase.ABANDONED, outcome)
-    if before is Phase.ANNOUNCED and not _hides_participation(db, round_id):
+    if before is Phase.ANNOUNCED:
         schema.ledger.give_back(db, round_id, at=at)
 
 
@@ -292,6 +288,93 @@ def _swap(
         raise RuntimeError("another process runs this trainer's jobs; run only one")
 
 
-def _hides_participation(db: Connection, round_id: str) -> bool:
-    encoded = db.execute(select(schema.rounds.c.spec).where(schema.rounds.c.id == round_id))
-    return decode(encoded.scalar_one(), RoundSpec).body.hidden is not None
+@dataclass(frozen=True)
+class Commitment:
+    """What a job may cost each of its clients; of one that has ended, what it did cost whom."""
+
+    job: str
+    phase: JobPhase
+    population: str | None
+    allowed: Cost
+    spent: Sequence[tuple[BitMap, Cost]]
+
+
+def commitments(db: Connection) -> Sequence[Commitment]:
+    """Return what every job that has or may have a price commits its clients to."""
+    open_phases = {JobPhase.ENROLLING, JobPhase.RUNNING}
+    return [
+        Commitment(
+            each.job,
+            each.phase,
+            each.population,
+            decode(each.request, StudyRequest).body.privacy.cost,
+            () if each.phase in open_phases else kept_charges(db, each.job),
+        )
+        for each in map(job_record, db.execute(all_jobs()).all())
+    ]
+
+
+def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
+    """Return whom a job's rounds charged how much, but for what was given back."""
+    ledger = schema.ledger.entries.c
+    returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
+    kept = (ledger.job == job) & (ledger.kind == "charge") & ledger.round.not_in(returned)
+    query = select(ledger.population, ledger.mu, ledger.epsilon).where(kept)
+    return [
+        (BitMap.deserialize(population), Cost.stated(mu, epsilon))
+        for population, mu, epsilon in db.execute(query)
+    ]
+
+
+def left_clients(db: Connection, job: str) -> BitMap:
+    """Return the clients that left a job, whether they had joined it or not."""
+    columns = schema.leaves.c
+    return BitMap(db.execute(select(columns.client).where(columns.job == job)).scalars())
+
+
+def count_left(db: Connection, job: str) -> int:
+    """Return how many clients left a job."""
+    counted = select(func.count()).where(schema.leaves.c.job == job)
+    return int(db.execute(counted).scalar_one())
+
+
+def add_leaves(
+    db: Connection, job: str, leaves: Sequence[Signed[Leave]], *, fewer_joined: int
+) -> None:
+    """Store the leaves of clients that have not left the job yet; `fewer_joined` had joined it."""
+    rows = [{"job": job, "client": each.body.client, "document": each.encode()} for each in leaves]
+    db.execute(schema.leaves.insert(), rows)
+    columns = schema.jobs.c
+    fewer = schema.jobs.update().where(columns.id == job)
+    db.execute(fewer.values(joined=columns.joined - fewer_joined))
+
+
+def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> bool:
+    """End a job as its analyst signed; False if it is withdrawn already.
+
+    A round that no client was told of is given back. Any other one goes on at the services, and
+    what it cost stays charged.
+
+    Raises:
+        WrongPhase: the job has ended otherwise.
+        LedgerBroken
+    """
+    job = signed.body.job
+    if find_withdrawal(db, job) is not None:
+        return False
+    move_job(db, job, JobEvent.WITHDRAWN)
+    db.execute(schema.withdrawals.insert().values(job=job, document=signed.encode()))
+    columns = schema.rounds.c
+    untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
+    for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
+        lose_round(db, round_id, None, at=at)
+    return True
+
+
+def find_withdrawal(db: Connection, job: str) -> bytes | None:
+    """Return the wire form of a job's withdrawal, if there is one."""
+    columns = schema.withdrawals.c
+    found: bytes | None = db.execute(
+        select(columns.document).where(columns.job == job)
+    ).scalar_one_or_none()
+    return found

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
-from shoal_client import Analyst, ColumnBounds, LinearRegressionTask, ThresholdSharing
-from shoal_hosting.connections import pinned_tls
-from shoal_hosting.manifest_book import ManifestBook
+from shoal import Analyst, ColumnBounds, LinearRegressionTask, ThresholdSharing
+from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
+from shoal_hosting.peers.connections import pinned_tls
 
 PARTY, CONSORTIUM = Path("/party"), Path("/consortium")
 AGE = ColumnBounds(name="age", lower=18, upper=90)

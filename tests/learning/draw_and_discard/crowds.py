@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shoal_learning.draw_and_discard.simulation import Contributors
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_learning.crowds.simulation import Contributors
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries.bounds import ColumnBounds
 
 TARGETS = {"linear": (-1.0, 1.0), "logistic": (0.0, 1.0), "poisson": (0.0, 20.0)}
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from shoal_learning.draw_and_discard.simulation import discrete_laplace
-from shoal_protocol.draw_and_discard.sanity import largest_change
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import steps
-from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_learning.crowds.simulation import discrete_laplace
+from shoal_protocol.crowds.sanity import largest_change
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import steps
+from shoal_protocol.queries.bounds import ColumnBounds
 
 LIARS, CROWDS, CONTRIBUTIONS, VICTIM = 0.002, 1000, 3000, 1
 

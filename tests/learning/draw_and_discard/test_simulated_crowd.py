@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal_learning.draw_and_discard.simulated_crowd import SimulatedCrowd
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries.bounds import ColumnBounds
 
 CLIENTS = 20_000
 

@@ -7,19 +7,27 @@ chance in fewer than 1 of 10,000 seeds.
 import numpy as np
 import pytest
 
-from shoal_learning.draw_and_discard.simulation import (
-    discrete_laplace,
-    in_turn,
-    picked_from,
-    simulate,
-)
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.theory import Contraction, stationary_spread
-from shoal_protocol.draw_and_discard.updates import contribute, design_rows, steps
+from figures.draw_and_discard.theorems import stationary_spread
+from shoal_learning.crowds.simulation import Contributors, discrete_laplace, in_turn, simulate
+from shoal_learning.crowds.theory import Contraction
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import contribute, design_rows, steps
 from tests.learning.draw_and_discard.crowds import crowd_task, linear_contributors
 
 LIMIT = 4.5
 FAMILIES = ("linear", "logistic", "poisson")
+
+
+def picked_from(
+    rows: np.ndarray, targets: np.ndarray, generator: np.random.Generator
+) -> Contributors:
+    """Return contributors that are drawn from these records, with replacement; (n, p) and (n,)."""
+
+    def pick(count: int, replicates: int) -> tuple[np.ndarray, np.ndarray]:
+        chosen = generator.integers(0, len(targets), (count, replicates))
+        return rows[chosen], targets[chosen]
+
+    return pick
 
 
 def assert_mean(values: np.ndarray, expected: float) -> None:

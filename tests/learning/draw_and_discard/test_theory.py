@@ -10,19 +10,16 @@ import math
 import numpy as np
 import pytest
 
-from shoal_learning.draw_and_discard.chains import Moments, lifetimes, noisy_instances
-from shoal_protocol.draw_and_discard.stationarity import relative_covariance, relative_variance
-from shoal_protocol.draw_and_discard.theory import (
-    Contraction,
+from figures.draw_and_discard.chains import Moments, lifetimes, noisy_instances
+from figures.draw_and_discard.theorems import (
     discarded,
-    drift_of_mean,
     expected_fixation_time,
     expected_lifetime,
-    instances_for,
-    price_of_instances,
     spread_after,
     stationary_spread,
 )
+from shoal_learning.crowds.stationarity import relative_covariance, relative_variance
+from shoal_learning.crowds.theory import Contraction, price_of_instances
 
 LIMIT = 4.5
 KURTOSIS = 6.0
@@ -69,6 +66,16 @@ def test_the_spread_grows_from_zero_as_fast_as_the_formula_says():
     assert spread_after(0.347 * 100, instances=10, update_variance=1.0) == pytest.approx(2.5, 0.01)
 
 
+def drift_of_mean(updates: float, *, k: int, start: float) -> float:
+    """What the mean's variance gains from updates of variance 1: 1 / k each, once all is settled.
+
+    `start` is the spread at the beginning.
+    """
+    end = stationary_spread(instances=k, update_variance=1.0)
+    gone = 1.0 - (1.0 - 2.0 / k**2) ** updates
+    return updates / k + (1.0 - 1.0 / k) * (start - end) * gone
+
+
 @pytest.mark.parametrize("start", [0.0, 10.0], ids=["alike", "stationary"])
 def test_the_mean_walks_at_random_and_theorem_one_does_not_say_so(start: float):
     k, replicates = 20, 4000
@@ -76,10 +83,10 @@ def test_the_mean_walks_at_random_and_theorem_one_does_not_say_so(start: float):
         3, instances=k, replicates=replicates, updates=[400, 2000], start_sd=math.sqrt(start)
     )
     for updates, mean in zip(found.updates, found.mean, strict=True):
-        walked = drift_of_mean(updates, instances=k, update_variance=1.0, start=start)
+        walked = drift_of_mean(updates, k=k, start=start)
         # The start's own mean has variance start / k.
         assert_mean(mean**2, walked + start / k)
-    assert drift_of_mean(8000, instances=20, update_variance=1.0, start=10.0) == 400.0
+    assert drift_of_mean(8000, k=20, start=10.0) == 400.0
 
 
 def test_how_far_one_snapshots_spread_scatters_is_known():
@@ -219,26 +226,6 @@ def test_the_price_of_instances_is_that_of_the_contraction_at_rates_that_fit_eac
     for k in (2, 20, 400):
         expected = variance(k) / variance(1)
         assert price_of_instances(k, contributions=20_000) == pytest.approx(expected)
-
-
-def test_there_are_as_many_instances_as_open_sessions_but_no_more_than_the_model_can_learn():
-    load = {"contributions": 10**6, "session_seconds": 3.0, "pull": 1e-3}
-    busy = instances_for(contributions_per_second=30.0, **load)
-    assert (busy.instances, busy.open_sessions) == (90, 90.0)
-    assert busy.steps_kept > 0.5
-    quiet = instances_for(contributions_per_second=0.01, **load)
-    assert quiet.instances == 1 and quiet.steps_kept == 1.0
-    crowded = instances_for(contributions_per_second=70.0, **load)
-    assert crowded.instances == 250 - 210
-    left = Contraction(
-        instances=crowded.instances,
-        update_variance=1.0,
-        pull=1e-3,
-        open_sessions=crowded.open_sessions,
-    ).pulled(10**6)
-    assert left == pytest.approx(math.exp(-4.0), rel=0.01)
-    with pytest.raises(ValueError, match="longer time"):
-        instances_for(contributions_per_second=84.0, **load)
 
 
 WRONG = {

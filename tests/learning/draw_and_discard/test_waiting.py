@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shoal_learning.draw_and_discard.chains import noisy_instances
-from shoal_protocol.draw_and_discard.theory import Contraction
+from figures.draw_and_discard.chains import noisy_instances
+from shoal_learning.crowds.theory import Contraction
 
 WAITING, UPDATES, CROWDS = 28, (60, 500, 2000), 2000
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shoal_protocol.draw_and_discard.ancestry import Ancestry
+from shoal_learning.crowds.ancestry import Ancestry
 
 RUNS = 400
 UNMET = FEWER = 0.05
@@ -57,6 +57,7 @@ def at_most(count: int, chance: float) -> bool:
     return count <= RUNS * chance + 4.0 * math.sqrt(RUNS * chance * (1.0 - chance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ancestry", [SERIAL, OVERLAPPING, GOING_ON, SINGLE], ids=str)
 def test_a_contribution_that_lasts_has_as_many_noises_after_it_as_is_said(
     ancestry: Ancestry,
@@ -75,6 +76,7 @@ def test_a_contribution_that_lasts_has_as_many_noises_after_it_as_is_said(
         assert sum(lasts and shared < 3 * least for lasts, shared in found) > 0
 
 
+@pytest.mark.slow
 def test_without_overlap_the_noises_are_binomial_once_lineages_have_met() -> None:
     # mean and variance of the trunk, T_MRCA = k (k - 1) being the mean time to meet: 4 sigma
     ancestry = replace(SERIAL, later=500)

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_protocol.documents import Signed
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdOpening,
     Draw,
@@ -24,7 +23,7 @@ from shoal_protocol.draw_and_discard.documents import (
     SubmissionReceipt,
     weights_digest,
 )
-from shoal_protocol.draw_and_discard.draws import (
+from shoal_protocol.crowds.draws import (
     InstanceChain,
     broken_draws,
     broken_receipts,
@@ -33,8 +32,9 @@ from shoal_protocol.draw_and_discard.draws import (
     drawn_instance,
     replaced_instance,
 )
-from shoal_protocol.errors import MalformedDocument
-from shoal_protocol.ledger import GENESIS
+from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_JOB
 from tests.protocol.examples import OPENED_AT, named, seed
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from bench.latecomer import lost
-from shoal_protocol.draw_and_discard.convolution import laplace_sum_delta
-from shoal_protocol.draw_and_discard.hiding import (
+from figures.draw_and_discard.later_noise import paper_epsilon
+from shoal_learning.crowds.convolution import laplace_sum_delta
+from shoal_learning.crowds.hiding import (
     contracting_epsilon,
     coordinate_costs,
     curvature,
@@ -21,10 +22,9 @@ from shoal_protocol.draw_and_discard.hiding import (
     refusal,
     rounding,
 )
-from shoal_protocol.draw_and_discard.later_noise import paper_epsilon
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import means, steps
-from shoal_protocol.tasks.bounds import ColumnBounds
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import means, steps
+from shoal_protocol.queries.bounds import ColumnBounds
 
 EPSILONS = (0.0, 0.2, 0.5, 1.0, 1.5)
 DELTA = 1e-5

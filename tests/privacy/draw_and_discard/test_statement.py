@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from shoal_protocol.draw_and_discard.ancestry import Ancestry
-from shoal_protocol.draw_and_discard.hiding import hidden_epsilon
-from shoal_protocol.draw_and_discard.privacy import curve, snapshot_epsilon, statement
-from shoal_protocol.draw_and_discard.sanity import HONEST_REFUSED
+from shoal_learning.crowds.ancestry import Ancestry
+from shoal_learning.crowds.hiding import hidden_epsilon
+from shoal_learning.crowds.privacy import snapshot_epsilon, statement
+from shoal_protocol.crowds.sanity import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
 
@@ -94,6 +94,7 @@ def test_a_delta_that_is_no_probability_is_refused_by_name(delta: float) -> None
             asked(make_task(), later=10, overlap=0, delta=delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [0, 3])
 def test_whoever_looks_still_later_learns_no_more(overlap: int) -> None:
     task = make_task(variant="one")
@@ -108,15 +109,3 @@ def test_a_statement_names_all_three_adversaries_in_words() -> None:
     lines = str(statement(make_task(), later=10, overlap=1, delta=DELTA)).splitlines()
     assert [line.partition(",")[0] for line in lines] == ["I", "II", "III"]
     assert all("epsilon 1, delta 0" in line for line in lines)
-
-
-def test_a_curve_shows_the_papers_formula_beside_what_is_true_and_what_is_claimed() -> None:
-    task = make_task(variant="one", epsilon=4.0)
-    rows = curve(task, [1, 100, 1000], delta=DELTA)
-    assert [row.noises for row in rows] == [1, 100, 1000]
-    assert rows[1].paper < rows[1].noise_alone < rows[1].proven
-    assert rows[1].noise_alone == pytest.approx(1.0094, rel=1e-3)
-    unproven = make_task(variant="all", clipping="coordinate")
-    [row] = curve(unproven, [100], delta=DELTA)
-    assert row.proven is None
-    assert row.noise_alone < 0.2248 / 6  # six times the noise on a weight

@@ -7,21 +7,22 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from shoal_protocol import reach
-from shoal_protocol.documents import Signed, decode, sign
-from shoal_protocol.draw_and_discard import updates
-from shoal_protocol.draw_and_discard.admission import check_crowd_job
-from shoal_protocol.draw_and_discard.documents import (
+from shoal_protocol.crowds import updates
+from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
     CrowdJobRequest,
     CrowdOpening,
 )
-from shoal_protocol.draw_and_discard.draws import check_closing_request, commitment
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.errors import RefusedJob, UnknownJob
-from shoal_protocol.sharing import RandomBytes
-from shoal_trainer.crowds import ending, store
+from shoal_protocol.crowds.draws import commitment
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.membership import check_ending
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust import limits
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import RefusedJob, UnknownJob
+from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.resources import CROWD_LIST, Resources
 
@@ -67,7 +68,7 @@ class Conductor:
         now = own.clock()
         if request.closes_at <= now:
             raise RefusedJob("closes_at has passed")
-        if reason := reach.crowd_refusal(request, consortium.manifest.policy, now=now):
+        if reason := limits.crowd_refusal(request, consortium.manifest.policy, now=now):
             raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)
         opening = await asyncio.to_thread(self._opening, request, seed, now)
@@ -87,7 +88,7 @@ class Conductor:
             instances=(first_weights(request.task),) * request.task.instances,
             opened_at=now,
         )
-        return sign(opening, self._resources.name, self._resources.signing_key)
+        return self._resources.sign(opening)
 
     async def close(self, job: str, encoded: bytes) -> tuple[bytes, bool]:
         """Close a job because its analyst signed so; return the closing, and whether it is new.
@@ -103,9 +104,9 @@ class Conductor:
         crowd = await self._book.find(job)
         request = crowd.request.body
         signed = await asyncio.to_thread(decode, encoded, CrowdClosingRequest)
-        check_closing_request(signed, request, own.book.get(request.manifest))
+        check_ending(signed, request, own.book.get(request.manifest))
         closing, is_new = await own.storage.run(
-            ending.close_early, crowd, self._sign, now=own.clock(), asked=signed
+            store.close_early, crowd, self._sign, now=own.clock(), asked=signed
         )
         if is_new:
             self._tell_closed(job, log_as="crowd job closed early")
@@ -129,9 +130,9 @@ class Conductor:
             request = crowd.request.body
             if now < request.closes_at and contributions < request.contributions:
                 still_open.add(job)
-            elif await own.storage.run(ending.close, crowd, self._sign, now=now):
+            elif await own.storage.run(store.close, crowd, self._sign, now=now):
                 self._tell_closed(job, log_as="crowd job closed")
-        if await own.storage.run(ending.erase_counts, ERASED_AT_ONCE):
+        if await own.storage.run(store.erase_counts, ERASED_AT_ONCE):
             own.wake.set()  # the rest is due at once
         if changed := still_open ^ self._told_open:
             self._told_open = still_open
@@ -139,7 +140,7 @@ class Conductor:
                 own.changes.tell(key)
 
     def _sign(self, closing: CrowdClosing) -> Signed[CrowdClosing]:
-        return sign(closing, self._resources.name, self._resources.signing_key)
+        return self._resources.sign(closing)
 
 
 def first_weights(task: CrowdTask) -> tuple[int, ...]:

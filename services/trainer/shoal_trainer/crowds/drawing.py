@@ -1,23 +1,92 @@
 """Answers draws: which instance, the seed and the nonce say; it remembers no draw and no asker."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from shoal_hosting.group_commit import Batches
-from shoal_protocol.documents import sign
-from shoal_protocol.draw_and_discard.documents import Draw
-from shoal_protocol.draw_and_discard.draws import drawn_instance
-from shoal_protocol.draw_and_discard.errors import CrowdClosed
-from shoal_protocol.errors import MalformedDocument, ProtocolError
+from prometheus_client import CollectorRegistry, Counter
+
+from shoal_hosting.storage.group_commit import Batches
+from shoal_protocol.crowds.documents import Draw
+from shoal_protocol.crowds.draws import drawn_instance
+from shoal_protocol.crowds.errors import CrowdClosed
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
-from shoal_trainer.crowds.errors import TooManyDraws
-from shoal_trainer.crowds.limiting import DrawLimit
 from shoal_trainer.crowds.store import CrowdRecord, Instance
 from shoal_trainer.resources import Resources
+
+LONGEST_WAIT_SECONDS: Final = 8.0
+
+
+class TooManyDraws(ProtocolError):
+    """More draws are asked for than the process answers beside submissions."""
+
+    code = "too-many-draws"
+    title = "Too many draws are asked for at the moment"
+    status = 503
+    remedy = "Ask again, with the same nonce, after the time in Retry-After and a random part more."
+    retry_after_seconds = 5
+
+
+class DrawLimit:
+    """Places for draws. Who finds none free waits for its turn, and is refused after some time.
+
+    So draws take what submissions leave and little more, however fast the machine is. Refusing
+    only who has waited means that to ask again at once gains nothing.
+    """
+
+    def __init__(self, at_once: int, registry: CollectorRegistry) -> None:
+        """Have `at_once` places."""
+        self.at_once = at_once
+        self._free = asyncio.Semaphore(at_once)
+        self._turn = asyncio.Lock()  # nobody holds a part of its places while another waits
+        self._answered = Counter(
+            "shoal_trainer_crowd_draws", "Draws that were answered", registry=registry
+        )
+        self._refused = Counter(
+            "shoal_trainer_crowd_draw_requests_refused",
+            "Requests for draws refused, or answered in part, because too many were waiting",
+            registry=registry,
+        )
+
+    def latest(self) -> float:
+        """Return until when, by the loop's clock, a request that comes now may wait."""
+        return asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+
+    @asynccontextmanager
+    async def places(self, draws: int, *, until: float) -> AsyncIterator[None]:
+        """Hold `draws` places, at most `at_once`, in the order that they were asked for.
+
+        Raises:
+            TooManyDraws: others had not left them `until` then.
+        """
+        taken = 0
+        try:
+            async with asyncio.timeout_at(until), self._turn:
+                while taken < draws:
+                    await self._free.acquire()
+                    taken += 1
+        except TimeoutError:
+            self._release(taken)
+            self._refused.inc()
+            raise TooManyDraws from None
+        except BaseException:
+            self._release(taken)
+            raise
+        try:
+            yield
+            self._answered.inc(draws)
+        finally:
+            self._release(taken)
+
+    def _release(self, places: int) -> None:
+        for _ in range(places):
+            self._free.release()
+
 
 MOST_NONCES: Final = 1_000
 MOST_WEIGHTS: Final = 1 << 17  # in one answer: whoever asks is unknown, and may be slow to read
@@ -116,7 +185,7 @@ class Draws:
             weights=instance.weights,
             expires_at=min(expires_at, request.closes_at),
         )
-        return sign(draw, own.name, own.signing_key).encode()
+        return own.sign(draw).encode()
 
 
 def _is_nonce(value: object) -> bool:

@@ -5,15 +5,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, LogEntry
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.encoding import canonical_json, format_time
-from shoal_protocol.phases import CrowdPhase
+from shoal_protocol.crowds.documents import CrowdJobRequest, LogEntry
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.wire.encoding import canonical_json, format_time
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.phases import CrowdPhase
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
-from shoal_trainer.crowds.errors import UnknownInstance
 from shoal_trainer.crowds.store import CrowdState, Instance
 from shoal_trainer.resources import Resources
+
+
+class UnknownInstance(ProtocolError):
+    """An instance that the job does not have."""
+
+    code = "unknown-instance"
+    title = "The crowd job has no such instance"
+    status = 404
+    remedy = "Instances are numbered from 0; the job's request says how many there are."
 
 
 class CrowdRecords:
@@ -23,10 +32,6 @@ class CrowdRecords:
         """Read from the storage of `resources`."""
         self._storage = resources.storage
         self._book = book
-
-    async def is_ready(self) -> None:
-        """Raise `StorageUnavailable` unless the database answers."""
-        await self._storage.run(store.answers)
 
     async def list_crowds(self, phase: CrowdPhase | None) -> list[dict[str, str]]:
         """Return all crowd jobs, or those in `phase`."""

@@ -12,16 +12,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, select
 
-from shoal_hosting.storage import insert_ignoring
-from shoal_protocol.draw_and_discard.documents import CrowdJobRequest, LogEntry
-from shoal_protocol.draw_and_discard.errors import (
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.crowds.documents import CrowdJobRequest, LogEntry
+from shoal_protocol.crowds.errors import (
     ConflictingSubmission,
     ContributionsUsedUp,
     CrowdClosed,
     SessionExpired,
 )
-from shoal_protocol.errors import ProtocolError
-from shoal_protocol.phases import CrowdPhase
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.phases import CrowdPhase
 from shoal_trainer.crowds.store import CrowdRecord, log_entry
 from shoal_trainer.schema import crowds
 

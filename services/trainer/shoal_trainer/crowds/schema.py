@@ -13,7 +13,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_hosting.append_only import only_changes, only_grows
+from shoal_hosting.storage.append_only import only_changes, only_grows
 
 
 class CrowdTables:

@@ -8,18 +8,14 @@ from typing import Any, Final
 
 from prometheus_client import Counter, Histogram
 
-from shoal_hosting.group_commit import Batches
-from shoal_protocol.documents import Signed, decode, from_json, sign
-from shoal_protocol.draw_and_discard.documents import (
-    Submission,
-    SubmissionReceipt,
-    weights_digest,
-)
-from shoal_protocol.draw_and_discard.draws import replaced_instance
-from shoal_protocol.draw_and_discard.errors import RefusedSubmission
-from shoal_protocol.draw_and_discard.sanity import check_submission
-from shoal_protocol.encoding import parse_canonical_json
-from shoal_protocol.errors import MalformedDocument, ProtocolError, StorageUnavailable
+from shoal_hosting.storage.group_commit import Batches
+from shoal_protocol.crowds.documents import Submission, SubmissionReceipt, weights_digest
+from shoal_protocol.crowds.draws import replaced_instance
+from shoal_protocol.crowds.errors import RefusedSubmission
+from shoal_protocol.crowds.sanity import check_submission
+from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, StorageUnavailable
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.replacing import Outcome, Replaced, Replacement, replace_all
 from shoal_trainer.crowds.store import CrowdRecord, pack
@@ -157,7 +153,7 @@ class Submissions:
     def _receipt(self, crowd: CrowdRecord, replaced: Replaced) -> Acknowledged:
         own = self._resources
         receipt = SubmissionReceipt(manifest=crowd.request.body.manifest, entry=replaced.entry)
-        signed = sign(receipt, own.name, own.signing_key)  # Ed25519: the same bytes every time
+        signed = own.sign(receipt)  # Ed25519: the same bytes every time
         return Acknowledged(signed.encode(), replaced.is_new)
 
 

@@ -1,0 +1,78 @@
+"""What an analyst runs: federations, jobs, estimators and plans.
+
+from shoal import Federation, SimulatedFederation, estimators
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.jobs.analyst import Analyst as Analyst
+    from shoal.jobs.analyst import CrowdJob as CrowdJob
+    from shoal.jobs.analyst import Job as Job
+    from shoal.jobs.async_analyst import AsyncAnalyst as AsyncAnalyst
+    from shoal.jobs.federation import CrowdFederation as CrowdFederation
+    from shoal.jobs.federation import Federation as Federation
+    from shoal.jobs.job_failures import JobFailed as JobFailed
+    from shoal.jobs.job_failures import JobInterrupted as JobInterrupted
+    from shoal.jobs.job_failures import JobRefused as JobRefused
+    from shoal.jobs.job_failures import JobWithdrawn as JobWithdrawn
+    from shoal.jobs.job_failures import OutOfBudget as OutOfBudget
+    from shoal.jobs.job_settings import CrowdSettings as CrowdSettings
+    from shoal.jobs.job_settings import JobSettings as JobSettings
+    from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
+    from shoal_learning.crowds.model import CrowdModel as CrowdModel
+    from shoal_learning.simulated_federation import SimulatedFederation as SimulatedFederation
+    from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
+    from shoal_protocol.sharing.threshold import ThresholdSharing as ThresholdSharing
+    from shoal_protocol.studies import BernoulliTask as BernoulliTask
+    from shoal_protocol.studies import CategoricalTask as CategoricalTask
+    from shoal_protocol.studies import ColumnBounds as ColumnBounds
+    from shoal_protocol.studies import LinearRegressionTask as LinearRegressionTask
+    from shoal_protocol.studies import LogisticRegressionTask as LogisticRegressionTask
+    from shoal_protocol.studies import MultivariateNormalTask as MultivariateNormalTask
+    from shoal_protocol.studies import NormalMeanTask as NormalMeanTask
+    from shoal_protocol.studies import NormalTask as NormalTask
+    from shoal_protocol.studies import NumpyroTask as NumpyroTask
+    from shoal_protocol.studies import PoissonRegressionTask as PoissonRegressionTask
+    from shoal_protocol.studies import PoissonTask as PoissonTask
+
+_WHERE = {
+    "Analyst": "shoal.jobs.analyst",
+    "AsyncAnalyst": "shoal.jobs.async_analyst",
+    "BernoulliTask": "shoal_protocol.studies",
+    "CategoricalTask": "shoal_protocol.studies",
+    "ColumnBounds": "shoal_protocol.studies",
+    "CrowdFederation": "shoal.jobs.federation",
+    "CrowdJob": "shoal.jobs.analyst",
+    "CrowdModel": "shoal_learning.crowds.model",
+    "CrowdSettings": "shoal.jobs.job_settings",
+    "CrowdTask": "shoal_protocol.crowds.tasks",
+    "Federation": "shoal.jobs.federation",
+    "Job": "shoal.jobs.analyst",
+    "JobFailed": "shoal.jobs.job_failures",
+    "JobWithdrawn": "shoal.jobs.job_failures",
+    "JobInterrupted": "shoal.jobs.job_failures",
+    "JobRefused": "shoal.jobs.job_failures",
+    "JobSettings": "shoal.jobs.job_settings",
+    "LinearRegressionTask": "shoal_protocol.studies",
+    "LogisticRegressionTask": "shoal_protocol.studies",
+    "ManifestBook": "shoal_hosting.manifests.manifest_book",
+    "MultivariateNormalTask": "shoal_protocol.studies",
+    "NormalMeanTask": "shoal_protocol.studies",
+    "NormalTask": "shoal_protocol.studies",
+    "NumpyroTask": "shoal_protocol.studies",
+    "OutOfBudget": "shoal.jobs.job_failures",
+    "PoissonRegressionTask": "shoal_protocol.studies",
+    "PoissonTask": "shoal_protocol.studies",
+    "SimulatedFederation": "shoal_learning.simulated_federation",
+    "ThresholdSharing": "shoal_protocol.sharing.threshold",
+}
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> object:
+    """Load a name on first use: who reads a posterior needs no connection."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

@@ -1,0 +1,151 @@
+"""What all estimators are: parameters, a fit on a federation, and what is known afterwards.
+
+In scikit-learn's habit and without it: parameters are stored as they are given and checked by
+`fit`, what was learned ends in an underscore, and `sklearn.base.clone` and its kin work.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+
+from shoal.estimators.parameters import Parameters
+from shoal.jobs.federation import Learned, Learning, Waiting
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.studies import ColumnBounds, Task
+from shoal_protocol.wire.errors import MalformedDocument
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+PosteriorT = TypeVar("PosteriorT", bound=Posterior)
+
+
+class Estimator(Parameters, Generic[PosteriorT]):
+    """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
+
+    After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
+    verified; None after a simulation), `n_features_in_` and `feature_names_in_`.
+    """
+
+    _learned_attribute = "posterior_"
+
+    posterior_: PosteriorT
+    privacy_: PrivacySpent
+    report_: PosteriorReport | None
+    _learned: Learned | None = None
+
+    def to_task(self) -> Task:
+        """Return the task that the parameters describe, as a federation gets it.
+
+        Raises:
+            ValueError: they describe none; the message names the parameter.
+        """
+        task: Task = self._checked()
+        return task
+
+    def fit(self, federation: Learning) -> Self:
+        """Have it learned from a federation, for real or in a simulation, and return the estimator.
+
+        Raises:
+            ValueError: a parameter is not usable, or `federation` is no federation.
+            JobRefused, OutOfBudget, JobFailed, JobInterrupted, Unavailable: as `Federation.learn`.
+        """
+        if not callable(getattr(federation, "learn", None)):
+            raise ValueError(
+                "fit takes a federation, for records stay with their holders: shoal's "
+                "Federation, or shoal_learning's SimulatedFederation of records that you have"
+            )
+        task = self.to_task()
+        return self._take(task, federation.learn(task))
+
+    def fit_from(self, job: Waiting) -> Self:
+        """Be fitted by a job that was submitted earlier: `Federation.resume(id)`; waits for it.
+
+        Raises:
+            ValueError: a parameter is not usable, or the job is of another task.
+            JobFailed, JobInterrupted, Unavailable: as `SubmittedJob.wait`.
+        """
+        task, learned = self.to_task(), job.wait()
+        if learned.task.name != task.name:
+            raise ValueError(f"the job's task is another one: {learned.task.name}")
+        self._require_same(task, learned.task)
+        return self._take(task, learned)
+
+    def _take(self, task: Task, learned: Learned) -> Self:
+        if learned.posterior.name not in task.posterior_names:
+            raise MalformedDocument("the posterior is none of those that the task may end with")
+        self.posterior_ = cast(PosteriorT, learned.posterior)
+        self.privacy_ = learned.privacy
+        self.report_ = learned.report
+        self._take_names(self._inputs(task))
+        self._learned = learned
+        return self
+
+    def _inputs(self, task: Task) -> tuple[ColumnBounds, ...]:
+        """Return the columns that rows must have."""
+        return task.columns
+
+    def certificate(self) -> bytes | None:
+        """Return the job's release certificate, verified; None after a simulation.
+
+        Raises:
+            NotFittedError: there is no job yet.
+            ValueError: the estimator is a copy, which has no connection.
+            Unavailable, ProtocolError: as `Job.certificate`.
+        """
+        self._require_fit()
+        if self._learned is not None:
+            return self._learned.certificate()
+        if self.report_ is None:
+            return None
+        raise ValueError(
+            "a copied or unpickled estimator has no connection: fetch the certificate by "
+            "`shoal certificate fetch`, or by `fit_from(federation.resume(report_.job))`"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle keeps: all but the connection to the job."""
+        return {name: value for name, value in vars(self).items() if name != "_learned"}
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+    ) -> "Axes":
+        """Draw the posterior with what it cost, and return the axes; see the posterior's `plot`.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: `level` is not strictly between 0 and 1, or a name is unknown.
+            ImportError: matplotlib is not installed.
+        """
+        self._require_fit()
+        return self.posterior_.plot(axes, level=level, names=names, caption=self._caption)
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return means, standard deviations and intervals, and what they cost.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        self._require_fit()
+        if self.report_ is not None:
+            return self.report_.summary(level)
+        price = f"{self.privacy_}, had this not been a simulation"
+        return self.posterior_.summary(level).with_facts(("Simulated", price))
+
+    @property
+    def _caption(self) -> str:
+        return f"{self.privacy_}{'' if self.report_ is not None else '; simulated'}"
+
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))

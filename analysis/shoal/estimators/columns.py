@@ -1,0 +1,133 @@
+"""Columns by name: the bounds that a user writes down, and the rows that she wants predicted.
+
+It knows arrays and whatever has columns by name, a pandas or Polars data frame for instance, and
+loads none of them. Messages name columns, never values.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import describe
+
+Bounds = Mapping[str, tuple[float, float]] | Sequence[ColumnBounds] | ColumnBounds
+"""Columns with their public bounds: {"age": (18, 90)}, or `ColumnBounds`."""
+
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+
+_LARGEST: Final = 1e150  # squares of differences from it are still floats, and sums of them
+
+
+def bounds_of(columns: object, parameter: str) -> tuple[ColumnBounds, ...]:
+    """Return the bounds that a parameter of an estimator names, in order.
+
+    Raises:
+        ValueError: they are no bounds; the message begins with `parameter`.
+    """
+    if isinstance(columns, ColumnBounds):
+        return (columns,)
+    if isinstance(columns, Mapping):
+        return tuple(_bounds(name, pair, parameter) for name, pair in columns.items())
+    if isinstance(columns, Sequence) and all(isinstance(each, ColumnBounds) for each in columns):
+        return tuple(columns)
+    raise ValueError(
+        f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or '
+        "ColumnBounds"
+    )
+
+
+def one_of(columns: object, parameter: str) -> ColumnBounds:
+    """Return the bounds of a parameter that takes one column.
+
+    Raises:
+        ValueError: they are no bounds, or not of one column.
+    """
+    found = bounds_of(columns, parameter)
+    if len(found) != 1:
+        raise ValueError(f"{parameter} must be one column with its bounds, not {len(found)}")
+    return found[0]
+
+
+def _bounds(name: object, pair: object, parameter: str) -> ColumnBounds:
+    if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
+        raise ValueError(f"{parameter}: the bounds of a column are a pair (lower, upper)")
+    try:
+        return ColumnBounds(name=str(name), lower=pair[0], upper=pair[1])
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{parameter}: {describe(error)}") from None
+
+
+def names_of(rows: object) -> tuple[str, ...] | None:
+    """Return the names of the columns of something that has names, None of an array without."""
+    if isinstance(rows, Mapping):
+        return tuple(map(str, rows))
+    for attribute in ("column_names", "columns"):  # an Arrow table's columns are no names
+        named = getattr(rows, attribute, None)
+        if named is not None and not callable(named):
+            return tuple(map(str, named))
+    fields = getattr(getattr(rows, "dtype", None), "names", None)
+    return None if fields is None else tuple(fields)
+
+
+def matrix_of(rows: Any, columns: Sequence[str]) -> FloatMatrix:
+    """Return numbers, shape (n, len(columns)), in the order of `columns`.
+
+    Columns are matched by name where `rows` has names, others than `columns` are left out; an array
+    without names must have exactly these columns.
+
+    Raises:
+        ValueError: a column is missing, or the shape or a number is not usable.
+    """
+    names = names_of(rows)
+    if names is None:
+        return _checked(_numbers(rows), len(columns))
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise ValueError(f"the rows have no column {', '.join(map(repr, missing))}")
+    parts = [np.atleast_1d(_numbers(rows[name])) for name in columns]
+    if any(part.ndim != 1 or len(part) != len(parts[0]) for part in parts):
+        raise ValueError("the columns must be vectors of one length")
+    return _checked(np.column_stack(parts), len(columns))
+
+
+def vector_of(values: Any, what: str) -> FloatVector:
+    """Return numbers, shape (n,), from a vector or from a table of one column.
+
+    Raises:
+        ValueError: they are none.
+    """
+    numbers = _numbers(values)
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+        raise ValueError(f"{what} must be a vector of finite numbers")
+    if np.abs(numbers).max() > _LARGEST:
+        raise ValueError(f"{what} must not be above {_LARGEST:g} in magnitude")
+    return numbers
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    if np.ma.is_masked(values):
+        raise ValueError("a value is masked: leave out what is missing, or fill it in")
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind in "cmM":  # a cast would drop a part, or count nanoseconds
+            raise TypeError
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("every value must be a number: code categories as numbers") from None
+
+
+def _checked(matrix: NDArray[np.float64], width: int) -> FloatMatrix:
+    if matrix.ndim != 2:
+        raise ValueError("rows must have two dimensions; one row is [[...]]")
+    if matrix.shape[1] != width:
+        raise ValueError(f"rows have {matrix.shape[1]} columns, not {width}")
+    if not len(matrix) or not np.isfinite(matrix).all():
+        raise ValueError("rows must be one or more, with finite numbers only")
+    return matrix

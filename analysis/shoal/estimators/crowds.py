@@ -1,0 +1,181 @@
+"""Estimators that crowds learn by Draw and Discard: coefficients and predictions, no posterior.
+
+They have neither intervals nor standard deviations: what the noise alone does to a coefficient is
+known by theory, and how far the model is from what the records would give is not (decision 31).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from shoal.estimators.columns import Bounds, FloatVector
+from shoal.estimators.predicting import BinaryClassifier, Predictor
+from shoal.estimators.scores import d_squared, r_squared
+from shoal.jobs.federation import LearningCrowd, WaitingCrowd
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
+from shoal_protocol.crowds.tasks import Clipping, CrowdTask, Variant
+from shoal_protocol.posteriors import plots
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.queries.models.regressions import Family
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrowdRegression(Predictor):
+    """A regression that a crowd learns. Parameters: see `CrowdTask`; `epsilon` is of one step.
+
+    After `fit`: `model_`, `snapshots_` (those before it, ascending), `coef_`, shape (m,), and
+    `intercept_`, both in the units of the data, `n_features_in_` and `feature_names_in_`.
+    """
+
+    task_type = CrowdTask
+    _learned_attribute = "model_"
+    family: ClassVar[Family]
+
+    features: Bounds
+    target: Bounds
+    epsilon: float
+    clip: float
+    learning_rate: float
+    instances: int
+    intercept: bool = True
+    variant: Variant = "one"
+    clipping: Clipping = "coordinate"
+    l2: float = 0.0
+    grid_bits: int = 20
+    start: tuple[float, ...] | None = None
+
+    def to_task(self) -> CrowdTask:
+        """Return the task that the parameters describe, as a crowd gets it.
+
+        Raises:
+            ValueError: they describe none; the message names the parameter.
+        """
+        task: CrowdTask = self._checked(family=self.family)
+        return task
+
+    def fit(self, crowd: LearningCrowd) -> Self:
+        """Have it learned by a crowd, for real or in a simulation, and return the estimator.
+
+        Raises:
+            ValueError: a parameter is not usable, or `crowd` is none.
+            JobRefused, JobFailed, JobInterrupted, Unavailable: as `CrowdFederation.learn`.
+        """
+        if not callable(getattr(crowd, "learn", None)):
+            raise ValueError(
+                "fit takes a crowd, for records stay with their holders: shoal's "
+                "CrowdFederation, or shoal_learning's SimulatedCrowd of records that you have"
+            )
+        return self._take(*crowd.learn(self.to_task()))
+
+    def fit_from(self, job: WaitingCrowd) -> Self:
+        """Be fitted by a job that was opened earlier: `CrowdFederation.resume(id)`; waits for it.
+
+        Raises:
+            ValueError: a parameter is not usable, or the job is of another task.
+            JobFailed, JobInterrupted, Unavailable: as `SubmittedCrowd.wait`.
+        """
+        task, models = self.to_task(), job.wait()
+        self._require_same(task, models[-1].task)
+        return self._take(*models)
+
+    def _take(self, *models: CrowdModel) -> Self:
+        *earlier, self.model_ = models
+        self.snapshots_ = tuple(earlier)
+        self.intercept_, self.coef_ = self.model_.coefficients[0], self.model_.coefficients[1:]
+        self._target = self.model_.task.target
+        self._take_names(self.model_.task.features)
+        return self
+
+    def predict(self, rows: object) -> FloatVector:
+        """Return the expected target of each row, shape (n,); of two classes the more probable.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: a column is missing, or the rows cannot be used.
+        """
+        return self._decided(self._means(rows))
+
+    def _means(self, rows: object) -> FloatVector:
+        table = self._table(rows)
+        return self.model_.predict(table)
+
+    def stationarity(self, *, window: int | None = None) -> Stationarity:
+        """Tell by the snapshots whether the spread over instances has settled.
+
+        `window`: how many of the last contributions count; 50 k^2 if it is None.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: there are fewer than two in the window, with the model.
+        """
+        self._require_fit()
+        return self.model_.stationarity(self.snapshots_, pulled=True, window=window)
+
+    def summary(self) -> Summary:
+        """Return the coefficients and what they cost, as `CrowdModel.summary`.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+        """
+        self._require_fit()
+        return self.model_.summary()
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw the normalised weights and how far the noise alone should move each.
+
+        See `CrowdModel.plot`.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ImportError: matplotlib is not installed.
+        """
+        self._require_fit()
+        return self.model_.plot(axes)
+
+    def plot_stationarity(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw the spread over instances at each snapshot, relative to where it should settle.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: there are no snapshots before the model, or it is of a single instance.
+            ImportError: matplotlib is not installed.
+        """
+        self._require_fit()
+        if not self.snapshots_ or self.model_.task.instances == 1:
+            raise ValueError(f"it takes several instances, and {SNAPSHOTS_NEEDED}")
+        models = (*self.snapshots_, self.model_)
+        formula = np.array([each.spread for each in self.model_.learning()])
+        return plots.settling(
+            np.array([each.contributions for each in models]),
+            np.array([float(np.mean(each.spread / formula)) for each in models]),
+            axes,
+            caption="by theory, for evenly spread features",
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrowdLinearRegression(CrowdRegression):
+    """Linear regression that a crowd learns; `score` is R^2."""
+
+    family = "linear"
+    _metric = staticmethod(r_squared)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrowdPoissonRegression(CrowdRegression):
+    """Poisson regression of counts that a crowd learns; `score` is D^2, of the deviance."""
+
+    family = "poisson"
+    _metric = staticmethod(d_squared)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):
+    """Logistic regression that a crowd learns; `score` is the accuracy. A target is 0 or 1."""
+
+    family = "logistic"

@@ -1,0 +1,127 @@
+"""An estimator's parameters, checked into a task, and whether a fit has learned something."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from shoal.estimators.columns import bounds_of, one_of
+from shoal_protocol.posteriors.summaries import Summary, visible
+from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.wire.documents import describe
+
+
+class NotFittedError(ValueError, AttributeError):
+    """The estimator has not been fitted; of both kinds, as scikit-learn's error of that name."""
+
+
+class Parameters:
+    """The parameters of `task_type`, named as the task's own; each subclass is a dataclass of them.
+
+    Those that are columns in the task are given with their bounds. What a fit learns first is
+    `_learned_attribute`.
+    """
+
+    task_type: ClassVar[type[Any]]
+    _learned_attribute: ClassVar[str]
+
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters as they were given."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters; what was fitted before stays as it is until the next `fit`.
+
+        Raises:
+            ValueError: there is no such parameter.
+        """
+        unknown = set(parameters) - set(self._parameter_names())
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}; it has "
+                f"{', '.join(self._parameter_names())}"
+            )
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def _checked(self, **fixed: Any) -> Any:
+        """Return the task that the parameters, and those that are `fixed`, describe.
+
+        Raises:
+            ValueError: they describe none; the message names the parameter.
+        """
+        given = {**self.get_params(), **fixed}
+        for name, read in self._column_parameters().items():
+            given[name] = read(given[name], name)
+        try:
+            return self.task_type(**given)
+        except pydantic.ValidationError as error:
+            raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
+
+    @staticmethod
+    def _require_same(asked: pydantic.BaseModel, had: pydantic.BaseModel) -> None:
+        """Check that a job had the task that the parameters describe.
+
+        Raises:
+            ValueError: it had another one; the message names the parameters.
+        """
+        values = had.model_dump()
+        different = [name for name, value in asked.model_dump().items() if values[name] != value]
+        if different:
+            raise ValueError(f"the job was submitted with another {', '.join(different)}")
+
+    @classmethod
+    def _column_parameters(cls) -> dict[str, Callable[[object, str], Any]]:
+        """Return, by name, how the parameters are read that are columns in the task."""
+        found: dict[str, Callable[[object, str], Any]] = {}
+        for name in cls._parameter_names():
+            kind = cls.task_type.model_fields[name].annotation
+            if kind is ColumnBounds:
+                found[name] = one_of
+            elif ColumnBounds in get_args(kind):
+                found[name] = bounds_of
+        return found
+
+    @classmethod
+    def _parameter_names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        given = []
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING or value is not field.default:
+                given.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:
+        """Keep which columns rows must have, as scikit-learn names them."""
+        self.n_features_in_ = len(columns)
+        self.feature_names_in_ = np.array([each.name for each in columns], dtype=object)
+
+    def _require_fit(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, self._learned_attribute)
+
+    def summary(self) -> Summary:
+        """Return a table of what was learned and what it cost.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+        """
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        if not self.__sklearn_is_fitted__():
+            return Summary(visible(repr(self)), (), (), (("", "not fitted"),))._repr_html_()
+        return self.summary()._repr_html_()

@@ -1,0 +1,120 @@
+"""What estimators share that predict a target from features, learned in rounds or by a crowd."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
+from shoal.estimators.parameters import Parameters
+from shoal_protocol.studies import ColumnBounds
+
+
+class Predictor(Parameters):
+    """Rows are arrays with one column for each feature, in order, or have columns by name."""
+
+    _estimator_type: ClassVar[str] = "regressor"
+    _target: ColumnBounds
+
+    @abstractmethod
+    def _means(self, rows: object) -> FloatVector:
+        """Return what is expected of the target, shape (n,); of two classes, of the upper one."""
+
+    def _table(self, rows: object) -> FloatMatrix:
+        self._require_fit()
+        return matrix_of(rows, self.feature_names_in_.tolist())
+
+    def score(self, rows: object, targets: object = None) -> float:
+        """Return how well `targets`, shape (n,), are predicted: at most 1.
+
+        None takes the targets from the rows' column of that name.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        return self._metric(*self._both(rows, targets))
+
+    def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
+        """Return targets, those given or those in the rows, and what is expected of them."""
+        observed, expected = self._observed(rows, targets), self._means(rows)
+        if expected.shape != observed.shape:
+            raise ValueError("targets must have one number for each row")
+        return observed, expected
+
+    def _observed(self, rows: Any, targets: object) -> FloatVector:
+        """Return targets, shape (n,), on the scale of the predictions."""
+        self._require_fit()
+        if targets is None:
+            targets = matrix_of(rows, [self._target.name])
+        return vector_of(targets, "targets")
+
+    @staticmethod
+    @abstractmethod
+    def _metric(observed: FloatVector, expected: FloatVector) -> float:
+        """Return how well targets are predicted, shapes (n,)."""
+
+    def _decided(self, means: FloatVector) -> FloatVector:
+        """Return what `predict` says where these means are expected."""
+        return means
+
+    @property
+    def _predicted(self) -> str:
+        """What the predictions are of."""
+        return self._target.name
+
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn, which is who asks, what kind of estimator this is."""
+        from sklearn.utils import RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+        )
+
+
+class BinaryClassifier(Predictor):
+    """A target is of the class that is its bounds' upper end or of the lower one: `classes_`."""
+
+    _estimator_type: ClassVar[str] = "classifier"
+
+    @property
+    def classes_(self) -> FloatVector:
+        """The two classes, shape (2,): the target's lower bound, then its upper one."""
+        self._require_fit()
+        return np.array([self._target.lower, self._target.upper])
+
+    def predict_proba(self, rows: object) -> FloatMatrix:
+        """Return the probability of each class, shape (n, 2).
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+        """
+        upper = self._means(rows)
+        return np.column_stack([1.0 - upper, upper])
+
+    def _decided(self, means: FloatVector) -> FloatVector:
+        return self.classes_[(means > 0.5).astype(np.intp)]
+
+    @staticmethod
+    def _metric(observed: FloatVector, expected: FloatVector) -> float:
+        return float(np.mean((expected > 0.5) == (observed == 1.0)))
+
+    @property
+    def _predicted(self) -> str:
+        return f"probability that {self._target.name} is {self._target.upper:g}"
+
+    def _observed(self, rows: Any, targets: object) -> FloatVector:
+        observed = super()._observed(rows, targets)
+        if not np.isin(observed, self.classes_).all():
+            raise ValueError("targets must be the target's lower or upper bound: see classes_")
+        return np.where(observed == self._target.upper, 1.0, 0.0)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags(multi_class=False),
+        )

@@ -1,0 +1,199 @@
+"""Estimators that predict a number or one class of two from features, learned in rounds."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+import numpy as np
+
+from shoal.estimators.base import Estimator
+from shoal.estimators.columns import Bounds, FloatMatrix, FloatVector
+from shoal.estimators.predicting import BinaryClassifier, Predictor
+from shoal.estimators.scores import d_squared, r_squared
+from shoal_protocol.posteriors import (
+    LinearRegressionDraws,
+    LinearRegressionPosterior,
+    LogisticRegressionPosterior,
+    PoissonRegressionPosterior,
+)
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.studies import (
+    Centring,
+    ColumnBounds,
+    LinearRegressionTask,
+    LogisticRegressionTask,
+    PoissonRegressionTask,
+    RegressionMethod,
+)
+from shoal_protocol.studies.linear_regression import Inference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+RegressionT = TypeVar(
+    "RegressionT",
+    bound=LinearRegressionPosterior
+    | LinearRegressionDraws
+    | LogisticRegressionPosterior
+    | PoissonRegressionPosterior,
+)
+
+
+class Regression(Predictor, Estimator[RegressionT]):
+    """What all regressions do: `features` and `target` are columns with their public bounds."""
+
+    @property
+    def coef_(self) -> FloatVector:
+        """Posterior means of the slopes, shape (m,): `posterior_` has their whole distribution.
+
+        In the units of the data, but of the "unit_rows" method: there `predict` scales rows first.
+        """
+        coefficients = self._coefficients
+        return np.array([coefficients[name] for name in self.feature_names_in_.tolist()])
+
+    @property
+    def intercept_(self) -> float:
+        """Posterior mean of the intercept, 0 without one."""
+        return self._coefficients.get("intercept", 0.0)
+
+    @property
+    def _coefficients(self) -> dict[str, float]:
+        self._require_fit()
+        posterior = self.posterior_
+        return dict(zip(posterior.names, posterior.mean.tolist(), strict=True))
+
+    def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
+        self._target = task.target
+        features: tuple[ColumnBounds, ...] = task.features
+        return features
+
+    def _expected(self, rows: object) -> tuple[FloatVector, FloatVector]:
+        """Return what the posterior expects of the target, and with which standard deviation."""
+        table = self._table(rows)
+        return self.posterior_.predict(table)
+
+    def _means(self, rows: object) -> FloatVector:
+        return self._expected(rows)[0]
+
+    @overload
+    def predict(self, rows: object, return_std: Literal[False] = False) -> FloatVector: ...
+
+    @overload
+    def predict(
+        self, rows: object, return_std: Literal[True]
+    ) -> tuple[FloatVector, FloatVector]: ...
+
+    def predict(
+        self, rows: object, return_std: bool = False
+    ) -> FloatVector | tuple[FloatVector, FloatVector]:
+        """Return the expected target of each row, shape (n,), and its standard deviation if asked.
+
+        Of a logistic regression, the more probable class; the standard deviation is the posterior's
+        of the upper class's probability.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: a column is missing, or the rows cannot be used.
+        """
+        mean, sd = self._expected(rows)
+        return (self._decided(mean), sd) if return_std else self._decided(mean)
+
+    def predict_interval(self, rows: object, level: float = LEVEL) -> FloatMatrix:
+        """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
+
+        Of a linear regression they are a new record's target's, of a Poisson one its rate's, of a
+        logistic one the probability's of the upper class.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`; or `level` is not between 0 and 1.
+        """
+        table = self._table(rows)
+        return self.posterior_.predict_interval(table, level)
+
+    def plot_predictions(
+        self,
+        rows: object,
+        targets: object = None,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+    ) -> "Axes":
+        """Draw predictions with their intervals, and `targets` if they are given; return the axes.
+
+        Raises:
+            NotFittedError, ValueError: as `predict`.
+            ImportError: matplotlib is not installed.
+        """
+        observed = None if targets is None else self._observed(rows, targets)
+        table = self._table(rows)
+        return self.posterior_.plot_predictions(
+            table, observed, axes, level=level, caption=self._caption, target=self._predicted
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
+    """Bayesian linear regression; `score` is R^2. Parameters: see `LinearRegressionTask`.
+
+    LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
+    """
+
+    task_type = LinearRegressionTask
+    _metric = staticmethod(r_squared)
+
+    features: Bounds
+    target: Bounds
+    method: RegressionMethod = "norm_ball"
+    centring: Centring = "bounds"
+    inference: Inference = "quasi_likelihood"
+    radius: float | None = None
+    intercept: float = 0.3
+    prior_sd: float = 0.5
+    grid_bits: int = 12
+    records_per_client: int = 1
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PoissonRegression(Regression[PoissonRegressionPosterior]):
+    """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
+
+    Parameters: see `PoissonRegressionTask`. Intervals know of the noise, not of clipping;
+    `posterior_.convergence` says if it arrived, as far as noise and clip let that be told.
+    """
+
+    task_type = PoissonRegressionTask
+    _metric = staticmethod(d_squared)
+
+    features: Bounds
+    target: Bounds
+    rounds: int
+    batch: int | None
+    clip: float = 2.0
+    learning_rate: float = 0.1
+    intercept: float = 0.3
+    prior_sd: float = 1.0
+    grid_bits: int = 20
+    records_per_client: int = 1
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogisticRegression(BinaryClassifier, Regression[LogisticRegressionPosterior]):
+    """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
+
+    A target is of the class that is its bounds' upper end or of the lower one: `classes_`.
+    Probabilities are averaged over the posterior. Intervals know of the noise, not of clipping;
+    `posterior_.convergence` says if it arrived, as far as noise and clip let that be told.
+    """
+
+    task_type = LogisticRegressionTask
+
+    features: Bounds
+    target: Bounds
+    rounds: int
+    batch: int | None
+    clip: float = 1.0
+    learning_rate: float = 0.2
+    intercept: float = 0.3
+    prior_sd: float = 3.0
+    grid_bits: int = 20
+    records_per_client: int = 1

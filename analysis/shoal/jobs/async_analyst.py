@@ -1,0 +1,107 @@
+"""An analyst's side of jobs for asynchronous programs."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import httpx
+import nacl.utils
+from nacl.signing import SigningKey
+
+from shoal.jobs.async_jobs import AsyncJob, Identity, Line
+from shoal.jobs.crowd_job import AsyncCrowdJob
+from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.job_states import CrowdList, CrowdOverview
+from shoal.jobs.retry import Notice, Retry, unheard
+from shoal_hosting.clock import Clock, system_clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.peer import Peer
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.studies import Task
+from shoal_protocol.wire.errors import ProtocolError
+
+_ASKED_TOGETHER: Final = 8  # jobs
+
+
+class AsyncAnalyst:
+    """Submits jobs to the trainer and finds them again. For use in one event loop."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        key: SigningKey,
+        book: ManifestBook,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        transport: httpx.AsyncBaseTransport | None = None,
+        notice: Notice = unheard,
+    ) -> None:
+        """Connect to the trainer; `notice` is told, once a request, that it does not answer."""
+        self.identity = Identity(name, key, book, clock, random_bytes)
+        connect = partial(Peer, clock=clock, random_bytes=random_bytes, transport=transport)
+        trainer = connect(book.current.manifest.trainer)
+        self._line = Line(trainer, Retry(trainer, notice), connect)
+
+    async def __aenter__(self) -> "AsyncAnalyst":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._line.trainer.close()
+
+    def job(self, job: str) -> AsyncJob:
+        """Return the handle of a job in rounds, from its id."""
+        return AsyncJob(job, self.identity, self._line)
+
+    def crowd(self, job: str) -> AsyncCrowdJob:
+        """Return the handle of a crowd job, from its id."""
+        return AsyncCrowdJob(job, self.identity, self._line)
+
+    async def submit(self, task: Task, settings: JobSettings) -> AsyncJob:
+        """Submit a job in rounds and return its handle.
+
+        Raises:
+            ValueError, OutOfBudget, JobRefused, Unavailable: as `Analyst.submit`.
+        """
+        request = self.identity.request(task, settings)
+        job = self.job(request.digest)
+        await job.hand_in(request)
+        return job
+
+    async def open_crowd(self, task: CrowdTask, settings: CrowdSettings) -> AsyncCrowdJob:
+        """Open a crowd job and return its handle.
+
+        Raises:
+            ValueError, JobRefused, Unavailable: as `Analyst.open_crowd`.
+        """
+        request = self.identity.request(task, settings)
+        job = self.crowd(request.digest)
+        await job.hand_in(request)
+        return job
+
+    async def crowds(self) -> list[CrowdOverview]:
+        """Return the trainer's crowd jobs, of all analysts: what was asked, and where it stands.
+
+        Raises:
+            JobFailed: the trainer serves no crowd jobs.
+            Unavailable: the trainer did not answer, several times.
+            MalformedDocument: an answer is no list, or no state.
+        """
+        listed = await self._line.read(CrowdList, "/v1/crowds")
+        together = asyncio.Semaphore(_ASKED_TOGETHER)
+
+        async def overview(job: str) -> CrowdOverview:
+            async with together:
+                handle = self.crowd(job)
+                state = await handle.state()
+                try:
+                    return CrowdOverview(job, state, await handle.request())
+                except ProtocolError:
+                    return CrowdOverview(job, state, None)
+
+        return list(await asyncio.gather(*(overview(each.job) for each in listed.crowds)))

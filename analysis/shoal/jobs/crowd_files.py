@@ -1,0 +1,120 @@
+"""Crowd files: a crowd job as an analyst writes it down in TOML; knows no consortium and no key."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from shoal.jobs.job_settings import CrowdSettings
+from shoal_holder.toml_files import Bounds, columns_of, read_toml
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.wire.documents import Model
+
+_TARGETS: Final[dict[Family, str]] = {
+    "linear": "systolic_pressure = [60, 220]",
+    "logistic": "smoker = [0, 1]                # yes is whatever lies above the middle",
+    "poisson": "visits = [0, 20]               # 0, and the largest count",
+}
+
+_EXAMPLE: Final = """\
+[task]
+family = "%s"
+epsilon = 1.0                  # of one contribution, local and pure
+learning_rate = 0.03
+clip = 0.03                    # largest step of a weight; the noise is 2 clip / epsilon
+instances = 20                 # as many as contributions that are under way at once, or fewer:
+                               # more of them cost accuracy; see `shoal plan`
+# variant = "one"              # or feature, all: which weights a contribution touches
+# clipping = "coordinate"      # or residual: feature and all need it for later noise to hide more
+# start = [0, 0, 0]            # normalised weights to begin with: `shoal crowd model JOB --start`
+                               # prints an earlier model's, for the same columns and bounds
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+[target]
+%s
+
+[contributions]
+total = 100000                 # the job is closed after so many of them, or when `open` has passed
+per_client = 1
+per_record = 1
+
+[times]                        # seconds
+open = 86400
+session = 600                  # within which a model that was drawn must come back
+"""
+
+Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
+
+
+class _Contributions(Model):
+    """How many contributions are wanted, and allowed."""
+
+    total: int = Field(ge=1)
+    per_client: int = Field(ge=1)
+    per_record: int = Field(ge=1)
+
+
+class _Times(Model):
+    """How long the job is open, and a draw may be answered, in seconds."""
+
+    open: Seconds
+    session: Seconds
+
+
+class _CrowdFile(Model):
+    task: dict[str, Any]
+    features: dict[str, Bounds] = Field(min_length=1)
+    target: dict[str, Bounds] = Field(min_length=1, max_length=1)
+    contributions: _Contributions
+    times: _Times
+
+
+class _TaskInFile(Model):
+    task: CrowdTask
+
+
+@dataclass(frozen=True)
+class CrowdFile:
+    """A crowd job, complete but for the analyst, the consortium and the time of its opening."""
+
+    task: CrowdTask
+    settings: CrowdSettings
+
+
+def read_crowd_file(path: Path) -> CrowdFile:
+    """Read a crowd file.
+
+    Raises:
+        ValueError: it is not TOML, or something in it is missing, unknown or out of range.
+        OSError: it cannot be read.
+    """
+    return read_toml(path, parse_crowd_file)
+
+
+def parse_crowd_file(content: dict[str, Any]) -> CrowdFile:
+    """Put together what the TOML says.
+
+    Raises:
+        pydantic.ValidationError: something is missing, unknown or out of range.
+    """
+    file = _CrowdFile.model_validate(content)
+    [target] = columns_of(file.target)
+    task = file.task | {"features": columns_of(file.features), "target": target}
+    settings = CrowdSettings(
+        contributions=file.contributions.total,
+        contributions_per_client=file.contributions.per_client,
+        contributions_per_record=file.contributions.per_record,
+        session_seconds=file.times.session,
+        open_seconds=file.times.open,
+    )
+    return CrowdFile(_TaskInFile.model_validate({"task": task}).task, settings)
+
+
+def example(family: Family) -> str:
+    """Return a crowd file to begin with."""
+    return (_EXAMPLE % (family, _TARGETS[family])).rstrip()

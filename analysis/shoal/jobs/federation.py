@@ -1,0 +1,287 @@
+"""Federations to fit estimators on: an analyst, and what each of her jobs asks and may cost.
+
+federation = Federation.open("my-party", "consortium", JobSettings(epsilon=1.0, delta=1e-6, ...))
+model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)}).fit(federation)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from rich.console import Console
+
+from shoal.jobs.analyst import Analyst, CrowdJob, Job
+from shoal.jobs.job_failures import JobFailed, JobInterrupted
+from shoal.jobs.job_settings import CrowdSettings, JobSettings
+from shoal.jobs.watching import Watch, noticing, progress_console, told
+from shoal_learning.crowds.model import CrowdModel
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
+from shoal_protocol.studies import Task
+
+_SNAPSHOTS: Final = 200  # of one crowd job, about
+
+SettingsT = TypeVar("SettingsT", bound=JobSettings | CrowdSettings)
+JobT = TypeVar("JobT", bound=Job | CrowdJob)
+OutcomeT = TypeVar("OutcomeT")
+
+
+class Learned(Protocol):
+    """A task that was learned, for real or in a simulation."""
+
+    @property
+    def task(self) -> Task:
+        """What was learned."""
+        ...
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior."""
+        ...
+
+    @property
+    def privacy(self) -> PrivacySpent:
+        """What it cost each client; in a simulation, what it would have."""
+        ...
+
+    @property
+    def report(self) -> PosteriorReport | None:
+        """The trainer's report, verified; None in a simulation."""
+        ...
+
+    def certificate(self) -> bytes | None:
+        """Return the release certificate, verified; None in a simulation."""
+        ...
+
+
+class Learning(Protocol):
+    """What estimators are fitted on: `Federation`, or shoal_learning's `SimulatedFederation`."""
+
+    def learn(self, task: Task) -> Learned:
+        """Have a task learned and return what came of it."""
+        ...
+
+
+class Waiting(Protocol):
+    """A job that will be learned: `SubmittedJob`."""
+
+    def wait(self) -> Learned:
+        """Wait until it is."""
+        ...
+
+
+class LearningCrowd(Protocol):
+    """What crowd estimators are fitted on: `CrowdFederation`, or shoal_learning's crowd."""
+
+    def learn(self, task: CrowdTask) -> Sequence[CrowdModel]:
+        """Have a task learned; return its snapshots in order, and in the end the model."""
+        ...
+
+
+class WaitingCrowd(Protocol):
+    """A crowd job that will be learned: `SubmittedCrowd`."""
+
+    def wait(self) -> Sequence[CrowdModel]:
+        """Wait until it is; return its snapshots in order, and in the end the model."""
+        ...
+
+
+@dataclass(frozen=True)
+class LearnedJob:
+    """A finished job: what it was, its verified report, and its certificate when asked for."""
+
+    task: Task
+    report: PosteriorReport
+    job: Job
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior in the report."""
+        return self.report.posterior
+
+    @property
+    def privacy(self) -> PrivacySpent:
+        """What the job cost each client."""
+        return self.report.privacy
+
+    def certificate(self) -> bytes | None:
+        """Fetch the release certificate, verified.
+
+        Raises:
+            Unavailable, ProtocolError: as `Job.certificate`.
+        """
+        return self.job.certificate()
+
+
+class _Submitted(ABC, Generic[JobT, OutcomeT]):
+    def __init__(self, job: JobT, console: Console | None) -> None:
+        self.job = job
+        """To look at the job, end it early, or verify how it ended."""
+        self._console = console
+
+    @property
+    def id(self) -> str:
+        """Return the job's id: keep it to come back with the federation's `resume`."""
+        return self.job.id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    def wait(self) -> OutcomeT:
+        """Wait for what is learned, and show how the job goes on.
+
+        Raises:
+            JobInterrupted: by the user; the federation's `resume(interrupted.job)` finds it again.
+            JobFailed: nothing was learned; the message says why.
+            Unavailable: the trainer did not answer, several times.
+            ProtocolError: what the trainer shows is not signed as it should be.
+        """
+        try:
+            return self._outcome()
+        except JobFailed as failure:
+            if failure.hint is not None:
+                failure.add_note(failure.hint)
+            raise
+        except KeyboardInterrupt:
+            told(
+                self._console,
+                "Interrupted, but the job goes on. To come back: estimator.fit_from("
+                f"federation.resume({self.id!r}))",
+            )
+            raise JobInterrupted(self.id) from None
+
+    @abstractmethod
+    def _outcome(self) -> OutcomeT: ...
+
+
+class SubmittedJob(_Submitted[Job, LearnedJob]):
+    """A job that the trainer has; it goes on whether anybody waits for it or not."""
+
+    def _outcome(self) -> LearnedJob:
+        request = self.job.request()
+        with Watch(self._console, self.id, request) as watch:
+            report = self.job.wait(watch.see)
+        return LearnedJob(request.task, report, self.job)
+
+
+class SubmittedCrowd(_Submitted[CrowdJob, tuple[CrowdModel, ...]]):
+    """A crowd job that the trainer has; it goes on whether anybody waits for it or not.
+
+    `wait` returns the snapshots since now, by the trainer's word, and in the end the model of the
+    signed closing.
+    """
+
+    def __init__(self, job: CrowdJob, console: Console | None, *, every_seconds: float) -> None:
+        super().__init__(job, console)
+        self._every_seconds = every_seconds
+
+    def _outcome(self) -> tuple[CrowdModel, ...]:
+        told(self._console, f"Crowd job {self.id}")
+        models: list[CrowdModel] = []
+        wanted = self.job.state().wanted
+        for model in self.job.follow(every_seconds=self._every_seconds):
+            if models and models[-1].contributions == model.contributions:
+                models[-1] = model  # the same, or the closing's
+                continue
+            models.append(model)
+            told(self._console, f"{model.contributions:,} of {wanted:,} contributions")
+        if not models[-1].contributions:
+            raise JobFailed(
+                "nobody contributed: agents' logs say whether they refused the job, or whether "
+                "no client or record had enough epsilon left for it"
+            )
+        return tuple(models)
+
+
+class _Federation(Generic[SettingsT]):
+    def __init__(
+        self, analyst: Analyst, settings: SettingsT, *, show_progress: bool = True
+    ) -> None:
+        """Keep what each job is submitted with."""
+        self._analyst = analyst
+        self.settings = settings
+        self._console = progress_console(show_progress)
+
+    @classmethod
+    def open(
+        cls,
+        party: str | PathLike[str],
+        consortium: str | PathLike[str],
+        settings: SettingsT,
+        *,
+        show_progress: bool = True,
+    ) -> Self:
+        """Open an analyst's party directory and the consortium's public directory.
+
+        Raises:
+            StartupRefused: a file is missing, open to others, or not what the pin vouches for.
+        """
+        notice = noticing(progress_console(show_progress))
+        analyst = Analyst.open(party, consortium, notice=notice)
+        return cls(analyst, settings, show_progress=show_progress)
+
+
+class Federation(_Federation[JobSettings]):
+    """A consortium, one of its analysts, and what every job of hers asks and may cost.
+
+    Each fit is a job of its own and costs the clients who join (`epsilon`, `delta`) once more.
+    """
+
+    def submit(self, task: Task) -> SubmittedJob:
+        """Submit a job for a task and return at once.
+
+        Raises:
+            ValueError, OutOfBudget, JobRefused, Unavailable, JobInterrupted: as `Analyst.submit`.
+        """
+        return self.resume(self._analyst.submit(task, self.settings).id)
+
+    def resume(self, job: str) -> SubmittedJob:
+        """Return a job that was submitted earlier, from its id.
+
+        `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
+        """
+        return SubmittedJob(self._analyst.job(job), self._console)
+
+    def learn(self, task: Task) -> LearnedJob:
+        """Submit a job for a task, wait for the posterior and show how the job goes on.
+
+        Raises:
+            ValueError, OutOfBudget, JobRefused: as `submit`.
+            JobInterrupted, JobFailed, Unavailable, ProtocolError: as `SubmittedJob.wait`.
+        """
+        return self.submit(task).wait()
+
+
+class CrowdFederation(_Federation[CrowdSettings]):
+    """A consortium, one of its analysts, and what every crowd job of hers asks of clients.
+
+    Each fit is a job of its own, and each contribution costs the epsilon of what is learned.
+    """
+
+    def submit(self, task: CrowdTask) -> SubmittedCrowd:
+        """Open a crowd job for a task and return at once.
+
+        Raises:
+            ValueError, JobRefused, Unavailable, JobInterrupted: as `Analyst.open_crowd`.
+        """
+        return self.resume(self._analyst.open_crowd(task, self.settings).id)
+
+    def resume(self, job: str) -> SubmittedCrowd:
+        """Return a crowd job that was opened earlier, from its id.
+
+        `estimator.fit_from(federation.resume(job))` waits for it and is fitted by it.
+        """
+        pause = max(1.0, self.settings.open_seconds / _SNAPSHOTS)
+        return SubmittedCrowd(self._analyst.crowd(job), self._console, every_seconds=pause)
+
+    def learn(self, task: CrowdTask) -> tuple[CrowdModel, ...]:
+        """Open a crowd job for a task, wait for its end and show how it goes on.
+
+        Raises:
+            ValueError, JobRefused: as `submit`.
+            JobInterrupted, JobFailed, Unavailable, ProtocolError: as `SubmittedCrowd.wait`.
+        """
+        return self.submit(task).wait()

@@ -1,0 +1,134 @@
+"""What an analyst asks of clients in a job, besides its task."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol, TypeVar
+
+from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.round_rules import terms_of
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import Document
+
+LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
+
+TaskT = TypeVar("TaskT", contravariant=True)
+RequestT = TypeVar("RequestT", bound=Document, covariant=True)
+
+
+class Settings(Protocol[TaskT, RequestT]):
+    """What makes a request of a task: `JobSettings` or `CrowdSettings`."""
+
+    def request(
+        self, task: TaskT, *, manifest: str, nonce: str, analyst: str, now: datetime
+    ) -> RequestT:
+        """Return the request of a job that begins now, unsigned.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """What a job in rounds asks of clients, and may cost each of them.
+
+    (`epsilon`, `delta`) is what the whole job may cost one client, by replacement of all its
+    records. The noise suffices even if `dropouts` clients go missing and `colluders` of the
+    others reveal theirs. Clients have `join_seconds` to join and `round_seconds` to answer
+    each round; services have `grace_seconds` more before they give a round up. By default
+    every Compute node is needed; `sharing=ThresholdSharing(threshold=t)` needs any t of them.
+    """
+
+    epsilon: float
+    delta: float
+    dropouts: int
+    colluders: int
+    minimum_population: int
+    maximum_population: int
+    join_seconds: int
+    round_seconds: int
+    grace_seconds: int
+    sharing: Sharing = ADDITIVE
+
+    @property
+    def privacy(self) -> PrivacyDemand:
+        """What the job may cost, and against whom the noise suffices.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        return PrivacyDemand(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            dropouts=self.dropouts,
+            colluders=self.colluders,
+        )
+
+    def request(
+        self, task: Task, *, manifest: str, nonce: str, analyst: str, now: datetime
+    ) -> StudyRequest:
+        """Return the request of a job that clients may join from now on, unsigned.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        return StudyRequest(
+            manifest=manifest,
+            nonce=nonce,
+            analyst=analyst,
+            task=task,
+            terms=terms_of(task, least=self.minimum_population, most=self.maximum_population),
+            privacy=self.privacy,
+            minimum_population=self.minimum_population,
+            maximum_population=self.maximum_population,
+            join_deadline=now + timedelta(seconds=self.join_seconds),
+            round_seconds=self.round_seconds,
+            grace_seconds=self.grace_seconds,
+            sharing=self.sharing,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrowdSettings:
+    """What a crowd job (Draw and Discard) asks of clients; its task says what a step costs.
+
+    A client makes at most `contributions_per_client`, with each of its records
+    `contributions_per_record`; the job is closed after `contributions` of them, or `open_seconds`
+    from its opening. A model that was drawn must come back within `session_seconds`.
+    """
+
+    contributions: int
+    contributions_per_client: int
+    contributions_per_record: int
+    session_seconds: int
+    open_seconds: int
+
+    def request(
+        self, task: CrowdTask, *, manifest: str, nonce: str, analyst: str, now: datetime
+    ) -> CrowdJobRequest:
+        """Return the request of a job that is open from now on, unsigned.
+
+        Raises:
+            ValueError: a setting is out of range, or the task's start too far off.
+        """
+        if task.start is not None and max(map(abs, task.start)) > LARGEST_START:
+            raise ValueError(
+                f"no weight of start may be above {LARGEST_START:g} in magnitude: they are of "
+                "normalised columns; `shoal crowd model --start` prints a model's"
+            )
+        return CrowdJobRequest(
+            manifest=manifest,
+            nonce=nonce,
+            analyst=analyst,
+            task=task,
+            contributions=self.contributions,
+            contributions_per_client=self.contributions_per_client,
+            contributions_per_record=self.contributions_per_record,
+            session_seconds=self.session_seconds,
+            closes_at=now + timedelta(seconds=self.open_seconds),
+        )

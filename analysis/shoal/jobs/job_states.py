@@ -1,0 +1,137 @@
+"""What the trainer says of its jobs by its word alone: nothing here is signed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import pydantic
+
+from shoal.jobs.job_failures import WITHDRAWN, JobFailed, JobWithdrawn
+from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
+
+
+class RoundState(pydantic.BaseModel):
+    """What the trainer says of one round."""
+
+    round: str
+    number: int
+    phase: str
+    deadline: datetime | None = None
+
+
+class JobState(pydantic.BaseModel):
+    """What the trainer says of a job in rounds.
+
+    `round_counts` are of all its rounds by phase, `rounds` its newest ones in order.
+    """
+
+    job: str
+    phase: JobPhase
+    joined: int
+    population_size: int | None = None
+    round_counts: dict[str, int] = {}
+    rounds: tuple[RoundState, ...] = ()
+    reason: str | None = None
+    left: int = 0  # clients, before or after the population was fixed
+    ends_by: datetime | None = None  # when it is over at the latest
+
+    @property
+    def published(self) -> int:
+        """How many rounds released a sum."""
+        return self.round_counts.get(Phase.PUBLISHED.value, 0)
+
+    @property
+    def lost(self) -> int:
+        """How many rounds ended without one."""
+        return self.round_counts.get(Phase.ABANDONED.value, 0)
+
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the result can be fetched now."""
+        return self.phase is JobPhase.FINISHED
+
+    @property
+    def failure(self) -> JobFailed | None:
+        """Return what to raise if the job ended without a result."""
+        if self.phase is JobPhase.WITHDRAWN:
+            return JobWithdrawn(WITHDRAWN)
+        if self.phase is JobPhase.FAILED:
+            return JobFailed(self.reason or "the trainer gives no reason")
+        return None
+
+
+class CrowdState(pydantic.BaseModel):
+    """What the trainer says of a crowd job.
+
+    `contributions` of `wanted` were taken, from `contributors` clients. `spread` is the variance
+    of each weight over the instances, None with a single instance.
+    """
+
+    job: str
+    phase: CrowdPhase
+    contributions: int
+    wanted: int
+    contributors: int
+    instances: int
+    spread: tuple[float, ...] | None
+    closes_at: datetime
+
+    @property
+    def has_result(self) -> bool:
+        """Tell whether the result can be fetched now."""
+        return self.phase is CrowdPhase.CLOSED
+
+    @property
+    def failure(self) -> None:
+        """Return None: a crowd job always ends with a model."""
+        return None
+
+
+class ShownInstance(pydantic.BaseModel):
+    """An instance of a crowd's model as it is now."""
+
+    revision: int
+    weights: tuple[int, ...]
+
+
+class Snapshot(pydantic.BaseModel):
+    """All instances, at one moment."""
+
+    contributions: int
+    instances: tuple[ShownInstance, ...]
+
+
+class ListedCrowd(pydantic.BaseModel):
+    """A crowd job in the trainer's list."""
+
+    job: str
+    phase: CrowdPhase
+
+
+class CrowdList(pydantic.BaseModel):
+    """The trainer's crowd jobs."""
+
+    crowds: tuple[ListedCrowd, ...]
+
+
+@dataclass(frozen=True)
+class CrowdOverview:
+    """A crowd job in a list, with what its analyst signed.
+
+    `request` is None if it cannot be verified here, as when it is bound to a manifest version that
+    is not at hand.
+    """
+
+    job: str
+    state: CrowdState
+    request: CrowdJobRequest | None
+
+    @property
+    def phase(self) -> CrowdPhase:
+        """Whether it is open, by the trainer's word."""
+        return self.state.phase
+
+
+Progress = Callable[[JobState], None]
+"""What is called with each new state of a job in rounds."""

@@ -1,0 +1,7 @@
+"""What a study would cost by either protocol, from public sizes alone; it asks nobody anything."""
+
+from shoal.planning.comparing import compare
+from shoal.planning.prospects import ErrorParts, Prospect
+from shoal.planning.study import Study
+
+__all__ = ["ErrorParts", "Prospect", "Study", "compare"]

@@ -1,0 +1,144 @@
+"""Loads a test federation's services with simulated clients and prints what they bore, as JSON.
+
+    shoal quickstart my-test --clients load=100000 --maximum-local-epsilon 1   # and start services
+    python -m bench.load rounds --clients-key my-test/clients/load/clients.key \\
+        --consortium my-test/consortium --analyst my-test/parties/analyst --data my-test/data/load
+    python -m bench.load crowd …    # the same, without --data: a crowd job at the trainer
+
+Never the real federation: the jobs spend these clients' budget at the services for ever. Every
+message is real: sealed, signed and stored, over TLS; the records are made up. The services should
+run on other machines than the load, or they share its processors.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import nacl.utils
+from nacl.signing import SigningKey
+
+from bench.load import crowds, rounds
+from bench.load.crowd_accounts import closed_account
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.job_settings import CrowdSettings
+from shoal_agent import read_client_keys
+from shoal_command.connection import open_book
+from shoal_holder.site_files import lock_keys
+from shoal_hosting.clock import system_clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import Party, load_party
+from shoal_protocol.crowds.tasks import CrowdTask
+
+_SESSION_SECONDS: Final = 600
+_OPEN_SECONDS: Final = 86_400
+
+
+def arguments() -> argparse.Namespace:
+    """Return what was asked for."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--clients-key", type=Path, required=True, help="of enrolled clients")
+    common.add_argument("--consortium", type=Path, required=True, help="its directory")
+    common.add_argument("--analyst", type=Path, required=True, help="its party directory")
+    common.add_argument("--clients", type=int, help="how many of its keys to use; or all")
+    common.add_argument("--features", type=int, default=9, help="of the regression")
+    common.add_argument("--epsilon", type=float, default=1.0, help="of a job, or a contribution")
+    common.add_argument("--concurrency", type=int, default=16, help="requests open at once")
+    parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
+    what = parser.add_subparsers(dest="what", required=True)
+    of_rounds = what.add_parser("rounds", parents=[common], help="jobs, each of one round")
+    of_rounds.add_argument("--data", type=Path, required=True, help="for the clients' state")
+    of_rounds.add_argument("--jobs", type=int, default=1, help="one after another")
+    of_rounds.add_argument("--single", action="store_true", help="one envelope in each request")
+    of_rounds.add_argument("--seconds", type=int, default=3600, help="for joins, answers, nodes")
+    crowd = what.add_parser("crowd", parents=[common], help="one contribution of each client")
+    crowd.add_argument("--instances", type=int, default=20, help="of the model, k")
+    crowd.add_argument("--together", type=int, default=1, help="clients that share a request")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Load, and print."""
+    asked = arguments()
+    analyst, book = load_party(asked.analyst), open_book(asked.analyst, asked.consortium)
+    with lock_keys(asked.clients_key):
+        keys = read_client_keys(asked.clients_key)[: asked.clients]
+        run = _rounds if asked.what == "rounds" else _crowd
+        print(json.dumps(run(asked, keys, analyst, book)))
+
+
+def _rounds(
+    asked: argparse.Namespace, keys: Sequence[SigningKey], analyst: Party, book: ManifestBook
+) -> dict[str, Any]:
+    few = max(1, len(keys) // 100)
+    plan = rounds.Plan(
+        features=asked.features,
+        jobs=asked.jobs,
+        epsilon=asked.epsilon,
+        delta=book.current.manifest.policy.delta,
+        dropouts=few,
+        colluders=few,
+        seconds=asked.seconds,
+        bulk=not asked.single,
+        concurrency=asked.concurrency,
+    )
+    load = rounds.RoundsLoad(
+        plan=plan,
+        keys=keys,
+        analyst=analyst,
+        book=book,
+        data=asked.data,
+        clock=system_clock,
+        monotonic=time.monotonic,
+    )
+    return asyncio.run(load.run()).as_value()
+
+
+def _crowd(
+    asked: argparse.Namespace, keys: Sequence[SigningKey], analyst: Party, book: ManifestBook
+) -> dict[str, Any]:
+    columns = rounds.made_up_columns(asked.features)
+    task = CrowdTask(
+        family="linear",
+        features=columns[:-1],
+        target=columns[-1],
+        clip=0.01,
+        learning_rate=0.01,
+        epsilon=asked.epsilon,
+        instances=asked.instances,
+    )
+    settings = CrowdSettings(
+        contributions=len(keys),
+        contributions_per_client=1,
+        contributions_per_record=1,
+        session_seconds=_SESSION_SECONDS,
+        open_seconds=_OPEN_SECONDS,
+    )
+
+    async def run() -> dict[str, Any]:
+        async with AsyncAnalyst(
+            name=analyst.name, key=analyst.signing_key, book=book, clock=system_clock
+        ) as asking:
+            job = await asking.open_crowd(task, settings)
+            load = crowds.CrowdLoad(
+                book=book,
+                job=job.id,
+                keys=keys,
+                records=rounds.made_up_records(columns, len(keys), nacl.utils.random).values,
+                monotonic=time.monotonic,
+                together=asked.together,
+                concurrency=asked.concurrency,
+            )
+            figures = await load.run()
+            account = await closed_account(await job.crowd(), figures, now=system_clock())
+        return figures.as_value() | {"account": account and asdict(account)}
+
+    return asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

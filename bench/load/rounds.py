@@ -1,0 +1,230 @@
+"""Runs many clients through jobs of one round, on made-up records.
+
+The clients are one `DataHolder`: what is measured is what data holders run.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import nacl.utils
+import numpy as np
+from nacl.signing import SigningKey
+
+from bench.load.figures import (
+    JobFigures,
+    LoadFigures,
+    node_figures,
+    read_metrics,
+)
+from bench.load.metering import Meter, Monotonic
+from bench.load.watching import Watch
+from shoal.jobs.async_analyst import AsyncAnalyst
+from shoal.jobs.job_settings import JobSettings
+from shoal_agent.data_holder import DataHolder
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_hosting.party import Party
+from shoal_hosting.peers.exchange import Connection, Unavailable
+from shoal_hosting.peers.peer import OK
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.trust.manifest import ComputeParty
+
+IDLE_SECONDS: Final = 0.1  # between two steps of the data holder
+LOWER, UPPER = -1.0, 1.0  # of every made-up column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run. `features` and a target make the records' columns; one record for each client.
+
+    `dropouts` and `colluders` are those of each job; `epsilon` and `delta` what it may cost;
+    `seconds` how long joining, answering and adding up may each take.
+    """
+
+    features: int
+    jobs: int
+    epsilon: float
+    delta: float
+    dropouts: int
+    colluders: int
+    seconds: int
+    bulk: bool
+    concurrency: int
+
+    @property
+    def task(self) -> LinearRegressionTask:
+        """Return what every job asks for."""
+        *features, target = made_up_columns(self.features)
+        return LinearRegressionTask(features=tuple(features), target=target, method="plain")
+
+
+@dataclass
+class RoundsLoad:
+    """Clients by their keys, the analyst that submits the jobs, and the clocks."""
+
+    plan: Plan
+    keys: Sequence[SigningKey] = field(repr=False)
+    analyst: Party
+    book: ManifestBook
+    data: Path
+    clock: Clock
+    monotonic: Monotonic
+    watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.monotonic)
+
+    async def run(self) -> LoadFigures:
+        """Run the jobs one after another.
+
+        Raises:
+            JobRefused, JobFailed, Unavailable, ProtocolError: as `AsyncAnalyst`.
+            ValueError: none of the clients would join.
+        """
+        plan, consortium = self.plan, self.book.current
+        meter = Meter(consortium, self.monotonic, connections=max(16, plan.concurrency))
+        holder = DataHolder(
+            keys=self.keys,
+            records=made_up_records(plan.task.columns, len(self.keys), nacl.utils.random),
+            policy=self._policy(),
+            book=self.book,
+            data_directory=self.data,
+            clock=self.clock,
+            transport=meter,
+            bulk=plan.bulk,
+            concurrency=plan.concurrency,
+            report=self.watch,
+        )
+        try:
+            before = await _metrics(consortium.manifest.compute_nodes)
+            jobs = [await self._job(holder) for _ in range(plan.jobs)]
+            after = await _metrics(consortium.manifest.compute_nodes)
+        finally:
+            await holder.close()
+            await meter.close()
+        nodes = {name: node_figures(before[name], after[name]) for name in after}
+        failures = dict(meter.errors + self.watch.failures)
+        return LoadFigures(tuple(jobs), meter.figures(), failures, nodes)
+
+    def _policy(self) -> Policy:
+        task, consortium = self.plan.task, self.book.current.manifest.policy
+        return Policy(
+            analysts=(self.analyst.name,),
+            queries=task.query_names(),
+            columns=tuple(column.name for column in task.columns),
+            maximum_epsilon=consortium.maximum_epsilon,
+            delta=consortium.delta,
+            minimum_population=2,
+            minimum_colluders=0,
+        )
+
+    async def _job(self, holder: DataHolder) -> JobFigures:
+        async with AsyncAnalyst(
+            name=self.analyst.name,
+            key=self.analyst.signing_key,
+            book=self.book,
+            clock=self.clock,
+        ) as analyst:
+            submitted = self.monotonic()
+            submitted_job = await analyst.submit(self.plan.task, self._settings())
+            job = submitted_job.id
+            waiting = asyncio.create_task(submitted_job.wait())
+            try:
+                while not waiting.done():
+                    await holder.step()
+                    if job in self.watch.refusals:
+                        why = self.watch.refusals[job]
+                        raise ValueError(f"the clients do not join: {why}")
+                    await asyncio.wait({waiting}, timeout=IDLE_SECONDS)
+            finally:
+                waiting.cancel()
+            report = await waiting
+            ended = self.monotonic()
+        return await self._figures(holder, job, report, submitted, ended)
+
+    def _settings(self) -> JobSettings:
+        plan = self.plan
+        return JobSettings(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            dropouts=plan.dropouts,
+            colluders=plan.colluders,
+            minimum_population=len(self.keys) - plan.dropouts,
+            maximum_population=len(self.keys),
+            join_seconds=plan.seconds,
+            round_seconds=plan.seconds,
+            grace_seconds=plan.seconds,
+        )
+
+    async def _figures(
+        self,
+        holder: DataHolder,
+        job: str,
+        report: PosteriorReport,
+        submitted: float,
+        ended: float,
+    ) -> JobFigures:
+        watch = self.watch
+        [status] = [each for each in (await holder.status()).jobs if each.job == job]
+        [answered] = status.rounds
+        uploads = watch.uploads[answered.round_id]
+        first = watch.rounds[answered.round_id]
+        acknowledged, sent = (
+            answered.envelopes.get(ACKNOWLEDGED, 0),
+            sum(answered.envelopes.values()),
+        )
+        return JobFigures(
+            job=job,
+            clients=len(self.keys),
+            joined=report.population_size,
+            complete=answered.complete,
+            refused_envelopes=sent - acknowledged,
+            repaired_envelopes=answered.repaired,
+            cohort_size=report.cohort_sizes[0],
+            joins_per_second=watch.joins[job].rate,
+            uploads_per_second=tuple(span.rate for _, span in sorted(uploads.items())),
+            submitted_to_round_seconds=first - submitted,
+            first_upload_to_posterior_seconds=ended - first,
+            submitted_to_posterior_seconds=ended - submitted,
+        )
+
+
+def made_up_columns(features: int) -> tuple[ColumnBounds, ...]:
+    """Return so many features, and a target."""
+    names = (*(f"feature_{number}" for number in range(features)), "target")
+    return tuple(ColumnBounds(name=name, lower=LOWER, upper=UPPER) for name in names)
+
+
+def made_up_records(
+    columns: Sequence[ColumnBounds], clients: int, random_bytes: RandomBytes
+) -> Records:
+    """Return one record for each client, uniform between its columns' bounds; they mean nothing."""
+    drawn = np.frombuffer(random_bytes(8 * clients * len(columns)), np.uint64)
+    parts = drawn.reshape(clients, len(columns)) / 2.0**64
+    lower = np.array([column.lower for column in columns])
+    upper = np.array([column.upper for column in columns])
+    return Records(
+        tuple(column.name for column in columns),
+        lower + (upper - lower) * parts,
+        np.arange(clients + 1),
+    )
+
+
+async def _metrics(nodes: Sequence[ComputeParty]) -> dict[str, dict[str, float]]:
+    async def read(node: ComputeParty) -> dict[str, float]:
+        async with Connection(node.url, node.certificate) as connection:
+            reply = await connection.ask("GET", "/metrics")
+        if reply.status != OK:
+            raise Unavailable(f"{node.name} shows no metrics: status {reply.status}")
+        return read_metrics(reply.body.decode())
+
+    readings = await asyncio.gather(*map(read, nodes))
+    return dict(zip((node.name for node in nodes), readings, strict=True))

@@ -1,0 +1,239 @@
+"""`shoal agent`: makes a data holder's agent, starts it, and shows what it did."""
+
+import os
+import secrets
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+import typer
+from nacl.signing import SigningKey
+
+from shoal_agent.client_files import write_agent
+from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
+from shoal_agent.leaving_alone import leave_alone
+from shoal_agent.settings import Settings
+from shoal_agent.status import HolderStatus
+from shoal_command.connection import (
+    AgentData,
+    AgentDirectory,
+    AgentUrl,
+    JobId,
+    checked_id,
+    own_agent,
+)
+from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_options_of
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
+from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.crowds.verdicts import is_cheating
+from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_holder.status import JobStatus
+from shoal_hosting.tls_certificates import self_signed
+from shoal_protocol.crowds.evidence import CrowdEvidence
+
+app = typer.Typer(no_args_is_help=True, help="Make a data holder's agent, run it, see its state.")
+
+_NEEDED = {
+    "fastapi",
+    "httptools",
+    "prometheus_client",
+    "starlette",
+    "structlog",
+    "uvicorn",
+    "uvloop",
+}
+
+
+class _Left(pydantic.BaseModel):
+    job: str
+    clients: int
+    answered_rounds: int
+
+
+@app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(help="New directory for the agent's files.")],
+    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of clients.")],
+    host: Annotated[
+        str, typer.Option(help="Host name or IP address that you reach the agent by.")
+    ] = "127.0.0.1",
+    san: ExtraHosts = None,
+    valid_days: ValidDays = VALID_DAYS,
+    as_json: AsJson = False,
+) -> None:
+    """Make clients' keys, a TLS certificate, and the enrolment to hand to the authority.
+
+    One client, one key: line i of clients.key belongs to client i of the records, so never
+    reorder either of them. Only clients.key.enrolment leaves the directory.
+    """
+    tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
+    write_agent(directory, [SigningKey(secrets.token_bytes(32)) for _ in range(count)], tls)
+    enrolment = directory / f"{CLIENT_KEYS}.enrolment"
+    tell(
+        {"directory": directory, "enrolment": enrolment, "clients": count},
+        as_json,
+        f"Made {count:,} clients' private keys in {directory}; keep it secret, and keep a copy.",
+        f"Hand {enrolment} to the consortium's authority.",
+        "Compare the manifest's digest with the other parties, then pin it:",
+        f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM",
+        f"Put {RECORDS} and {POLICY} beside the keys; then `shoal agent run` starts the agent.",
+    )
+
+
+@app.command()
+def status(directory: AgentDirectory, url: AgentUrl, as_json: AsJson = False) -> None:
+    """Show the jobs that your agent takes part in, in counts, and whether a trainer cheated it.
+
+    Exit status 3: the closing of a crowd job does not bear out what the trainer had signed.
+    """
+    found = own_agent(directory, url).ask(HolderStatus, "/v1/status")
+    present(found, as_json, shown=_summed(found))
+    if cheats := sum(is_cheating(each.verdict) for each in found.crowds):
+        fail(f"the trainer cheated in {cheats} crowd jobs", ExitStatus.REFUSED)
+
+
+@app.command()
+def leave(
+    job: JobId,
+    directory: AgentDirectory,
+    data: AgentData,
+    url: Annotated[
+        str | None, typer.Option(help="https://host:port of the agent, if it is running.")
+    ] = None,
+    consortium: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SHOAL_CONSORTIUM", help="The consortium directory, if the agent is not running."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Leave a job for good, with all your clients: none answers a round of it from now on.
+
+    What the job could still cost comes free. What answered rounds cost stays charged, and what was
+    sent may still be summed. An agent that is not running tells the trainer when it next runs.
+    """
+    job = checked_id(job, listed_by="shoal agent status --json")
+    if url is not None:
+        left = own_agent(directory, url, data).ask(_Left, f"/v1/jobs/{job}/leave", method="POST")
+    elif consortium is not None:
+        found = leave_alone(directory, consortium, data, job)
+        left = _Left(job=job, clients=len(found.clients), answered_rounds=found.answered)
+    else:
+        fail("name the running agent by --url, or else --consortium", ExitStatus.MISTAKE)
+    charged = (
+        f"They had answered {left.answered_rounds:,} rounds: what these cost stays charged, "
+        "and what was sent may still be summed."
+    )
+    tell(
+        left,
+        as_json,
+        f"{left.clients:,} clients have left the job; none of them answers a round of it any more.",
+        *([charged] if left.answered_rounds else []),
+    )
+
+
+@app.command()
+def evidence(
+    job: JobId,
+    directory: AgentDirectory,
+    data: AgentData,
+    url: AgentUrl,
+    out: Annotated[Path, typer.Option(help="New file for `shoal crowd compare`.")],
+    receipts: Annotated[
+        bool,
+        typer.Option(
+            "--receipts",
+            help="Draws and receipts too: they tell which contributions are yours.",
+        ),
+    ] = False,
+) -> None:
+    """Write what the trainer showed your agent of a crowd job, to be compared with what others saw.
+
+    Opening and closing are public. Draws and receipts are there until a closing bore them out.
+    """
+    path = f"/v1/crowds/{checked_id(job, listed_by='shoal agent status --json')}/evidence"
+    shown = own_agent(directory, url, data).ask(CrowdEvidence, path, receipts=int(receipts))
+    write_evidence(out, shown)
+    tell(shown, False, *fingerprints_in_words(shown))
+
+
+@app.command()
+@with_options_of(
+    Settings,
+    into="settings",
+    without=("pin", "accept_loss"),
+    flags={
+        name: (f"--{name.removeprefix('agent_').replace('_', '-')}",)
+        for name in Settings.model_fields
+    },
+    environment="SHOAL_",
+    agent_keys=None,
+    agent_records=None,
+    agent_policy=None,
+    port=8440,
+)
+def run(settings: dict[str, Any]) -> None:
+    """Take part in the consortium's jobs with your own records, as far as your policy allows.
+
+    Keys, records and policy are clients.key, records.csv and policy.toml of the party directory,
+    if nothing else is said. Exit status 78: the agent will not start, and says why.
+    """
+    try:
+        from shoal_agent.__main__ import main
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
+            raise
+        fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
+    own = {"agent_keys": CLIENT_KEYS, "agent_records": RECORDS, "agent_policy": POLICY}
+    files = {name: settings["party"] / file for name, file in own.items()}
+    os.environ.update({f"SHOAL_{k.upper()}": str(v) for k, v in (files | settings).items()})
+    main()
+
+
+def _summed(status: HolderStatus) -> dict[str, Any]:
+    """Return what a reader wants of a status: jobs in sums, and reasons once each."""
+    unserved = Counter(status.refused_crowds.values()).most_common()
+    return {
+        "clients": status.clients,
+        "enrolled": status.enrolled,
+        "refusal": status.refusal,
+        "adopted": status.adopted,
+        "losses": status.losses,
+        "jobs": [_job(each) for each in status.jobs],
+        "crowd_jobs": [_crowd(each) for each in status.crowds],
+        "refused_jobs": [{"job": job, "reason": why} for job, why in status.refused.items()],
+        "open_crowd_jobs_not_contributed_to": [
+            {"jobs": count, "reason": reason} for reason, count in unserved
+        ],
+    }
+
+
+def _job(job: JobStatus) -> dict[str, Any]:
+    answered = [each.answers for each in job.rounds if each.answers]
+    return {
+        "job": job.job,
+        "clients_joined": job.joins.get("acknowledged", 0),
+        "rounds_answered": len(answered),
+        "answers": sum(answered),
+        "leaves_at_the_trainer": job.leaves,
+        "ended": job.ended or "no",
+    }
+
+
+def _crowd(crowd: CrowdStatus) -> dict[str, Any]:
+    verdict = crowd.verdict or "the job has shown no closing"
+    if crowd.verdict is None and crowd.ended is not None and not crowd.contributions:
+        verdict = "nothing was sent, so there is nothing to compare"
+    elif crowd.verdict is None and crowd.closing is not None:
+        verdict = "its closing is kept and not compared yet: the logs are still to be read"
+    return {
+        "job": crowd.job,
+        "contributions": crowd.contributions,
+        "ended": crowd.ended or "no",
+        "what_the_trainer_signed": verdict,
+        "opening": crowd.opening,
+        "closing": crowd.closing,
+    }

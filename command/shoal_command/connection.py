@@ -1,0 +1,81 @@
+"""How commands say who asks and whom to trust, and the files of others that they read."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, BinaryIO, Final
+
+import typer
+
+from shoal_holder.keys import read_private
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.party import TLS_CERTIFICATE, read_pin
+from shoal_hosting.peers.service_calls import Endpoint
+
+PartyDirectory = Annotated[
+    Path, typer.Option("--party", envvar="SHOAL_PARTY", help="Your party directory.")
+]
+ConsortiumDirectory = Annotated[
+    Path, typer.Option("--consortium", envvar="SHOAL_CONSORTIUM", help="The consortium directory.")
+]
+AgentDirectory = Annotated[
+    Path, typer.Option("--agent", help="The agent's directory, with its tls.crt.")
+]
+AgentData = Annotated[
+    Path, typer.Option("--data", help="The agent's data directory, with owner.token.")
+]
+AgentUrl = Annotated[str, typer.Option("--url", help="https://host:port of the agent.")]
+JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
+
+LARGEST_FILE: Final = 256 << 20  # bytes
+"""Above what any certificate or ledger has: a certificate of 100,000 numbers takes some 10 MB."""
+
+
+def open_book(party: Path, consortium: Path) -> ManifestBook:
+    """Return the manifest versions that the party trusts."""
+    return ManifestBook.open(consortium, read_pin(party), party)
+
+
+def trainer_of(book: ManifestBook) -> Endpoint:
+    """Return where the trainer of the newest manifest is."""
+    return Endpoint.of(book.current.manifest.trainer)
+
+
+def own_agent(directory: Path, url: str, data: Path | None = None) -> Endpoint:
+    """Return where one's own agent is; with its `data`, it is asked with the owner's token."""
+    certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
+    token = None if data is None else read_private(data / "owner.token").decode("ascii").strip()
+    return Endpoint(url, certificate, token)
+
+
+def checked_id(digest: str, *, of: str = "job", listed_by: str = "shoal job list") -> str:
+    """Return the id of a job or round; `listed_by` is the command that shows such ids.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(f"a {of}'s id is 64 hexadecimal digits; see `{listed_by}`")
+    return digest
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file that may be a device or a pipe without an end.
+
+    Raises:
+        ValueError: it has more than `LARGEST_FILE` bytes.
+        OSError: it cannot be read.
+    """
+    if str(path) == "-":
+        return _read(sys.stdin.buffer, "what was piped in")
+    with path.open("rb") as file:
+        return _read(file, str(path))
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    content = bytearray()
+    while part := file.read(min(1 << 20, LARGEST_FILE + 1 - len(content))):
+        content += part
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"{name} has more than {LARGEST_FILE >> 20} MiB: it was not read")
+    return bytes(content)

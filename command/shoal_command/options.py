@@ -1,0 +1,91 @@
+"""Makes a command's options of a model's fields, so that a field is named and described once."""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import pydantic
+import typer
+
+VALID_DAYS: Final = 1826  # five years
+
+ExtraHosts = Annotated[
+    list[str] | None,
+    typer.Option("--san", help="Further host name or IP address for certificates; repeatable."),
+]
+ValidDays = Annotated[
+    int, typer.Option(min=1, max=36525, help="Days that the certificate is valid.")
+]
+
+Command = Callable[..., None]
+
+
+def with_options_of(
+    model: type[pydantic.BaseModel],
+    *,
+    into: str,
+    without: Collection[str] = (),
+    flags: Mapping[str, tuple[str, ...]] | None = None,
+    environment: str | None = None,
+    **defaults: Any,
+) -> Callable[[Command], Command]:
+    """Return a decorator: the fields of `model` become options, and their values one argument.
+
+    The command is called with the dictionary of the values as its argument `into`; what is None
+    is left out. `flags` names options other than by their field, `defaults` replaces the model's,
+    and with `environment` the variable of that prefix and the field's name is read, too.
+    """
+    fields = {name: each for name, each in model.model_fields.items() if name not in without}
+
+    def option(name: str) -> inspect.Parameter:
+        field = fields[name]
+        declared = typer.Option(
+            *(flags or {}).get(name, (f"--{name.replace('_', '-')}",)),
+            help=_sentence(field.description),
+            envvar=None if environment is None else f"{environment}{name.upper()}",
+        )
+        default = defaults.get(name, inspect.Parameter.empty)
+        if name not in defaults and not field.is_required():
+            default = field.default
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[_on_a_command_line(field.annotation), declared],
+        )
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.name != into]
+        whole = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        whole[-1:-1] = map(option, fields)  # --json stays the last one
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {name: given.pop(name) for name in fields}
+            chosen = {name: each for name, each in values.items() if each is not None}
+            command(**given, **{into: chosen})
+
+        run.__signature__ = signature.replace(parameters=whole)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in whole}
+        return run
+
+    return decorate
+
+
+def _on_a_command_line(annotation: Any) -> Any:
+    """Return the type that an option of a field's type is read as; the model checks the rest."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _on_a_command_line(inner[0])
+    if origin in (Union, types.UnionType):
+        return _on_a_command_line(next(each for each in inner if each is not type(None))) | None
+    if origin is tuple:
+        return list[str] | None
+    return str if origin is Literal else annotation
+
+
+def _sentence(description: str | None) -> str | None:
+    return description and f"{description[0].upper()}{description[1:]}."

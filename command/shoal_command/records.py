@@ -1,0 +1,82 @@
+"""`shoal records`: counts what is in a data holder's file on the spot; nothing leaves the machine.
+
+These counts are for the owner's terminal alone: an agent's log, status and answers have none.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal_agent.record_counts import count
+from shoal_command.terminal import AsJson, present
+from shoal_holder.records import Records
+from shoal_protocol.queries.bounds import ColumnBounds
+
+app = typer.Typer(no_args_is_help=True, help="Check a data holder's records.")
+
+
+@app.callback()
+def _group() -> None:
+    """Check a data holder's records."""
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file.")],
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Columns that must be there, as age,dose; with bounds as age=18:100."),
+    ] = None,
+    records_per_client: Annotated[
+        int | None, typer.Option(min=1, help="How many records of each client a job takes.")
+    ] = None,
+    client_column: Annotated[
+        str | None, typer.Option(help="Column that says whose record a row is.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that every value that a job would use is a number, and count clients and records.
+
+    A record counts that has a value in every column checked here. A client without one takes part
+    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds, and
+    clients with more records than a job takes of each.
+    """
+    asked = dict(_column(each) for each in columns.split(",")) if columns else {}
+    bounds = {name: each for name, each in asked.items() if each is not None}
+    wanted, most = list(asked), records_per_client
+    found = count(
+        Records.from_file(file, wanted or None, client_column=client_column), bounds, most
+    )
+    said = (
+        f"{found.clients:,} clients with {found.rows:,} rows: every value is a number. "
+        f"{found.records:,} rows are whole records, and "
+        f"{found.clients_without_a_record:,} clients have none: they take part with zeros."
+    )
+    over = (
+        f"The job takes {most or 0:,} of each client's records. "
+        f"{found.clients_over_the_bound or 0:,} clients have more: a fixed choice counts."
+    )
+    shown = [
+        {
+            "column": name,
+            "values": found.rows - found.missing[name],
+            "missing": found.missing[name],
+            "outside bounds": found.outside_bounds.get(name),
+        }
+        for name in found.columns
+    ]
+    present(found, as_json, said, *([] if most is None else [over]), shown=shown)
+
+
+def _column(text: str) -> tuple[str, ColumnBounds | None]:
+    """Read `name` or `name=lower:upper`.
+
+    Raises:
+        ValueError: the bounds are not two numbers in order.
+    """
+    name, given, bounds = text.strip().partition("=")
+    if not given:
+        return name, None
+    lower, _, upper = bounds.partition(":")
+    return name, ColumnBounds(name=name, lower=float(lower), upper=float(upper))

@@ -1,0 +1,196 @@
+"""`shoal consortium`: what its authority does, and what anyone may check."""
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from nacl.signing import SigningKey
+
+from shoal_agent.enrolment_files import read_enrolments
+from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell, warn
+from shoal_command_groups.policy import policy_of, policy_options
+from shoal_consortium import consortium_files, deployment, parties
+from shoal_consortium.party_files import make_authority_directory, read_party_card, read_signing_key
+from shoal_consortium.publishing import publish_to_all
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.trust.manifest import Analyst, Consortium, ServiceParty
+from shoal_protocol.trust.roster import Roster
+
+app = typer.Typer(no_args_is_help=True, help="Found a consortium, change its roster, check it.")
+
+Directory = Annotated[Path, typer.Argument(help="The consortium directory; it is public.")]
+Authority = Annotated[Path, typer.Option(help="The authority's private directory.")]
+
+
+@app.command()
+@policy_options()
+def create(
+    directory: Directory,
+    authority: Annotated[
+        Path, typer.Option(help="New private directory for the authority's signing key.")
+    ],
+    name: Annotated[str, typer.Option(help="Name of the consortium.")],
+    card: Annotated[list[Path], typer.Option(help="A party's card; repeatable.")],
+    rules: dict[str, Any],
+    clients: Annotated[
+        list[Path] | None, typer.Option(help="Enrolment file of clients; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign version 1 of the manifest and print the digest that every party pins.
+
+    Compare the cards' fingerprints with their owners first: nobody checks them afterwards.
+    """
+    cards = [read_party_card(path) for path in card]
+    keys = read_enrolments(clients or [])
+    roster = parties.enrol(Roster(b""), keys) if keys else Roster(b"")
+    key = SigningKey(secrets.token_bytes(32))
+    manifest = parties.first_manifest(
+        name, cards, roster=roster, policy=policy_of(rules), authority=key
+    )
+    consortium_files.refuse_existing(directory)
+    make_authority_directory(authority, key)
+    consortium = consortium_files.create(directory, manifest, roster)
+    _warn_of_shared_operators(consortium)
+    tell(
+        _described(consortium),
+        as_json,
+        *(f"{each.name}: card {parties.fingerprint(each)}" for each in cards),
+        f"Consortium {name} is in {directory}; its authority's key is in {authority}.",
+        "Every party runs `shoal party pin` with this digest, after comparing it with the others:",
+        consortium.digest,
+    )
+
+
+@app.command("show")
+def show_consortium(directory: Directory, as_json: AsJson = False) -> None:
+    """Show parties, operators, policy and roster, after checking the whole chain of versions."""
+    chain = open_chain(directory)
+    described = _described(chain[-1])
+    _warn_of_shared_operators(chain[-1])
+    nodes = len(chain[-1].manifest.compute_nodes)
+    needed = chain[-1].manifest.policy.minimum_threshold or nodes
+    present(
+        described | {"versions": [each.digest for each in chain]},
+        as_json,
+        f"Sums open with {needed} of {nodes} Compute nodes, or more.",
+        shown=described,
+    )
+
+
+@app.command()
+def check(directory: Directory, as_json: AsJson = False) -> None:
+    """Say from the manifest alone whether it is set up as the protection assumes; 1 if it is not.
+
+    It asks no service. Who owns the machines, and who can log in, no manifest says.
+    """
+    findings = deployment.check(open_chain(directory)[-1].manifest, now=now())
+    if findings:
+        present(findings, as_json)
+    else:
+        tell(findings, as_json, "Nothing is wrong as far as the manifest shows.")
+    if serious := sum(found.severity is deployment.Severity.SERIOUS for found in findings):
+        fail(f"{serious} of {len(findings)} findings are serious", ExitStatus.MISTAKE)
+
+
+@app.command()
+def enrol(
+    directory: Directory,
+    enrolment: Annotated[list[Path], typer.Argument(help="Enrolment files of clients.")],
+    authority: Authority,
+    as_json: AsJson = False,
+) -> None:
+    """Enrol clients: sign the next manifest version with a longer roster."""
+    *earlier, current = open_chain(directory)
+    keys = read_enrolments(enrolment)
+    roster = parties.enrol(current.roster, keys, earlier=[each.roster for each in earlier])
+    first, last = len(current.roster), len(roster) - 1
+    done = f"Enrolled {last - first + 1:,} clients, indices {first} to {last}"
+    _add_version(directory, current, roster, authority, done, as_json)
+
+
+@app.command()
+def revoke(
+    directory: Directory,
+    client: Annotated[list[int], typer.Argument(min=0, help="Indices of clients.")],
+    authority: Authority,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke clients for good: their next messages are refused once the version is published."""
+    current = open_chain(directory)[-1]
+    roster = parties.revoke(current.roster, client)
+    done = f"Revoked {len(set(client)):,} clients"
+    _add_version(directory, current, roster, authority, done, as_json)
+
+
+@app.command()
+def publish(directory: Directory, as_json: AsJson = False) -> None:
+    """Hand the versions of the manifest to every service and show which of them took it."""
+    chain = open_chain(directory)
+    consortium_files.repair(directory)
+    outcomes = publish_to_all(chain)
+    services = [
+        {"name": each.name, "accepted": each.accepted, "detail": each.detail} for each in outcomes
+    ]
+    present({"manifest": chain[-1].digest, "services": services}, as_json)
+    if missing := [each for each in outcomes if not each.accepted]:
+        unreached = all(each.unreachable for each in missing)
+        fail(
+            f"{len(missing)} of {len(outcomes)} services do not have version {len(chain)}; "
+            "run the same command again",
+            ExitStatus.UNREACHABLE if unreached else ExitStatus.REFUSED,
+        )
+
+
+def _add_version(
+    directory: Path,
+    current: Consortium,
+    roster: Roster,
+    authority: Path,
+    done: str,
+    as_json: bool,
+) -> None:
+    key = read_signing_key(authority / "signing.key")
+    manifest = parties.next_manifest(current, roster=roster, authority=key)
+    added = consortium_files.add_version(directory, manifest, roster)
+    tell(
+        _described(added),
+        as_json,
+        f"{done}. Version {added.manifest.sequence}, digest {added.digest}",
+        "Run `shoal consortium publish`, so that the services learn of it.",
+    )
+
+
+def _described(consortium: Consortium) -> dict[str, Any]:
+    """Return what a reader wants of a version: no keys, no certificates."""
+    manifest = consortium.manifest
+    enrolled = len(consortium.roster.enrolled())
+    listed: list[tuple[str, ServiceParty | Analyst]] = [
+        *(("compute", node) for node in manifest.compute_nodes),
+        ("aggregator", manifest.aggregator),
+        ("trainer", manifest.trainer),
+        *(("analyst", analyst) for analyst in manifest.analysts),
+    ]
+    return {
+        "consortium": manifest.consortium,
+        "sequence": manifest.sequence,
+        "digest": consortium.digest,
+        "parties": [
+            {
+                "role": role,
+                "name": party.name,
+                "operator": party.operator,
+                "url": party.url if isinstance(party, ServiceParty) else None,
+            }
+            for role, party in listed
+        ],
+        "policy": manifest.policy.model_dump(mode="json"),
+        "clients": {"enrolled": enrolled, "revoked": len(consortium.roster) - enrolled},
+        "shared_operators": parties.shared_operators(manifest),
+    }
+
+
+def _warn_of_shared_operators(consortium: Consortium) -> None:
+    for operator, names in parties.shared_operators(consortium.manifest).items():
+        warn(f"{operator} runs {', '.join(names)}; the protection assumes separate organisations.")

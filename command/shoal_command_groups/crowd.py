@@ -1,0 +1,380 @@
+"""`shoal crowd`: opens crowd jobs and shows how they go and what they learned."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.live import Live
+
+from shoal.jobs import crowd_files
+from shoal.jobs.analyst import Analyst, CrowdJob
+from shoal.jobs.job_states import CrowdOverview, CrowdState
+from shoal_agent.crowds.evidence_files import (
+    check_evidence,
+    compared,
+    fingerprints_in_words,
+    read_evidence,
+    write_evidence,
+)
+from shoal_command.connection import (
+    ConsortiumDirectory,
+    JobId,
+    PartyDirectory,
+    checked_id,
+    open_book,
+    read_file,
+)
+from shoal_command.rendering import rendered
+from shoal_command.terminal import (
+    AsJson,
+    ExitStatus,
+    asking,
+    fail,
+    now,
+    output,
+    present,
+    say,
+    say_json,
+    tell,
+    warn,
+)
+from shoal_command_groups.job_views import until
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.privacy import statement
+from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.crowds.evidence import CrowdEvidence
+from shoal_protocol.queries.models.regressions import Family
+from shoal_protocol.wire.phases import CrowdPhase
+
+app = typer.Typer(
+    no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
+)
+
+File = Annotated[Path, typer.Argument(help="Crowd file in TOML.", metavar="FILE")]
+
+NOBODY: Final = (
+    "nobody contributed: agents refuse a job whose family or columns their policy or records do "
+    "not have, and end one at once for which no client or record has enough epsilon left; they say "
+    "which in their logs and in `shoal agent status`"
+)
+
+
+@app.command("open")
+def open_crowd(
+    file: File, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Sign a crowd job and have the trainer open it; data holders contribute from now on.
+
+    See `shoal crowd example` for a file.
+    """
+    read = crowd_files.read_crowd_file(file)
+    with asking("the trainer"):
+        job = Analyst.open(party, consortium, notice=warn).open_crowd(read.task, read.settings)
+    tell({"job": job.id}, as_json, job.id)
+
+
+@app.command()
+def example(
+    family: Annotated[Family, typer.Option(help="What is to be learned.")] = "logistic",
+) -> None:
+    """Print a crowd file to begin with."""
+    say(crowd_files.example(family))
+
+
+def _strictly_between(delta: float) -> float:
+    if not 0.0 < delta < 1.0:
+        raise typer.BadParameter("it must lie strictly between 0 and 1")
+    return delta
+
+
+@app.command()
+def privacy(
+    file: File,
+    later: Annotated[
+        int, typer.Option(min=0, help="Contributions after one's own, until somebody looks.")
+    ],
+    overlap: Annotated[
+        int,
+        typer.Option(min=0, help="Contributions that may arrive between a draw and its answer."),
+    ],
+    delta: Annotated[
+        float,
+        typer.Option(
+            help="Strictly between 0 and 1, for what later noise hides; the promise needs none.",
+            callback=_strictly_between,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say what one contribution costs against whom: a listener, an insider, a latecomer.
+
+    It asks nobody: the task's own numbers are all that it takes.
+    """
+    task = crowd_files.read_crowd_file(file).task
+    said = statement(task, later=later, overlap=overlap, delta=delta).all
+    tell(said, as_json, *map(str, said))
+
+
+@app.command("list")
+def list_crowds(
+    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """List the trainer's crowd jobs, of all analysts, and where they stand by its word."""
+    with asking("the trainer"):
+        listed = Analyst.open(party, consortium, notice=warn).crowds()
+    present({"crowds": [*map(in_list, listed)]}, as_json)
+
+
+def in_list(each: CrowdOverview) -> dict[str, Any]:
+    """Return a crowd job's row in a list, with its family and analyst if they can be verified."""
+    request = each.request
+    return {
+        **each.state.model_dump(include={"job", "phase", "contributions", "wanted", "closes_at"}),
+        "family": "?" if request is None else request.task.family,
+        "analyst": "?" if request is None else request.analyst,
+    }
+
+
+@app.command("show")
+def show_crowd(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show what a job asks and costs, and where it stands by the trainer's word."""
+    handle = _handle(job, party, consortium)
+    with asking("the trainer"):
+        request, state, shown = handle.request(), handle.state(), handle.evidence()
+    present(
+        {"request": request, "state": state, "fingerprints": shown.fingerprints},
+        as_json,
+        *fingerprints_in_words(shown),
+        f"Job {request.digest}",
+        shown=_asked(request) | _progress(state),
+    )
+
+
+@app.command()
+def watch(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show a job's progress until it is closed, then its model.
+
+    With --json, each new state is one line of JSON and the model the last one. Exit status 5:
+    nobody contributed.
+    """
+    handle = _handle(job, party, consortium)
+    if as_json:
+        model = handle.wait(lambda state: say_json(state, indent=None))
+    else:
+        model = _watched(handle)
+    _check_contributions(model.contributions)
+    if as_json:
+        say_json(model.to_dict(), indent=None)
+    else:
+        say(_learned(model))
+
+
+@app.command()
+def model(
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="As it is now, by the trainer's word alone.")
+    ] = False,
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--start", help="The line only by which another job of these columns begins with it."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a closed job has learned, by its signed closing.
+
+    Exit status: 5 nobody contributed; 6 the job is still open.
+    """
+    handle = _handle(job, party, consortium)
+    with asking("the trainer"):
+        found = handle.snapshot() if snapshot else handle.result()
+    if found is None:
+        fail("the job is still open; --snapshot shows its model so far", ExitStatus.NOT_YET)
+    if not snapshot:
+        _check_contributions(found.contributions)
+    tell(found.to_dict(), as_json, _start_line(found) if start else _learned(found))
+
+
+@app.command()
+def close(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Close a job of yours now, for good: it takes no more contributions.
+
+    What was contributed stays in its model; what clients did not contribute, they keep. The closing
+    says that you asked. A job that is closed stays as it is.
+    """
+    with asking("the trainer"):
+        closing = _handle(job, party, consortium).close()
+    tell(closing, as_json, str(closing))
+
+
+@app.command()
+def verify(
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(help="Fingerprint or file of evidence of another party; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New file for what we were shown, for others to compare.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Follow the log of every instance of a closed job, from its opening to its closing.
+
+    This shows that each instance was replaced as the seed says that the trainer was bound to, by
+    as many contributions as it says. That no draw was steered and no acknowledged contribution
+    dropped, the data holders' agents check by what they kept; see their `verdict`. That all were
+    shown the same crowd, only comparing shows.
+
+    Exit status: 3 a log does not hold, or somebody was shown another crowd; 5 all holds, but nobody
+    contributed; 6 the job is still open (its opening was compared).
+    """
+    handle = _handle(job, party, consortium)
+    with asking("the trainer"):
+        shown = handle.evidence()
+    if out is not None:
+        write_evidence(out, shown)
+    if not as_json:
+        tell(shown, as_json, *fingerprints_in_words(shown))
+    if compare:
+        files = {each: _evidence(Path(each)) for each in compare if Path(each).is_file()}
+        others = [each for each in compare if each not in files]
+        bound_to = open_book(party, consortium).get(shown.opening.body.manifest)
+        said = _same(compared(shown, files, others, bound_to), 1 + len(compare))
+        if not as_json:
+            say(said)
+    with asking("the trainer"):
+        closing = handle.verify()
+    if closing is None:
+        fail("the job is still open; it can be verified when it is closed", ExitStatus.NOT_YET)
+    if shown.closing is not None and shown.closing.body != closing:
+        fail("the trainer showed two closings of one job", ExitStatus.REFUSED)
+    _check_contributions(closing.contributions)
+    unbroken = (
+        f"All {closing.contributions:,} contributions are in {len(closing.heads):,} unbroken logs, "
+        "where the seed says that they belong, and lead to the instances of the closing."
+    )
+    tell(closing, as_json, unbroken, str(closing))
+
+
+@app.command("compare")
+def compare_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Evidence of two parties or more: `shoal agent evidence`, `crowd verify --out`."
+        ),
+    ],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+) -> None:
+    """Compare what several parties were shown of one crowd job, offline.
+
+    The first file that has a closing is what the others are held to. The party's pin says which
+    trainer's signatures count.
+
+    Exit status 3: somebody was shown another crowd, or what was kept does not fit the closing; 1: a
+    file was damaged or edited, which says nothing of the trainer.
+    """
+    if len(files) < 2:
+        raise typer.BadParameter("it takes two files or more")
+    read = {str(each): _evidence(each) for each in files}
+    first = next((name for name, each in read.items() if each.closing is not None), str(files[0]))
+    reference = read[first]
+    bound_to = open_book(party, consortium).get(reference.opening.body.manifest)
+    check_evidence(first, reference, bound_to)
+    found = compared(reference, read, [], bound_to)
+    tell(reference, False, *fingerprints_in_words(reference), _same(found, len(files)))
+
+
+def _handle(job: str, party: Path, consortium: Path) -> CrowdJob:
+    analyst = Analyst.open(party, consortium, notice=warn)
+    return analyst.crowd(checked_id(job, listed_by="shoal crowd list"))
+
+
+def _evidence(path: Path) -> CrowdEvidence:
+    return read_evidence(str(path), read_file(path))
+
+
+def _same(found: dict[str, list[str]], parties: int) -> str:
+    """Say that all saw the same crowd, or end the command by who saw another one."""
+    if found:
+        said = "; ".join(f"{name}: {each}" for name, several in found.items() for each in several)
+        fail(f"not the same crowd: {said}", ExitStatus.REFUSED)
+    return f"All {parties:,} were shown the same crowd."
+
+
+def _check_contributions(made: int) -> None:
+    if not made:
+        fail(NOBODY, ExitStatus.NO_POSTERIOR)
+
+
+def _asked(request: CrowdJobRequest) -> dict[str, str]:
+    """Say what a job asks of whom, and what it costs a client and a record."""
+    task = request.task
+    return {
+        "analyst": request.analyst,
+        "learns": f"{task.family} model of {task.target.name}",
+        "features": ", ".join(each.name for each in task.features),
+        "each_contribution": (
+            f"epsilon {task.contribution_epsilon:g}, local and pure; {task.variant}"
+        ),
+        "at_most": (
+            f"{request.contributions_per_client:,} of a client (epsilon "
+            f"{request.client_epsilon:g}), {request.contributions_per_record:,} with a record "
+            f"(epsilon {request.record_epsilon:g})"
+        ),
+        "instances": f"{task.instances:,}",
+    }
+
+
+def _progress(state: CrowdState) -> dict[str, Any]:
+    """Say where a job stands."""
+    return {
+        "phase": state.phase,
+        "contributions": f"{state.contributions:,} of {state.wanted:,}",
+        "contributors": f"{state.contributors:,} clients",
+        "if_it_stays_so": {} if state.contributions else NOBODY,
+        "closes": f"{state.closes_at:%Y-%m-%d %H:%M:%S} UTC ({until(state.closes_at, now())})",
+        "variance_over_instances": {} if state.spread is None else state.spread,
+    }
+
+
+def _watched(job: CrowdJob) -> CrowdModel:
+    console = output()
+    if not console.is_terminal:
+        return job.wait(lambda state: say(one_line(state, left=until(state.closes_at, now()))))
+    with Live(console=console, refresh_per_second=4) as live:
+        return job.wait(lambda state: live.update(rendered(_progress(state))))
+
+
+def one_line(state: CrowdState, *, left: str) -> str:
+    """Say where a job stands in one line, for output that is no terminal."""
+    said = (
+        f"{state.phase}: {state.contributions:,} of {state.wanted:,} contributions, from "
+        f"{state.contributors:,} clients"
+    )
+    return said if state.phase is CrowdPhase.CLOSED else f"{said}; closes {left}"
+
+
+def _learned(model: CrowdModel) -> str:
+    """Say what a model is, what it cost, what it is not, and how to go on from it."""
+    going_on = "To go on from here, in [task] of the next job:"
+    return f"{model.summary()}\n\n{going_on}\n{_start_line(model)}"
+
+
+def _start_line(model: CrowdModel) -> str:
+    """Return the line of a crowd file by which a job of the same bounds begins with this model."""
+    return f"start = [{', '.join(f'{each:.9g}' for each in model.as_start())}]"

@@ -1,0 +1,233 @@
+"""`shoal job` and `shoal certificate fetch`: submit a job, and show how it goes and ends."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import pydantic
+import typer
+from rich.console import RenderableType
+from rich.live import Live
+
+from shoal.jobs import task_files
+from shoal.jobs.analyst import Analyst, Job
+from shoal.jobs.job_states import JobState
+from shoal_command.connection import (
+    ConsortiumDirectory,
+    JobId,
+    PartyDirectory,
+    checked_id,
+    open_book,
+    trainer_of,
+)
+from shoal_command.rendering import plain
+from shoal_command.round_groups import FEW_ROUNDS
+from shoal_command.terminal import (
+    AsJson,
+    ExitStatus,
+    asking,
+    fail,
+    now,
+    output,
+    present,
+    say,
+    say_json,
+    tell,
+    warn,
+)
+from shoal_command_groups import job_views
+from shoal_hosting.manifests.manifest_book import history_paths
+from shoal_hosting.private_files import write_new
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.studies import TaskName
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.phases import JobPhase
+
+app = typer.Typer(no_args_is_help=True, help="Submit a job, watch it, see its posterior.")
+
+
+class _ListedJob(pydantic.BaseModel):
+    job: str
+    phase: JobPhase
+
+
+class _JobList(pydantic.BaseModel):
+    jobs: list[_ListedJob]
+
+
+@app.command()
+def submit(
+    task: Annotated[Path, typer.Argument(help="Task file in TOML.", metavar="TASK")],
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the posterior.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a job and hand it to the trainer; clients may join from now on.
+
+    See `shoal job example` for a task file.
+    """
+    file = task_files.read_task_file(task)
+    with asking("the trainer"):
+        job = Analyst.open(party, consortium, notice=warn).submit(file.task, file.settings)
+    if not wait:
+        tell({"job": job.id}, as_json, job.id)
+        return
+    with _going_on(job.id, party, consortium):
+        if not as_json:
+            say(f"Submitted job {job.id}")
+        _print(job.wait() if as_json else _watched(job), as_json)
+
+
+@app.command()
+def example(
+    task: Annotated[TaskName, typer.Option(help="What is to be learned.")] = "linear_regression",
+) -> None:
+    """Print a task file to begin with."""
+    say(task_files.example(task))
+
+
+@app.command()
+def watch(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show a job's progress until it ends, then its posterior.
+
+    With --json, each new state is one line of JSON and the report the last one.
+    """
+    handle = _handle(job, party, consortium)
+    with _going_on(job, party, consortium):
+        if as_json:
+            say_json(handle.wait(lambda state: say_json(state, indent=None)), indent=None)
+        else:
+            _print(_watched(handle), as_json)
+
+
+@app.command()
+def result(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show a job's posterior, its cohort and what it cost, with the signatures checked."""
+    with asking("the trainer"):
+        report = _handle(job, party, consortium).result()
+    if report is None:
+        fail("the job has no posterior yet; see `shoal job watch`", ExitStatus.NOT_YET)
+    _print(report, as_json)
+
+
+@app.command("list")
+def list_jobs(
+    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """List the trainer's jobs, of all analysts."""
+    listed = trainer_of(open_book(party, consortium)).ask(_JobList, "/v1/jobs")
+    present(listed, as_json)
+
+
+@app.command()
+def withdraw(
+    job: JobId, party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Withdraw a job of your own: it asks nothing more, and clients' budgets come free.
+
+    What answered rounds cost stays charged. A job that has ended cannot be withdrawn.
+    """
+    with asking("the trainer"):
+        _handle(job, party, consortium).withdraw()
+    tell(
+        {"job": job, "phase": JobPhase.WITHDRAWN},
+        as_json,
+        "The job is withdrawn. What answered rounds cost stays charged; the rest comes free.",
+    )
+
+
+def fetch(
+    job: JobId,
+    party: PartyDirectory,
+    consortium: ConsortiumDirectory,
+    out: Annotated[Path, typer.Option(help="New file for the certificate; - prints it.")],
+) -> None:
+    """Get a finished job's release certificate from the trainer, and check it.
+
+    A crowd job has none: see `shoal crowd verify`.
+
+    Exit status: 0 written and checked; 1 the file exists, or a directory cannot be read; 2 wrong
+    usage; 3 the trainer refused, or what it sent does not hold; 4 it could not be reached; 5 the
+    job ended without a posterior; 6 the job is not finished yet.
+    """
+    with asking("the trainer"):
+        encoded = _handle(job, party, consortium).certificate()
+    if encoded is None:
+        fail("the job is not finished; see `shoal job watch`", ExitStatus.NOT_YET)
+    if str(out) == "-":
+        typer.echo(encoded, nl=False)
+        return
+    write_new(out, encoded, private=False)
+    version = open_book(party, consortium).get(decode(encoded, ReleaseCertificate).body.manifest)
+    manifest, _ = history_paths(consortium, version.manifest.sequence)
+    again = shlex.join(["verify", str(out), "--manifest", str(manifest)])
+    say(f"Written and checked: {out}. Anyone can check it again: shoal certificate {again}")
+
+
+def _handle(job: str, party: Path, consortium: Path) -> Job:
+    return Analyst.open(party, consortium, notice=warn).job(checked_id(job))
+
+
+@contextmanager
+def _going_on(job: str, party: Path, consortium: Path) -> Iterator[None]:
+    """Say, when the wait is interrupted, that the job is not."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = shlex.join(["--party", str(party), "--consortium", str(consortium)])
+        fail(
+            f"interrupted, but the job goes on; to see it: shoal job watch {job} {again}",
+            ExitStatus.NOT_YET,
+        )
+
+
+class _Progress:
+    """The newest state of a job, drawn anew several times a second for its countdown."""
+
+    def __init__(self, request: StudyRequest) -> None:
+        self._request = request
+        self._state: JobState | None = None
+
+    def __rich__(self) -> RenderableType:
+        if self._state is None:
+            return plain("Asking the trainer ...")
+        rounds, deadline = self._request.task.rounds, self._request.join_deadline
+        return job_views.progress(self._state, rounds=rounds, join_deadline=deadline, now=now())
+
+    def update(self, state: JobState) -> None:
+        self._state = state
+
+
+def _watched(job: Job) -> PosteriorReport:
+    console, request = output(), job.request()
+    rounds, deadline = request.task.rounds, request.join_deadline
+    if not console.is_terminal:
+        begun = set[str]()
+
+        def tell_of(state: JobState) -> None:
+            for each in state.rounds if rounds <= FEW_ROUNDS else ():
+                if each.round not in begun:
+                    say(f"Round {each.number} is {each.round}")
+                begun.add(each.round)
+            say(job_views.one_line(state, rounds=rounds, join_deadline=deadline, now=now()))
+
+        return job.wait(tell_of)
+    progress = _Progress(request)
+    with Live(progress, console=console, refresh_per_second=4):
+        return job.wait(progress.update)
+
+
+def _print(report: PosteriorReport, as_json: bool) -> None:
+    if as_json:
+        say_json(report)
+    else:
+        output().print(job_views.posterior(report))

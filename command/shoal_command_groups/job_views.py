@@ -1,0 +1,134 @@
+"""Shows a job's progress and its posterior on a terminal."""
+
+from datetime import datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shoal.jobs.job_states import JobState
+from shoal_command.rendering import plain
+from shoal_command.round_groups import FEW_ROUNDS, span
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.wire.phases import JobPhase, Phase
+
+_TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})
+_COLOURS = {
+    "finished": "green",
+    "published": "green",
+    "failed": "red",
+    "withdrawn": "red",
+    "abandoned": "red",
+}
+
+
+def progress(
+    state: JobState, *, rounds: int, join_deadline: datetime, now: datetime
+) -> RenderableType:
+    """Show a job's state: phase, joined clients, rounds with the time left to each deadline.
+
+    `rounds` is how many the job has at most; of many, the newest are shown.
+    """
+    head = Table.grid(padding=(0, 2))
+    head.add_row("Job", plain(state.job))
+    head.add_row("Phase", _phase(state.phase))
+    head.add_row("Joined", f"{state.joined:,} clients")
+    if state.left:
+        head.add_row("Left", f"{state.left:,} clients")
+    if state.population_size is not None:
+        head.add_row("Population", f"{state.population_size:,} clients")
+    if state.phase is JobPhase.ENROLLING:
+        head.add_row("Joining open until", _joining(join_deadline, now))
+    if state.ends_by is not None and state.phase in (JobPhase.ENROLLING, JobPhase.RUNNING):
+        head.add_row("Over by", f"{state.ends_by:%Y-%m-%d %H:%M} UTC")
+    if rounds > FEW_ROUNDS and state.rounds:
+        head.add_row("Rounds", _how_far(state, rounds))
+    newest = state.rounds[-FEW_ROUNDS:]
+    for each in newest:
+        head.add_row(f"Round {each.number}", plain(each.round))
+    if state.reason is not None:
+        head.add_row("Reason", plain(state.reason))
+    if not newest:
+        return head
+    table = Table("round", "phase", "uploads close")
+    for each in newest:
+        closes = "closed"
+        if each.deadline is not None and each.phase in _TAKING_SHARES:
+            closes = until(each.deadline, now)
+        table.add_row(str(each.number), _phase(each.phase), closes)
+    return Group(head, table)
+
+
+def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> str:
+    """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
+    facts = [f"{state.phase}: {state.joined:,} joined"]
+    if state.phase is JobPhase.ENROLLING:
+        facts.append(f"joining is open until {_joining(join_deadline, now)}")
+    if state.rounds and rounds > FEW_ROUNDS:
+        facts.append(_how_far(state, rounds))
+    elif state.rounds:
+        facts.append(", ".join(f"round {each.number} {each.phase}" for each in state.rounds))
+    return "; ".join(facts)
+
+
+def _how_far(state: JobState, rounds: int) -> str:
+    """Say which round of many the job is at, the first being the 1st, and how many it lost."""
+    newest = state.rounds[-1]
+    lost = f", {state.lost:,} lost" if state.lost else ""
+    return f"round {newest.number + 1:,} of {rounds:,} {newest.phase}{lost}"
+
+
+def posterior(report: PosteriorReport) -> RenderableType:
+    """Show a posterior: each number with its interval, then rounds, sharing, cohorts and price."""
+    found = report.summary()
+    table = Table(title=plain(found.title))
+    for heading in found.headings:
+        table.add_column(heading, justify="right" if table.columns else "left")
+    for row in found.rows:
+        table.add_row(*map(plain, row))
+    if len(report.rounds) > FEW_ROUNDS:
+        asked = span([report.participations.least, report.participations.most])
+        rounds = [("Rounds", f"{len(report.rounds):,}; each client was asked in {asked}")]
+    else:
+        rounds = [(f"Round {number}", each) for number, each in enumerate(report.rounds)]
+    if report.lost_rounds:
+        rounds.append(("Lost rounds", f"{len(report.lost_rounds):,}, which released nothing"))
+    facts = Table.grid(padding=(0, 2))
+    for what, fact in (*found.facts, *rounds, ("Sharing", _sharing(report))):
+        facts.add_row(what, plain(fact))
+    return Group(table, facts)
+
+
+def _sharing(report: PosteriorReport) -> str:
+    """Say which Compute nodes were needed and, where some were lost, how many sums there are."""
+    if report.sharing.scheme == "additive":
+        return "additive: all Compute nodes were needed"
+    said = f"threshold: any {report.sharing.threshold} Compute nodes were enough"
+    counts = list(zip(report.partial_sums, report.compute_nodes, strict=True))
+    if all(sums == nodes for sums, nodes in counts):
+        return said
+    told = counts if len(counts) <= FEW_ROUNDS else sorted(set(counts))
+    rests = ", ".join(f"{sums} of {nodes}" for sums, nodes in told)
+    return f"{said}; results rest on the sums of {rests}"
+
+
+def _phase(phase: str) -> Text:
+    return Text(plain(phase).plain, style=_COLOURS.get(phase, "cyan"))
+
+
+def _joining(deadline: datetime, now: datetime) -> str:
+    """Say when joining ends at the latest: it ends sooner if as many joined as may."""
+    return f"{deadline:%Y-%m-%d %H:%M:%S} UTC ({until(deadline, now)})"
+
+
+def until(deadline: datetime, now: datetime) -> str:
+    """Say how long it is until a deadline."""
+    left = deadline - now
+    if left <= timedelta(0):
+        return "closed"
+    seconds = int(left.total_seconds())
+    if seconds >= 86_400:
+        return f"in {seconds // 86_400} d {seconds % 86_400 // 3600} h"
+    if seconds >= 3600:
+        return f"in {seconds // 3600} h {seconds % 3600 // 60} min"
+    return f"in {seconds // 60} min {seconds % 60} s"

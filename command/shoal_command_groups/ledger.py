@@ -1,0 +1,234 @@
+"""`shoal ledger`: shows what was charged, and whether a ledger is whole."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import pydantic
+import typer
+
+from shoal_agent.ledger_pages import (
+    AgentPage,
+    ChainPage,
+    Exported,
+    Line,
+    Spent,
+    TrainerPage,
+    verified,
+)
+from shoal_command.connection import (
+    AgentData,
+    AgentDirectory,
+    AgentUrl,
+    ConsortiumDirectory,
+    PartyDirectory,
+    open_book,
+    own_agent,
+    read_file,
+    trainer_of,
+)
+from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
+from shoal_holder.crowds.status import RecordsLeft
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
+from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.phases import JobPhase
+
+app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
+
+_MOST: Final = 2_000  # entries in one answer: the agent has other work than to list more at once
+
+
+class _Job(pydantic.BaseModel):
+    job: str
+
+
+class _Jobs(pydantic.BaseModel):
+    jobs: list[_Job]
+
+
+@app.command()
+def trainer(
+    party: PartyDirectory, consortium: ConsortiumDirectory, as_json: AsJson = False
+) -> None:
+    """Show every round that the trainer charged, or gave back because it never began.
+
+    Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
+    is that of the client of the round's population who has spent most. The chain of entries is
+    checked; `shoal ledger verify` checks what --json printed again.
+    """
+    service = trainer_of(open_book(party, consortium))
+    lines = [line for page in service.pages(TrainerPage, "/v1/ledger") for line in page.entries]
+    withdrawn = service.ask(_Jobs, "/v1/jobs", phase=JobPhase.WITHDRAWN.value).jobs
+    chain = verified(lines)
+    shown = [
+        {
+            **_cells(each),
+            "epsilon so far": _number(each.cumulative_epsilon),
+            "at delta": each.delta,
+        }
+        for each in lines
+    ]
+    present(
+        {**_exported(lines, chain), "withdrawn": [each.job for each in withdrawn]},
+        as_json,
+        _unbroken(chain),
+        *(f"Withdrawn by its analyst: job {each.job}." for each in withdrawn),
+        shown={"entries": shown},
+    )
+
+
+@app.command()
+def agent(
+    directory: AgentDirectory,
+    data: AgentData,
+    url: AgentUrl,
+    every: Annotated[
+        bool, typer.Option("--all", help="Each contribution to a crowd, too, not their sums only.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each round and crowd job cost your own clients, from your own agent's ledger.
+
+    One entry is of the clients who were answered for together, or of one contribution to a crowd;
+    --json shows all of them and each client's. Jobs of either kind use up one cap, but not alike:
+    the last lines say what each has left.
+    """
+    service = own_agent(directory, url, data)
+    pages = service.pages(AgentPage, "/v1/ledger", count=_MOST if as_json else 1)
+    page = next(pages)
+    clients = [line for each in ([page, *pages] if as_json else []) for line in each.entries]
+    chain_pages = service.pages(ChainPage, "/v1/ledger/chain", count=_MOST)
+    lines = [line for each in chain_pages for line in each.entries]
+    chain = verified(lines)
+    summed = [] if every else page.crowds
+    present(
+        {
+            **_exported(lines, chain),
+            "spent": page.spent,
+            "crowds": page.crowds,
+            "held": page.held,
+            "clients": clients,
+        },
+        as_json,
+        *_sentences(page.spent, lines),
+        _unbroken(chain),
+        shown={
+            "entries": [*map(_cells, _beside(lines, {each.job for each in summed}))],
+            "crowd_jobs": summed,
+            "held_by_open_jobs": page.held,
+        },
+    )
+
+
+@app.command()
+def verify(
+    file: Annotated[
+        Path, typer.Argument(help="What a ledger command printed with --json; - reads it here.")
+    ],
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="A release certificate, to see whether the ledger was set back."),
+    ] = None,
+) -> None:
+    """Check that a ledger is one unbroken chain and, with a certificate, that none of it is gone.
+
+    A ledger that was cut off at its end, or set back to a backup, is a whole chain still: a
+    release that it was charged for shows it. The certificate itself is checked by
+    `shoal certificate verify`. It anchors the ledgers of the trainer and the Compute nodes only:
+    of a data holder's ledger nobody else holds an entry. What was printed beside the entries, such
+    as the epsilon so far, is not part of the chain and is not checked.
+
+    It asks nobody. Exit status 1: the ledger does not hold, or it or the certificate cannot be
+    read; 2: wrong usage.
+    """
+    content = read_file(file)
+    try:
+        ledger = Exported.model_validate(json.loads(content))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    anchors = None if certificate is None else _anchors(certificate)
+    try:
+        chain = ledger.whole()
+        if anchors is not None:
+            kept = [entry for entry in anchors if entry.ledger == chain.ledger]
+            if not kept:
+                raise ValueError(
+                    f"{certificate} holds no entry of this ledger, so it shows nothing: a "
+                    "certificate has entries of the trainer's and the Compute nodes' ledgers only"
+                )
+            check_anchors([each.entry() for each in ledger.entries], kept)
+            say(f"What the release holds of the ledger, {counted(len(kept))}, is in it unchanged.")
+    except MalformedDocument as error:
+        fail(f"the ledger does not hold: {error}", ExitStatus.MISTAKE)
+    say(_unbroken(chain))
+    if ledger.entries:
+        say("Sums and clients printed beside the entries are not in the chain: not checked.")
+
+
+def _anchors(certificate: Path) -> list[LedgerEntry]:
+    try:
+        release = decode(read_file(certificate), ReleaseCertificate).body
+    except ProtocolError as error:
+        fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
+    return [entry for each in release.rounds for entry in each.ledger_entries]
+
+
+def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
+    """Return a verified ledger as `verify` takes it."""
+    return {"entries": lines, "head": chain.head._asdict()}
+
+
+def _beside(lines: Iterable[Line], jobs: Collection[str]) -> Iterator[Line]:
+    """Yield the entries of other jobs than these."""
+    return (each for each in lines if each.job not in jobs)
+
+
+def _cells(line: Line) -> dict[str, Any]:
+    return {
+        "": line.number,
+        **{name: getattr(line, name) for name in ("kind", "job", "round", "clients", "mu")},
+        "pure epsilon": line.epsilon,
+        "digest": line.shown_digest,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.4g}"
+
+
+def _sentences(spent: Spent, lines: Sequence[Line]) -> Iterator[str]:
+    yield (
+        f"{len({each.round for each in lines}):,} rounds and contributions to crowds were charged, "
+        f"{sum(each.clients for each in lines):,} times to a client."
+    )
+    yield (
+        f"Epsilon of {spent.clients:,} clients at delta {spent.delta:.3g}: least "
+        f"{_number(spent.epsilon.least)}, median {_number(spent.epsilon.median)}, most "
+        f"{_number(spent.epsilon.most)}; you allow {spent.maximum_epsilon:.4g}."
+    )
+    pure, gaussian = spent.left.pure, spent.left.gaussian
+    yield (
+        "Left to the client with the least: "
+        + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
+        + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
+        + " for Gaussian jobs. What open jobs may still ask for is counted as spent."
+        + _left_to_records(spent.left_to_records)
+    )
+
+
+def _left_to_records(left: RecordsLeft | None) -> str:
+    if left is None:
+        return " Crowd jobs are not allowed."
+    return (
+        f" For crowd jobs, of the epsilon {left.maximum:.4g} that you allow one record: "
+        f"{left.least:.4g} to those of the client with the least, {left.most:.4g} with the most, "
+        "and to no client more than it has for pure jobs."
+    )
+
+
+def _unbroken(chain: Chain) -> str:
+    return "The ledger is empty." if chain.ledger is None else in_words(chain.ledger, chain.head)

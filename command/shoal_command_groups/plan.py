@@ -1,0 +1,159 @@
+"""`shoal plan`: says what a study would cost by either protocol."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from shoal.planning import Prospect, Study, compare
+from shoal.planning.comparing import formulas, trust
+from shoal.planning.crowds import contributions_needed, draw_and_discard, instances_for_load
+from shoal.planning.load import ANSWER_SECONDS, assumed_open_sessions, sufficient_open_seconds
+from shoal_command.options import with_options_of
+from shoal_command.terminal import AsJson, present
+from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing.threshold import ThresholdSharing
+
+_NAMES = {"distributed_compute": "in rounds (DCA)", "draw_and_discard": "Draw and Discard"}
+
+
+@with_options_of(
+    Study,
+    into="sizes",
+    without=("sharing",),
+    flags={"contributions_per_client": ("--contributions",)},
+    family="logistic",
+    delta=1e-6,
+    instances=None,
+)
+def plan(
+    sizes: dict[str, Any],
+    threshold: Annotated[
+        int | None, typer.Option(help="How many Compute nodes open a sum; or all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a study would cost in rounds and by Draw and Discard, before it costs anything.
+
+    From public sizes alone: rounds, bytes, and the expected root mean square error of the
+    coefficients on the normalised scale, where features are in [-1, 1]. The error is computed for
+    records that are assumed: see --effect. It is a guide for choosing, and within half of what
+    simulations gave of up to 3,000 instances and 1,000,000 contributions; simulate before a
+    study spends anything.
+    """
+    sharing = ADDITIVE if threshold is None else ThresholdSharing(threshold=threshold)
+    study = Study.model_validate(sizes | {"sharing": sharing})
+    if study.open_sessions and "instances" not in sizes:
+        instances = instances_for_load(study.open_sessions, study.coefficients)
+        study = Study.model_validate(sizes | {"sharing": sharing, "instances": instances})
+    prospects = compare(study)
+    present(
+        {"study": study, **_values(study, prospects)},
+        as_json,
+        *_sentences(study, prospects),
+        shown=_side_by_side(study, prospects),
+    )
+
+
+def _values(study: Study, prospects: tuple[Prospect, ...]) -> dict[str, Any]:
+    return {
+        each.protocol: {
+            **dataclasses.asdict(each),
+            "error": {**dataclasses.asdict(each.error), "total": each.error.total},
+            "trust": trust(each),
+            "formulas": formulas(study, each),
+            **(_load(study) if each.protocol == "draw_and_discard" else {}),
+        }
+        for each in prospects
+    }
+
+
+def _load(study: Study) -> dict[str, float]:
+    return {
+        "assumed_open_sessions": assumed_open_sessions(study),
+        "sufficient_open_seconds": sufficient_open_seconds(study),
+    }
+
+
+def _side_by_side(study: Study, prospects: tuple[Prospect, ...]) -> list[dict[str, Any]]:
+    prices = [f"({study.epsilon:g}, {study.delta:g})", f"{study.epsilon:g}"]
+    rows: dict[str, list[Any]] = {
+        "times that all wait for each other": [each.rounds for each in prospects],
+        "times that one client takes part": [each.answers for each in prospects],
+        "bytes that it sends, in all": [each.sent_bytes for each in prospects],
+        "bytes that it receives": [each.received_bytes for each in prospects],
+        "bytes that all services take in": [each.taken_in_bytes for each in prospects],
+        "price of one client": prices,
+        "expected error of a coefficient": [f"{each.error.total:.3g}" for each in prospects],
+        "  by the privacy noise": [f"{each.error.noise:.3g}" for each in prospects],
+        "  by sampling, without privacy too": [f"{each.error.sampling:.3g}" for each in prospects],
+        "  by clipping, bounds and priors": [f"{each.error.bias:.3g}" for each in prospects],
+        "  by ending too early": [f"{each.error.unfinished:.3g}" for each in prospects],
+    }
+    names = [_NAMES[each.protocol] for each in prospects]
+    return [{"": what, **dict(zip(names, cells, strict=True))} for what, cells in rows.items()]
+
+
+def _sentences(study: Study, prospects: tuple[Prospect, ...]) -> Iterator[str]:
+    yield f"An estimate of zero for every coefficient would err by {study.effect:g}."
+    if study.instances > 1:
+        single = draw_and_discard(study.model_copy(update={"instances": 1}))
+        yield (
+            f"With one instance instead of {study.instances} Draw and Discard would err by "
+            f"{single.error.total:.3g}: instances are for load, and cost accuracy."
+        )
+    yield _of_the_load(study)
+    needed = contributions_needed(study, study.effect / 4.0)
+    many = "more than 10^12" if needed is None else f"about {needed:,}"
+    yield (
+        f"For an error of a quarter of that, {study.effect / 4.0:.3g}, Draw and Discard would need "
+        f"{many} contributions at this price each."
+    )
+    for each in prospects:
+        name = _NAMES[each.protocol]
+        if each.excluded is not None:
+            yield f"{name}: not possible: {each.excluded}."
+        chosen = ", ".join(
+            f"{what} {value if isinstance(value, str) else format(value, '.6g')}"
+            for what, value in each.settings.items()
+        )
+        yield f"{name}, for: {chosen}."
+        yield f"{name}, trust: {trust(each)}"
+        yield f"{name}, formulas: {formulas(study, each)}"
+    yield _ASSUMED
+
+
+def _of_the_load(study: Study) -> str:
+    """Say what the plan assumes of draws that overlap, and how long a job keeps to it."""
+    most = assumed_open_sessions(study)
+    overlaps = (
+        f"that {most:g} draws are under way at a time, on average"
+        if study.open_sessions
+        else f"that every draw is answered before the next one; {most:g} under way at a time, "
+        "on average, cost a tenth of the learning"
+    )
+    return (
+        f"Assumed of the load: {overlaps}. With {ANSWER_SECONDS:g} s from a draw to its answer a "
+        f"job is to be open for {_duration(sufficient_open_seconds(study))} or longer; for other "
+        "loads see --open-sessions."
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return at least so many seconds, in two digits of the largest unit that fits."""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds > size:
+            tenths = math.ceil(10.0 * seconds / size)
+            return (
+                f"{tenths / 10:g} {unit}" if tenths < 100 else f"{math.ceil(tenths / 10):,} {unit}"
+            )
+    return f"{max(1, math.ceil(seconds))} seconds"
+
+
+_ASSUMED = (
+    "Assumed: one record for each client, features spread evenly over their bounds and not "
+    "correlated, coefficients of one size with alternating signs. Bytes are of documents and "
+    "envelopes, without HTTP, TLS, manifest and roster."
+)

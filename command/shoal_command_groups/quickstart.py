@@ -1,0 +1,109 @@
+"""`shoal quickstart`: makes a federation on one machine and prints how to start it."""
+
+import secrets
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal_command.options import VALID_DAYS, ExtraHosts
+from shoal_command.terminal import AsJson, now, tell, warn
+from shoal_command_groups.policy import policy_of, policy_options
+from shoal_consortium.quickstart import Plan, Process, agents, exists, make, services
+from shoal_hosting.manifests.manifest_chain import open_chain
+
+_WARNING = (
+    "for trying out only: this machine holds every key. In production every organisation makes "
+    "its own party with `shoal party new` and hands over only its card."
+)
+_SITES = ("site-a=300", "site-b=300")  # as many as `shoal job example` asks for
+
+
+@policy_options(
+    minimum_cohort=20,
+    minimum_colluders=1,
+    maximum_epsilon=10.0,
+    delta=1e-5,
+)
+def quickstart(
+    directory: Annotated[Path, typer.Argument(help="Directory for all files.")],
+    rules: dict[str, Any],
+    compute: Annotated[int, typer.Option(min=2, max=255, help="Number of Compute nodes.")] = 3,
+    host: Annotated[str, typer.Option(help="Host that all services listen on.")] = "127.0.0.1",
+    first_port: Annotated[int, typer.Option(min=1, max=65_000, help="First of the ports.")] = 8440,
+    clients: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="SITE=COUNT: a data holder and how many clients it has; repeatable.",
+            show_default=" ".join(_SITES),
+        ),
+    ] = None,
+    url_template: Annotated[
+        str | None,
+        typer.Option(help="URL of each party, such as https://{name}:8443, instead of the host."),
+    ] = None,
+    san: ExtraHosts = None,
+    name: Annotated[str, typer.Option(help="Name of the consortium.")] = "quickstart",
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Leave a federation that exists as it is.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a whole federation in one directory, for trying out, and print how to start it.
+
+    In production every organisation makes its own party: see `shoal party new`.
+    """
+    if not (if_missing and exists(directory)):
+        plan = Plan(
+            consortium=name,
+            compute_nodes=compute,
+            clients=_sites(clients or list(_SITES)),
+            url_template=url_template or f"https://{_bracketed(host)}:{{port}}",
+            first_port=first_port,
+            extra_hosts=san or [],
+            policy=policy_of(rules),
+            valid_days=VALID_DAYS,
+        )
+        make(directory, plan, now=now(), random_bytes=secrets.token_bytes)
+    consortium = open_chain(directory / "consortium")[-1]
+    home = directory.resolve()
+    started, later = services(home, consortium), agents(home)
+    if not as_json:
+        warn(_WARNING)
+    who = f"--party {shlex.quote(f'{home}/parties/analyst')} --consortium "
+    who += shlex.quote(f"{home}/consortium")
+    crowds = (
+        "\nOr open a crowd job; of the services it needs only the trainer, and each site's "
+        "policy.toml must have maximum_local_epsilon and crowd_families:\n\n"
+        f"shoal crowd open {who} CROWD.toml"
+    )
+    tell(
+        {"manifest": consortium.digest, "processes": started, "agents": later},
+        as_json,
+        f"Federation in {directory}, manifest {consortium.digest}.",
+        "Start each of these in a terminal of its own:\n",
+        *map(_in_words, started),
+        "Put records.csv and policy.toml into each site's directory, then start its agent:\n",
+        *map(_in_words, later),
+        f"Then submit a job:\n\nshoal job submit --wait {who} TASK.toml",
+        *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),
+    )
+
+
+def _in_words(process: Process) -> str:
+    return f"# {process.name} at {process.url}\n{process.command()}\n"
+
+
+def _sites(texts: list[str]) -> dict[str, int]:
+    sites: dict[str, int] = {}
+    for text in texts:
+        site, _, count = text.partition("=")
+        if not count.isdecimal() or site in sites:
+            raise ValueError("--clients takes SITE=COUNT, each site once")
+        sites[site] = int(count)
+    return sites
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

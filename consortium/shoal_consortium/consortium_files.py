@@ -1,0 +1,89 @@
+"""The consortium directory: every manifest version with its roster; it holds no private key.
+
+`history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change;
+`manifest.json` and `roster.bin` repeat the newest version. A version exists from the moment that
+its manifest is in the history, which is written after its roster, so a crash loses nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
+from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_hosting.private_files import replace, write_new
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import ProtocolError
+
+
+def create(directory: Path, manifest: Signed[Manifest], roster: Roster) -> Consortium:
+    """Write a consortium directory with version 1.
+
+    Raises:
+        FileExistsError: the directory holds a consortium already; nothing is overwritten.
+    """
+    refuse_existing(directory)
+    (directory / HISTORY).mkdir(parents=True)
+    first = Consortium.pinned(manifest.encode(), roster.encode(), digest=manifest.digest)
+    _store(directory, first)
+    return first
+
+
+def refuse_existing(directory: Path) -> None:
+    """Refuse a directory that holds a consortium.
+
+    Raises:
+        FileExistsError
+    """
+    if (directory / "manifest.json").exists() or (directory / HISTORY).exists():
+        raise FileExistsError(f"{directory} holds a consortium already; nothing was written")
+
+
+def add_version(directory: Path, manifest: Signed[Manifest], roster: Roster) -> Consortium:
+    """Write the version that follows the newest one.
+
+    Raises:
+        ValueError: it does not follow, or somebody else added that version meanwhile.
+    """
+    with _only_writer(directory):
+        current = open_chain(directory)[-1]
+        try:
+            following = current.successor(manifest.encode(), roster.encode())
+        except ProtocolError as error:
+            raise ValueError(f"the new version does not follow: {error}") from error
+        _store(directory, following)
+    return following
+
+
+def repair(directory: Path) -> None:
+    """Let `manifest.json` and `roster.bin` repeat the newest version of the history."""
+    _repeat(directory, open_chain(directory)[-1])
+
+
+@contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
+    lock = directory / HISTORY / ".writing"
+    try:
+        write_new(lock, b"", private=False)
+    except FileExistsError as error:
+        raise ValueError(
+            f"another command is adding a version; if none is running, delete {lock}"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.unlink()
+
+
+def _store(directory: Path, version: Consortium) -> None:
+    manifest, roster = history_paths(directory, version.manifest.sequence)
+    replace(roster, version.roster.encode())
+    write_new(manifest, version.signed_manifest.encode(), private=False)
+    _repeat(directory, version)
+
+
+def _repeat(directory: Path, version: Consortium) -> None:
+    replace(directory / "roster.bin", version.roster.encode())
+    replace(directory / "manifest.json", version.signed_manifest.encode())

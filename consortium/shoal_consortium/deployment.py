@@ -1,0 +1,257 @@
+"""Whether a consortium is set up as its protection assumes, judged by its manifest alone.
+
+Pure: it asks nobody, so what the parties do not say (who owns a machine, where it stands, who may
+log in) it cannot see.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from shoal_hosting.tls_certificates import host_of
+from shoal_protocol.trust.manifest import Analyst, Manifest, ServiceParty
+
+EXPIRES_SOON: Final = timedelta(days=30)
+LARGEST_EPSILON: Final = 10.0
+SMALLEST_COHORT: Final = 20
+_NEARBY: Final = {4: 24, 6: 64}  # bits of a network that one operator usually has to himself
+
+
+class Severity(StrEnum):
+    """How bad it is: `serious` breaks what the protection assumes, or stops rounds."""
+
+    SERIOUS = "serious"
+    CAUTION = "caution"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, with whom, and why it matters."""
+
+    severity: Severity
+    subject: str
+    problem: str
+
+
+def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
+    """Return what is wrong or loose, the serious first; nothing if all is well.
+
+    Raises:
+        ValueError: a party's certificate or URL cannot be read.
+    """
+    findings = [
+        *_shared_by_nodes(manifest),
+        *_near(manifest),
+        *_certificates(manifest, now),
+        *_threshold(manifest),
+        *_policy(manifest),
+    ]
+    return sorted(findings, key=lambda found: found.severity is not Severity.SERIOUS)
+
+
+def _shared_by_nodes(manifest: Manifest) -> Iterator[Finding]:
+    """Yield what Compute nodes have in common and must not, and what others share with them."""
+    nodes = manifest.compute_nodes
+    blinding = "the blinding assumes that Compute nodes do not put their shares together"
+    common: dict[str, list[str] | list[bytes]] = {
+        "are run by one operator": [_folded(node.operator) for node in nodes],
+        "are on one host": [host_of(node.url).casefold() for node in nodes],
+        "use one TLS key": [_public_key(node) for node in nodes],
+    }
+    for what, values in common.items():
+        for names in _alike(nodes, values):
+            yield Finding(Severity.SERIOUS, names, f"{what}: {blinding}")
+    for other in (manifest.aggregator, manifest.trainer):
+        same = [node.name for node in nodes if _folded(node.operator) == _folded(other.operator)]
+        if same:
+            yield Finding(
+                Severity.CAUTION,
+                ", ".join([*same, other.name]),
+                "are run by one operator: this operator can also stop any round",
+            )
+    parties: list[ServiceParty | Analyst] = [
+        *(*nodes, manifest.aggregator, manifest.trainer),
+        *manifest.analysts,
+    ]
+    for party in parties:
+        if party.verify_key == manifest.authority:
+            yield Finding(
+                Severity.SERIOUS,
+                party.name,
+                "signs with the authority's key: who runs it can change the consortium",
+            )
+
+
+def _near(manifest: Manifest) -> Iterator[Finding]:
+    """Yield hosts of Compute nodes that differ but lie close together."""
+    nodes = manifest.compute_nodes
+    hosts = [host_of(node.url).casefold() for node in nodes]
+    if len(set(hosts)) == 1:
+        return  # said already
+    for names in _alike(nodes, [_domain(host) for host in hosts]):
+        yield Finding(
+            Severity.CAUTION,
+            names,
+            "are under one domain or network: ask whether one organisation, or one hosting "
+            "company, could read them all",
+        )
+    for node, host in zip(nodes, hosts, strict=True):
+        if host == "localhost" or _is_local(host):
+            yield Finding(
+                Severity.CAUTION, node.name, f"is at {host}, which only its own machine can reach"
+            )
+
+
+def _certificates(manifest: Manifest, now: datetime) -> Iterator[Finding]:
+    for party in (*manifest.compute_nodes, manifest.aggregator, manifest.trainer):
+        certificate = _certificate(party)
+        ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+        if ends <= now:
+            yield Finding(
+                Severity.SERIOUS, party.name, f"its certificate expired on {ends:%Y-%m-%d}"
+            )
+        elif begins > now:
+            yield Finding(
+                Severity.SERIOUS, party.name, f"its certificate is valid from {begins:%Y-%m-%d} on"
+            )
+        elif ends - now < EXPIRES_SOON:
+            days = (ends - now).days
+            yield Finding(
+                Severity.CAUTION,
+                party.name,
+                f"its certificate expires in {days} days; a new one needs a new consortium",
+            )
+        if not _is_for(certificate, host_of(party.url)):
+            yield Finding(
+                Severity.SERIOUS,
+                party.name,
+                "its certificate is not for the host of its URL: nobody will connect",
+            )
+
+
+def _threshold(manifest: Manifest) -> Iterator[Finding]:
+    nodes, lowest = len(manifest.compute_nodes), manifest.policy.minimum_threshold
+    if lowest is None:
+        return  # additive sharing only: all nodes are needed
+    majority = nodes // 2 + 1
+    if lowest > nodes:
+        yield Finding(
+            Severity.SERIOUS,
+            "policy",
+            f"minimum_threshold is {lowest}, and there are {nodes} Compute nodes: "
+            "threshold sharing can never be used",
+        )
+    elif lowest < majority:
+        yield Finding(
+            Severity.CAUTION,
+            "policy",
+            f"minimum_threshold is {lowest}, which is never used: of {nodes} Compute nodes "
+            f"at least {majority} are needed anyway",
+        )
+    if 2 * max(lowest, majority) == nodes + 1:
+        yield Finding(
+            Severity.CAUTION,
+            "policy",
+            f"sums may be opened by {majority} of {nodes} Compute nodes: one lying node and the "
+            "aggregator together can then open two cohorts of one round; "
+            f"{majority + 1} would need two lying nodes",
+        )
+
+
+def _policy(manifest: Manifest) -> Iterator[Finding]:
+    policy, clients = manifest.policy, manifest.roster.clients
+    loose = [
+        (
+            policy.maximum_epsilon > LARGEST_EPSILON,
+            f"maximum_epsilon is {policy.maximum_epsilon:g}: above {LARGEST_EPSILON:g} it promises "
+            "a client very little",
+        ),
+        (
+            policy.minimum_colluders == 0,
+            "minimum_colluders is 0: a client that tells others its noise weakens everybody's "
+            "protection, and no price counts it",
+        ),
+        (
+            policy.minimum_cohort < SMALLEST_COHORT,
+            f"minimum_cohort is {policy.minimum_cohort}: sums over so few are mostly noise, or "
+            "were bought too dearly",
+        ),
+        (
+            policy.delta * clients > 1,
+            f"delta is {policy.delta:g} for {clients:,} clients: it allows mechanisms that publish "
+            "a whole client now and then; take less than 1 / clients",
+        ),
+        (
+            clients < policy.minimum_cohort,
+            f"{clients:,} clients are enrolled, fewer than minimum_cohort {policy.minimum_cohort:,}"
+            ": no round can end in a result yet",
+        ),
+        (
+            policy.minimum_colluders + 2 > policy.minimum_cohort,
+            f"minimum_colluders {policy.minimum_colluders} leaves nobody to add noise in a cohort "
+            f"of minimum_cohort {policy.minimum_cohort}",
+        ),
+    ]
+    for is_so, problem in loose:
+        if is_so:
+            yield Finding(Severity.CAUTION, "policy", problem)
+
+
+def _alike(nodes: Sequence[ServiceParty], values: Iterable[object]) -> Iterator[str]:
+    """Yield the names of those nodes, at least two, whose value is the same and not None."""
+    groups: dict[object, list[str]] = {}
+    for node, value in zip(nodes, values, strict=True):
+        if value is not None:
+            groups.setdefault(value, []).append(node.name)
+    yield from (", ".join(names) for names in groups.values() if len(names) > 1)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _domain(host: str) -> str | None:
+    """Return what a host has in common with its neighbours, None if that says nothing."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        labels = host.rstrip(".").split(".")
+        return ".".join(labels[-2:]) if len(labels) > 2 else None
+    return str(ipaddress.ip_network(f"{host}/{_NEARBY[address.version]}", strict=False))
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _certificate(party: ServiceParty) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(party.certificate.encode())
+
+
+def _public_key(party: ServiceParty) -> bytes:
+    return (
+        _certificate(party)
+        .public_key()
+        .public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def _is_for(certificate: x509.Certificate, host: str) -> bool:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    try:
+        return ipaddress.ip_address(host) in names.get_values_for_type(x509.IPAddress)
+    except ValueError:
+        listed = (name.casefold() for name in names.get_values_for_type(x509.DNSName))
+        return host.casefold() in listed

@@ -1,0 +1,245 @@
+"""A whole federation in one directory, for trying out; it starts nothing.
+
+In production every organisation makes its own party on its own machine and hands over only its
+card. Here one process makes all keys, so whoever holds the directory can play every party.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from nacl.signing import SigningKey
+
+from shoal_agent.client_files import write_agent, write_pin
+from shoal_consortium import consortium_files
+from shoal_consortium.parties import NewParty, PartyRole, RandomBytes, first_manifest, new_party
+from shoal_consortium.party_files import make_authority_directory, write_party
+from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
+from shoal_hosting.tls_certificates import host_of, port_of, self_signed
+from shoal_protocol.trust.manifest import Consortium, Policy, ServiceParty
+from shoal_protocol.trust.roster import Roster
+
+_SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_PENDING: Final = ".being-made"
+_PARTS: Final = ("parties", "clients", "authority", "data", "consortium")  # the last one completes
+MODULES: Final = {
+    PartyRole.COMPUTE: "shoal_compute",
+    PartyRole.AGGREGATOR: "shoal_aggregator",
+    PartyRole.TRAINER: "shoal_trainer",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to make. `url_template` holds {name} and {port}, `extra_hosts` go on certificates.
+
+    Ports count up from `first_port`: the Compute nodes, the aggregator, the trainer, then one
+    agent for each site of `clients` (site -> number of its clients).
+    """
+
+    consortium: str
+    compute_nodes: int
+    clients: Mapping[str, int]
+    url_template: str
+    first_port: int
+    extra_hosts: Sequence[str]
+    policy: Policy
+    valid_days: int
+
+    def __post_init__(self) -> None:
+        if self.compute_nodes < 2:
+            raise ValueError("a consortium has at least two Compute nodes")
+        lowest, majority = self.policy.minimum_threshold, self.compute_nodes // 2 + 1
+        if lowest is not None and not majority <= lowest <= self.compute_nodes:
+            raise ValueError(
+                f"a threshold of {lowest} can never be used: of {self.compute_nodes} Compute nodes "
+                f"{majority} to {self.compute_nodes} may be demanded"
+            )
+        if not all(count >= 1 for count in self.clients.values()):
+            raise ValueError("a site has at least one client")
+        if not all(_SITE.fullmatch(site) for site in self.clients):
+            raise ValueError("a site's name is made of a-z, 0-9 and hyphens")
+        taken = set(self.clients) & set(self.services())
+        if taken:
+            raise ValueError(f"a site may not be called {taken.pop()}: a service is")
+
+    def services(self) -> dict[str, PartyRole]:
+        """Return the names and roles of the services, in the order of their ports."""
+        nodes = {f"compute-{index}": PartyRole.COMPUTE for index in range(self.compute_nodes)}
+        return nodes | {"aggregator": PartyRole.AGGREGATOR, "trainer": PartyRole.TRAINER}
+
+    def url(self, name: str, position: int) -> str:
+        """Return the URL of the party or agent at that position."""
+        if "{port}" in self.url_template and self.first_port + position > 65_535:
+            raise ValueError("there are not enough ports above the first one")
+        return self.url_template.replace("{name}", name).replace(
+            "{port}", str(self.first_port + position)
+        )
+
+
+@dataclass(frozen=True)
+class Process:
+    """How to start one service or agent: a Python module under some environment variables."""
+
+    name: str
+    url: str
+    module: str
+    environment: Mapping[str, str]
+
+    def command(self) -> str:
+        """Return the shell command, with the Python that runs now."""
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*variables, shlex.quote(sys.executable), "-m", self.module])
+
+
+def exists(directory: Path) -> bool:
+    """Say whether `directory` holds a complete federation."""
+    return (directory / "consortium" / "manifest.json").is_file()
+
+
+def make(directory: Path, plan: Plan, *, now: datetime, random_bytes: RandomBytes) -> Consortium:
+    """Make all parties, clients, the authority and the consortium in `directory`.
+
+    Raises:
+        FileExistsError: parts of a federation are there already; nothing is overwritten.
+        ValueError: a name or URL of the plan is malformed.
+    """
+    taken = [part for part in _PARTS if (directory / part).exists()]
+    if taken:
+        raise FileExistsError(f"{directory / taken[0]} exists already; nothing was written")
+    pending = directory / _PENDING
+    if pending.exists():
+        shutil.rmtree(pending)  # an earlier run was cut off; no key in it was ever used
+    pending.mkdir(parents=True)
+    pending.chmod(PRIVATE_DIRECTORY)
+    try:
+        consortium = _make_all(pending, plan, now=now, random_bytes=random_bytes)
+    except BaseException:
+        shutil.rmtree(pending)
+        raise
+    for part in _PARTS:
+        (pending / part).rename(directory / part)
+    pending.rmdir()
+    return consortium
+
+
+def _make_all(
+    directory: Path, plan: Plan, *, now: datetime, random_bytes: RandomBytes
+) -> Consortium:
+    for part in _PARTS:
+        (directory / part).mkdir()
+    parties = [
+        _party(name, role, plan.url(name, position), plan, now=now, random_bytes=random_bytes)
+        for position, (name, role) in enumerate(plan.services().items())
+    ]
+    parties.append(
+        _party("analyst", PartyRole.ANALYST, None, plan, now=now, random_bytes=random_bytes)
+    )
+    keys = {
+        site: [SigningKey(random_bytes(32)) for _ in range(count)]
+        for site, count in plan.clients.items()
+    }
+    roster = Roster(b"".join(bytes(key.verify_key) for site in keys.values() for key in site))
+    authority = SigningKey(random_bytes(32))
+    manifest = first_manifest(
+        plan.consortium,
+        [party.card for party in parties],
+        roster=roster,
+        policy=plan.policy,
+        authority=authority,
+    )
+    make_authority_directory(directory / "authority", authority)
+    consortium = consortium_files.create(directory / "consortium", manifest, roster)
+    for party in parties:
+        home = directory / "parties" / party.card.name
+        write_party(home, party)
+        write_pin(home, consortium.digest, replace_other=False)
+        _make_data_directory(directory, party.card.name)
+    for position, site in enumerate(keys, start=len(plan.services())):
+        home = directory / "clients" / site
+        hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
+        tls = self_signed(site, hosts, now=now, valid_days=plan.valid_days)
+        write_agent(home, keys[site], tls)
+        write_pin(home, consortium.digest, replace_other=False)
+        write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
+        _make_data_directory(directory, site)
+    return consortium
+
+
+def _party(
+    name: str,
+    role: PartyRole,
+    url: str | None,
+    plan: Plan,
+    *,
+    now: datetime,
+    random_bytes: RandomBytes,
+) -> NewParty:
+    return new_party(
+        role,
+        name=name,
+        operator="one machine, for trying out",
+        url=url,
+        extra_hosts=plan.extra_hosts if url is not None else [],
+        now=now,
+        valid_days=plan.valid_days,
+        random_bytes=random_bytes,
+    )
+
+
+def _make_data_directory(directory: Path, name: str) -> None:
+    (directory / "data" / name).mkdir(mode=PRIVATE_DIRECTORY)
+
+
+def services(directory: Path, consortium: Consortium) -> list[Process]:
+    """Return how to start each service of the federation in `directory`."""
+    manifest = consortium.manifest
+    parties: list[tuple[PartyRole, ServiceParty]] = [
+        (PartyRole.COMPUTE, node) for node in manifest.compute_nodes
+    ]
+    parties += [(PartyRole.AGGREGATOR, manifest.aggregator), (PartyRole.TRAINER, manifest.trainer)]
+    return [
+        Process(
+            party.name,
+            party.url,
+            MODULES[role],
+            _environment(directory, directory / "parties" / party.name, party.url),
+        )
+        for role, party in parties
+    ]
+
+
+def agents(directory: Path) -> list[Process]:
+    """Return how to start each site's agent, once its owner has put two files in its directory.
+
+    They are `records.csv`, the records in the order of the keys, and `policy.toml`, what the
+    data holder allows.
+    """
+    found = []
+    for home in sorted((directory / "clients").iterdir()):
+        url = (home / "url").read_text().strip()
+        environment = _environment(directory, home, url) | {
+            "SHOAL_AGENT_KEYS": os.fspath(home / CLIENT_KEYS),
+            "SHOAL_AGENT_RECORDS": os.fspath(home / RECORDS),
+            "SHOAL_AGENT_POLICY": os.fspath(home / POLICY),
+        }
+        found.append(Process(home.name, url, "shoal_agent", environment))
+    return found
+
+
+def _environment(directory: Path, home: Path, url: str) -> dict[str, str]:
+    return {
+        "SHOAL_PARTY": os.fspath(home),
+        "SHOAL_CONSORTIUM": os.fspath(directory / "consortium"),
+        "SHOAL_DATA": os.fspath(directory / "data" / home.name),
+        "SHOAL_HOST": host_of(url),
+        "SHOAL_PORT": str(port_of(url)),
+    }

@@ -1,0 +1,97 @@
+"""A crowd of records in memory, for planning and for teaching: crowd tasks are learned from it.
+
+It has NO PRIVACY: whoever runs it has all records, and the noise is numpy's. What comes out is
+distributed as what a real crowd's job would give from as many contributions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import in_turn, simulate
+from shoal_learning.simulated_records import by_column
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import design_rows
+
+
+class SimulatedCrowd:
+    """Clients that hold one record each, in memory. NO PRIVACY: for planning and for teaching.
+
+    `records` has columns by name: a mapping to vectors, or a data frame. Each `learn` draws new
+    noise; the same `seed` and the same calls give the same models. Estimators are fitted on it:
+    they are given a snapshot every so many contributions, none if `snapshot_every` is None.
+    """
+
+    def __init__(
+        self,
+        records: Mapping[str, ArrayLike] | Any,
+        *,
+        seed: int,
+        snapshot_every: int | None = None,
+    ) -> None:
+        """Copy the records.
+
+        Raises:
+            ValueError: they are not vectors of finite numbers of one length, or there are none.
+        """
+        self.columns, self._values = by_column(records)
+        if not len(self._values):
+            raise ValueError("there must be records")
+        if snapshot_every is not None and snapshot_every < 1:
+            raise ValueError("snapshot_every must be at least 1")
+        self._snapshot_every = snapshot_every
+        self._seeds = np.random.SeedSequence(seed)
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedCrowd of {len(self):,} clients: NO PRIVACY>"
+
+    def learn(
+        self,
+        task: CrowdTask,
+        *,
+        contributions_per_client: int = 1,
+        snapshots: Sequence[int] | None = None,
+        open_sessions: int = 0,
+    ) -> tuple[CrowdModel, ...]:
+        """Return the models after so many contributions each, and in the end after all of them.
+
+        `snapshots` None is every `snapshot_every` contributions.
+        Each client contributes `contributions_per_client` times; who does so next is chosen at
+        random among those that have contributed least. Each pays the task's `contribution_epsilon`
+        for every one. Each answers its draw before the next one draws; with m `open_sessions`, m
+        others answer in between, as under a load, and learning is slower.
+
+        Raises:
+            ValueError: a column of the task is missing, a snapshot is none of this job's, or
+                sessions are below 0.
+        """
+        missing = [name for name in task.column_names if name not in self.columns]
+        if missing:
+            raise ValueError(f"the records have no column {', '.join(map(repr, missing))}")
+        places = [self.columns.index(name) for name in task.column_names]
+        rows, targets = design_rows(task, self._values[:, places])
+        total = contributions_per_client * len(self)
+        if snapshots is None:
+            every = self._snapshot_every
+            snapshots = () if every is None else range(every, total, every)
+        [seeds] = self._seeds.spawn(1)
+        generator = np.random.default_rng(seeds)
+        found = simulate(
+            task,
+            in_turn(rows, targets, generator),
+            generator,
+            contributions=total,
+            snapshots=snapshots,
+            open_sessions=open_sessions,
+        )
+        return tuple(
+            CrowdModel.of(task, weights[0], contributions)
+            for contributions, weights in zip(found.contributions, found.weights, strict=True)
+        )

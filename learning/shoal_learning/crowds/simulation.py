@@ -1,0 +1,149 @@
+"""Crowds that learn a task, many replicates at once, by the very steps that clients take.
+
+The noise is drawn by numpy: the right discrete Laplace on the right lattice, and no privacy. It
+knows neither trainer nor documents: whom a draw reaches is numpy's choice as well.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
+from shoal_protocol.crowds.updates import decayed, steps
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Contributors = Callable[[int, int], tuple[FloatArray, FloatArray]]
+"""(n, R) -> rows, shape (n, R, p), and targets, shape (n, R), as `design_rows` has them: whose
+records the next n contributions to each of R crowds come from."""
+
+_DRAWS = 1 << 16  # random numbers of a kind in one call of numpy
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """All instances of all crowds after so many contributions each; weights (n, R, k, p)."""
+
+    contributions: tuple[int, ...]
+    weights: IntArray
+
+    @property
+    def final(self) -> IntArray:
+        """The last ones, shape (R, k, p)."""
+        last: IntArray = self.weights[-1]
+        return last
+
+
+def in_turn(rows: FloatArray, targets: FloatArray, generator: np.random.Generator) -> Contributors:
+    """Return contributors of whom each has contributed as often as any other, give or take one.
+
+    Every crowd meets all records in an order of its own, then in another.
+    """
+    waiting = np.zeros((0, 0), dtype=np.int64)
+
+    def pick(count: int, replicates: int) -> tuple[FloatArray, FloatArray]:
+        nonlocal waiting
+        if waiting.shape[1] != replicates:
+            waiting = np.zeros((0, replicates), dtype=np.int64)
+        while len(waiting) < count:
+            once = np.tile(np.arange(len(targets))[:, None], (1, replicates))
+            waiting = np.vstack([waiting, generator.permuted(once, axis=0)])
+        chosen, waiting = waiting[:count], waiting[count:]
+        return rows[chosen], targets[chosen]
+
+    return pick
+
+
+def simulate(
+    task: CrowdTask,
+    contributors: Contributors,
+    generator: np.random.Generator,
+    *,
+    contributions: int,
+    replicates: int = 1,
+    snapshots: Sequence[int] = (),
+    noisy: bool = True,
+    open_sessions: int = 0,
+) -> Snapshots:
+    """Let so many contributions come to each of R crowds; instances all begin at the task's start.
+
+    Snapshots are taken after each number in `snapshots`, and in the end. `noisy` False leaves the
+    noise out: what the same steps would learn without privacy. With m `open_sessions` a client's
+    instance is drawn m contributions before it comes back.
+
+    Raises:
+        ValueError: a snapshot is asked for below 0 or after the end, or sessions are below 0.
+    """
+    if open_sessions < 0:
+        raise ValueError("open sessions are counted from 0")
+    wanted = sorted({*snapshots, contributions})
+    if wanted[0] < 0 or wanted[-1] > contributions:
+        raise ValueError("snapshots lie between no contribution and the last one")
+    state = np.tile(_start(task), (replicates, task.instances, 1))
+    everyone = np.arange(replicates)
+    open_draws = np.tile(_start(task), (open_sessions + 1, replicates, 1))  # a ring
+    size = max(1, _DRAWS // (replicates * task.dimension))
+    taken: list[IntArray] = []
+    for first in range(0, contributions + 1, size):
+        count = min(size, contributions + 1 - first)
+        rows, targets = contributors(count, replicates)
+        drawn = generator.integers(0, task.instances, (count, replicates))
+        replaced = generator.integers(0, task.instances, (count, replicates))
+        noise = _noise(task, generator, count, replicates, noisy)
+        touched = _touched(task, generator, count, replicates)
+        for place in range(count):
+            if first + place in wanted:
+                taken.append(state.copy())
+            number = first + place
+            slot = (number + open_sessions) % (open_sessions + 1)
+            open_draws[slot] = state[everyone, drawn[place]]
+            weights = open_draws[number % (open_sessions + 1)]
+            step = steps(task, weights, rows[place], targets[place])
+            moved = decayed(task, weights) + step + noise[place]
+            if touched is not None:
+                moved = np.where(touched[place], moved, weights)
+            state[everyone, replaced[place]] = np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    return Snapshots(tuple(wanted), np.array(taken))
+
+
+def discrete_laplace(
+    scale: float, shape: tuple[int, ...], generator: np.random.Generator
+) -> IntArray:
+    """Return integers x with probability in proportion to exp(-|x| / scale): NOT for privacy.
+
+    The difference of two geometric variables [Inusah and Kozubowski 2006].
+    """
+    success = -math.expm1(-1.0 / scale)
+    gain, loss = generator.geometric(success, (2, *shape))
+    difference: IntArray = (gain - loss).astype(np.int64)
+    return difference
+
+
+def _start(task: CrowdTask) -> IntArray:
+    if task.start is None:
+        return np.zeros(task.dimension, dtype=np.int64)
+    return np.rint(np.array(task.start) * task.grid).astype(np.int64)
+
+
+def _noise(
+    task: CrowdTask, generator: np.random.Generator, count: int, replicates: int, noisy: bool
+) -> IntArray:
+    """Return noise, shape (count, R, touched)."""
+    shape = (count, replicates, task.touched)
+    if not noisy:
+        return np.zeros(shape, dtype=np.int64)
+    return discrete_laplace(task.noise_scale, shape, generator)
+
+
+def _touched(
+    task: CrowdTask, generator: np.random.Generator, count: int, replicates: int
+) -> NDArray[np.bool_] | None:
+    """Return which coordinate is touched, one-hot, shape (count, R, p); None if all are."""
+    if task.variant != "one":
+        return None
+    chosen = generator.integers(0, task.dimension, (count, replicates, 1))
+    touched: NDArray[np.bool_] = chosen == np.arange(task.dimension)
+    return touched

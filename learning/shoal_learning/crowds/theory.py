@@ -1,0 +1,157 @@
+"""What a pull towards the optimum does to k instances: spread, error, and the price of instances.
+
+All of it is per coordinate, and exact unless it says otherwise. In one update an instance is drawn,
+its copy b becomes b + u, and this replaces an instance drawn independently of the first. Spreads
+are variances over instances with divisor k - 1. The proofs are in docs/mathematics.md.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+ENOUGH_STEPS: Final = 4.0
+"""Times that a model must have been pulled by its own distance: e^-4 of the start's error stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contraction:
+    """Updates that pull: a drawn b, if it is touched, becomes b - (pull / touched) b + noise.
+
+    b is measured from the optimum, and `touched` is the probability of a touch. `pull` and
+    `update_variance` are means over all updates: for the variant "one" of p coordinates `touched`
+    is 1/p, `pull` is learning_rate times curvature over p, and `update_variance` the noise's
+    variance over p.
+
+    Near the optimum a GLM's clipped score step is this where clipping is rare and coordinates are
+    uncorrelated, with curvature the mean of mu'(t) x_j^2 over records; the scatter of the records'
+    own scores adds to `update_variance`.
+
+    `open_sessions`, m, is how many other submissions come between a draw and its own: learning
+    then goes by pull / (k + m), which is exact for m = 0, and of first order in the pull otherwise.
+    """
+
+    instances: int
+    update_variance: float
+    pull: float
+    touched: float = 1.0
+    open_sessions: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_some(self.instances)
+        if not 0.0 < self.touched <= 1.0:
+            raise ValueError("touched is a probability above 0")
+        if not 0.0 < self.pull < 2.0 * self.touched:
+            raise ValueError("a pull must lie above 0, and below twice the probability of a touch")
+        if self.update_variance < 0.0:
+            raise ValueError("a variance is not below 0")
+        if self.open_sessions < 0.0:
+            raise ValueError("open sessions are counted from 0")
+
+    @property
+    def instance_variance(self) -> float:
+        """Stationary mean square of one instance, update_variance / (pull (2 - pull / touched))."""
+        return self.update_variance / self._squares_lost
+
+    @property
+    def averaged_variance(self) -> float:
+        """Stationary mean square of the mean: averaging gains 1 + pull (k - 1)(k + m)/k, not k."""
+        return self.instance_variance / self._gain
+
+    @property
+    def spread(self) -> float:
+        """Stationary spread: k/(k - 1) times what averaging takes off the mean square.
+
+        Without open sessions k update_variance / ((2 - pull / touched)(1 + pull (k - 1))).
+
+        Raises:
+            ValueError: there is only 1 instance.
+        """
+        _require_several(self.instances)
+        averaged_away = self.pull * (self.instances + self.open_sessions)
+        return averaged_away * self.instance_variance / self._gain
+
+    def pulled(self, updates: float) -> float:
+        """Return which part of the start's error the mean still has after so many updates."""
+        return math.exp(updates * math.log1p(-self.pull / (self.instances + self.open_sessions)))
+
+    def squared_error_after(self, updates: float, *, start_error: float) -> float:
+        """Return the mean square of the averaged model, all instances `start_error` off at first.
+
+        Expected squares of one instance and of the mean follow two linear equations. Open sessions
+        make the updates go by more slowly, and averaging gain more: to first order.
+        """
+        k = self.instances
+        if self.open_sessions:
+            slowed = updates * k / (k + self.open_sessions)
+            alone = replace(self, open_sessions=0.0)
+            started = replace(alone, update_variance=0.0)
+            noise = alone.squared_error_after(slowed, start_error=0.0) * alone._gain / self._gain
+            return noise + started.squared_error_after(slowed, start_error=start_error)
+        if k == 1:
+            return self.instance_variance + (start_error**2 - self.instance_variance) * _power(
+                1.0 - self._squares_lost, updates
+            )
+        kept_mean = 1.0 - self.pull
+        kept_square = 1.0 - self._squares_lost
+        square_left = math.exp(updates * math.log1p(-self._squares_lost / k))
+        slope = 1.0 - 2.0 * self.pull / k - 2.0 * kept_mean / k**2
+        # mean' = slope mean + feed square + update_variance / k^2, square' likewise on its own
+        feed = (1.0 + kept_square) / k**2
+        square_off = start_error**2 - self.instance_variance
+        mean_off = start_error**2 - self.averaged_variance
+        mean_left = _power(slope, updates)
+        between = 1.0 - self._squares_lost / k - slope
+        if abs(between) < 1e-12:
+            carried = updates * _power(slope, updates - 1)
+        else:
+            carried = (square_left - mean_left) / between
+        return self.averaged_variance + mean_off * mean_left + feed * square_off * carried
+
+    @property
+    def _gain(self) -> float:
+        """By what averaging divides the mean square."""
+        k = self.instances
+        return 1.0 + self.pull * (k - 1) * (k + self.open_sessions) / k
+
+    @property
+    def _squares_lost(self) -> float:
+        """Which part of its square a drawn instance loses to the pull, on average."""
+        return self.pull * (2.0 - self.pull / self.touched)
+
+
+def price_of_instances(instances: int, *, contributions: int, steps: float = ENOUGH_STEPS) -> float:
+    """Return how many times the averaged model's variance is that of a single instance.
+
+    For the same contributions and privacy, both with the smallest learning rate at which the start
+    is forgotten: pull = steps k / contributions, with noise in proportion to the rate. It is about
+    k up to sqrt(contributions / steps), where it is largest. k is chosen for the load, never for
+    accuracy.
+
+    Raises:
+        ValueError: so many instances cannot be learned from so few contributions.
+    """
+    _require_some(instances)
+    pull = steps * instances / contributions
+    if pull >= 1.0:
+        raise ValueError("more instances than the contributions can teach: take fewer of them")
+    alone = steps / contributions
+    ratio = pull * (2.0 - alone) / (alone * (2.0 - pull))
+    return ratio / (1.0 + pull * (instances - 1))
+
+
+def _power(base: float, exponent: float) -> float:
+    """Return base^exponent; a base below 0, as of two instances that pull hard, has whole ones."""
+    if base == 0.0:
+        return float(exponent == 0.0)
+    size = math.exp(exponent * math.log(abs(base)))
+    return -size if base < 0.0 and round(exponent) % 2 else size
+
+
+def _require_some(instances: int) -> None:
+    if instances < 1:
+        raise ValueError("there is at least 1 instance")
+
+
+def _require_several(instances: int) -> None:
+    if instances < 2:
+        raise ValueError("a spread needs at least 2 instances")

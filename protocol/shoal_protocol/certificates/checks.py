@@ -1,0 +1,200 @@
+"""Checks a release certificate offline, by the manifest alone; it asks nobody and reads no clock.
+
+What is not in the signed documents cannot be checked: that the clients exist, that their records
+are true, and that the posterior was computed well from the sums, which costs no privacy. Whether
+who was left out had left is checked where the reader has the rosters.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shoal_protocol.certificates.release_certificate import (
+    ADVERSARIES,
+    CertifiedRound,
+    LostRound,
+    ReleaseCertificate,
+    counted,
+    prices,
+)
+from shoal_protocol.certificates.round_checks import about, check_rounds, version_of
+from shoal_protocol.jobs.totals import check_total, nodes_of
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.studies.study_request import check_study
+from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.encoding import decode_clients
+from shoal_protocol.wire.errors import MalformedDocument, RefusedCertificate, WrongManifest
+
+_TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A certificate that holds under a manifest: `parties` are those of its newest version."""
+
+    certificate: ReleaseCertificate
+    parties: Parties
+    versions: Mapping[str, Parties]  # all that are in the certificate, by digest
+    all_rosters: bool  # were at hand: who was left out of a round had left the consortium
+
+    def signer(self, signed: Signed[Any]) -> ServiceParty | Analyst:
+        """Return who signed a document in the certificate."""
+        return self.versions[signed.body.manifest].party(signed.signer)
+
+
+def verify_certificate(
+    encoded: bytes, manifest: bytes, *, known: Iterable[Consortium] = ()
+) -> Verified:
+    """Check everything in a certificate that can be checked offline.
+
+    `encoded` and `manifest` are files, byte for byte. Whether `manifest` is the right one is for
+    the reader to say, who compares its digest with one from another source. `known` are versions
+    of which the reader has the rosters: their rounds must ask all whose turn it was and who were
+    enrolled; of another version's, who was left out may have left.
+
+    Raises:
+        RefusedCertificate: the detail names the part that is wrong, and why.
+    """
+    with about("the manifest"):
+        pinned = decode(manifest, Manifest)
+    with about("the certificate"):
+        signed = decode(encoded, ReleaseCertificate)
+    certificate = signed.body
+    versions = _versions(pinned, certificate)
+    parties = versions[pinned.digest]
+    with about("the certificate"):
+        parties.verify(signed)
+    _check_request(certificate, versions)
+    enrolled = {each.digest: each.roster.enrolled_set for each in known}
+    check_rounds(certificate, versions, enrolled)
+    _check_totals(certificate, versions)
+    _check_ledgers(certificate.all_rounds)
+    _check_report(certificate, versions)
+    _check_prices(certificate)
+    asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
+    return Verified(certificate, parties, versions, asked_under <= enrolled.keys())
+
+
+def _versions(pinned: Signed[Manifest], certificate: ReleaseCertificate) -> dict[str, Parties]:
+    """Return the manifest versions, oldest first, by digest; the last is the one that was given."""
+    if certificate.manifest != pinned.digest:
+        raise RefusedCertificate(
+            "the certificate is bound to another manifest, or to another version of it"
+        )
+    chain: list[Parties] = []
+    for signed in (*certificate.earlier_manifests, pinned):
+        with about(f"version {signed.body.sequence} of the manifest"):
+            before = chain[-1] if chain else None
+            if before is not None and not before.precedes(signed.body):
+                raise WrongManifest("it does not follow the version before it")
+            authority = signed.body.authority if before is None else before.manifest.authority
+            chain.append(Parties.of(signed, authority=authority))
+    bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
+    if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, chain[-1].digest):
+        raise RefusedCertificate("its manifest versions are not those of its documents")
+    return {parties.digest: parties for parties in chain}
+
+
+def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    request = certificate.request
+    with about("the job request"):
+        parties = version_of(versions, request.body.manifest)
+        parties.verify(request)
+        check_study(request.body, parties.manifest)
+        if request.digest != certificate.job:
+            raise MalformedDocument("it is another job's than the certificate's")
+
+
+def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    """Refuse a certificate that lacks a round which a Compute node charged, or a node's total."""
+    rounds = [each.spec.digest for each in certificate.all_rounds]
+    signed = {each.signer: each for each in certificate.totals}
+    needed = nodes_of(list(versions.values()))
+    for node in needed:
+        if node not in signed:
+            raise RefusedCertificate(
+                f"the totals: {node} has not signed how many rounds of the job it charged"
+            )
+        with about(f"the total of {node}"):
+            check_total(
+                signed[node],
+                version_of(versions, signed[node].body.manifest),
+                job=certificate.job,
+                rounds=rounds,
+                counted=counted(certificate.rounds, node),
+            )
+    if [each.signer for each in certificate.totals] != needed:
+        raise RefusedCertificate("the totals: there is not one of each Compute node, in order")
+
+
+def _check_ledgers(rounds: Sequence[CertifiedRound | LostRound]) -> None:
+    """Refuse ledger entries that cannot all be of chains in which the rounds follow one another."""
+    last: dict[str, int] = {}
+    for number, certified in enumerate(rounds):
+        for entry in certified.ledger_entries:
+            if entry.number <= last.get(entry.ledger, 0):
+                raise RefusedCertificate(
+                    f"{entry.ledger}'s ledger entry of round {number} is not after that of the "
+                    "round before"
+                )
+            last[entry.ledger] = entry.number
+    entries = [entry for each in rounds for entry in each.ledger_entries]
+    for contradiction in contradictions(entries):
+        raise RefusedCertificate(f"ledgers: {contradiction}")
+
+
+def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
+    """Refuse a report that is not of exactly these rounds, or states another price for them."""
+    request, signed = certificate.request.body, certificate.report
+    released = [(each.spec.body, each.result.body) for each in certificate.rounds]
+    with about("the report"):
+        parties = version_of(versions, signed.body.manifest)
+        parties.verify(signed)
+        report, task = signed.body, request.task
+        expected = PosteriorReport.of(
+            request,
+            released,
+            lost=[each.spec.body for each in certificate.lost_rounds],
+            population=decode_clients(certificate.population),
+            posterior=report.posterior,
+        )
+        computed = {"privacy": expected.privacy, "purchases": expected.purchases}
+        if report.model_copy(update=computed) != expected:
+            raise MalformedDocument("it is not of these rounds, results and partial sums")
+        told, true = (each.model_dump(include=set(computed)) for each in (report, expected))
+        if not alike(told, true):
+            raise MalformedDocument("the price that it states is not what the rounds cost")
+        if not request.minimum_population <= report.population_size <= request.maximum_population:
+            raise MalformedDocument("its population is smaller or larger than the job allows")
+        posterior = report.posterior
+        named = tuple(bounds.name for bounds in task.columns)
+        if posterior.name not in task.posterior_names or posterior.columns != named:
+            raise MalformedDocument("its posterior is not of the job's task")
+
+
+def _check_prices(certificate: ReleaseCertificate) -> None:
+    """Refuse prices that are not what the noise of the rounds buys."""
+    expected = prices(certificate.request.body, certificate.rounds, certificate.lost_rounds)
+    if [each.adversary for each in certificate.prices] != list(ADVERSARIES):
+        raise RefusedCertificate("it does not state its price against every adversary")
+    for stated, computed in zip(certificate.prices, expected, strict=True):
+        if not alike(stated.model_dump(), computed.model_dump()):
+            raise RefusedCertificate(
+                f"the price stated against {stated.adversary.replace('_', ' ')} is not what the "
+                "noise of its rounds buys"
+            )
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are the same, numbers with a point to a relative 1e-9.
+
+    The mathematical functions of two machines may differ in their last bits.
+    """
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,212 @@
+"""The release certificate: all that was signed of one job, in one document; it checks nothing.
+
+Whoever has it and the consortium's manifest can check it offline: `certificate_checks`.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
+
+from pydantic import Field
+from pyroaring import BitMap
+
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.adversaries import Statement, statements
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
+from shoal_protocol.rounds.round_audit import release_of
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.trust.manifest import Manifest, Parties
+from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
+from shoal_protocol.wire.encoding import Base64, Digest, encode_clients
+
+Adversary = Literal[
+    "public",
+    "trainer",
+    "compute_node",
+    "colluding_compute_nodes",  # one fewer than open a sum, with the allowed colluders
+    "opening_compute_nodes",
+]
+ADVERSARIES: Final[tuple[Adversary, ...]] = get_args(Adversary)
+
+
+PartiesT = TypeVar("PartiesT", bound=Parties)
+
+SignedManifest = Annotated[Signed[Manifest], embedded(Manifest), WRITTEN]
+SignedRequest = Annotated[Signed[StudyRequest], embedded(StudyRequest), WRITTEN]
+SignedSpec = Annotated[Signed[RoundSpec], embedded(RoundSpec), WRITTEN]
+SignedResult = Annotated[Signed[Result], embedded(Result), WRITTEN]
+SignedSum = Annotated[Signed[PartialSum], embedded(PartialSum), WRITTEN]
+SignedAbandonment = Annotated[Signed[Abandonment], embedded(Abandonment), WRITTEN]
+SignedTotal = Annotated[Signed[JobTotal], embedded(JobTotal), WRITTEN]
+SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRITTEN]
+
+
+class CertifiedRound(Model):
+    """A round that released a sum, and all that its parties signed of it.
+
+    `partial_sums` are those that the result rests on, in their nodes' order; each carries the
+    node's own ledger entry. `charge` is the trainer's.
+    """
+
+    spec: SignedSpec
+    result: SignedResult
+    partial_sums: tuple[SignedSum, ...]
+    charge: LedgerEntry
+
+    @property
+    def ledger_entries(self) -> tuple[LedgerEntry, ...]:
+        """Return the trainer's entry, then each Compute node's."""
+        return (self.charge, *(each.body.charge for each in self.partial_sums))
+
+
+class LostRound(Model):
+    """A round that released nothing, which is the aggregator's signed word if clients were asked.
+
+    `charge` is the trainer's: it stays where an answer may have left a client.
+    """
+
+    spec: SignedSpec
+    abandonment: SignedAbandonment | None
+    charge: LedgerEntry
+
+    @property
+    def ledger_entries(self) -> tuple[LedgerEntry, ...]:
+        """Return the trainer's entry."""
+        return (self.charge,)
+
+
+class Price(Model):
+    """What a job costs a client of its population at most, against one adversary.
+
+    `promised` holds in every cohort that might have been summed, `bought` with the noise of those
+    that were; None where nothing can be said. Each is what the client pays that pays most. What an
+    adversary sees: `adversaries`.
+    """
+
+    adversary: Adversary
+    promised: PrivacySpent | None
+    bought: PrivacySpent | None
+
+
+class ReleaseCertificate(BoundDocument):
+    """Trainer -> whoever doubts: what a job released, to whom, from how many, at what price.
+
+    `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
+    version of the manifest, later rounds perhaps to later ones. `manifest` is the last round's; the
+    versions before it, back to the request's, are in `earlier_manifests`, in order. `totals` are
+    those of all their Compute nodes, as `nodes_of` orders them.
+    """
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["release_certificate"] = "release_certificate"
+    job: Digest
+    earlier_manifests: tuple[SignedManifest, ...]
+    request: SignedRequest
+    population: Base64
+    rounds: tuple[CertifiedRound, ...] = Field(min_length=1)
+    lost_rounds: tuple[LostRound, ...]
+    totals: tuple[SignedTotal, ...]
+    report: SignedReport
+    prices: tuple[Price, ...]
+
+    @classmethod
+    def of(
+        cls,
+        request: Signed[StudyRequest],
+        rounds: Sequence[CertifiedRound],
+        lost: Sequence[LostRound],
+        totals: Sequence[Signed[JobTotal]],
+        report: Signed[PosteriorReport],
+        *,
+        population: BitMap,
+        version: Callable[[str], Parties],
+    ) -> Self:
+        """Return the certificate of a job that is done; `version` knows manifests by digest."""
+        last = in_order(rounds, lost)[-1].spec.body.manifest
+        chain = spanned(request.body.manifest, last, version)
+        return cls(
+            manifest=chain[-1].digest,
+            job=request.digest,
+            earlier_manifests=tuple(each.signed_manifest for each in chain[:-1]),
+            request=request,
+            population=encode_clients(population),
+            rounds=tuple(rounds),
+            lost_rounds=tuple(lost),
+            totals=tuple(totals),
+            report=report,
+            prices=prices(request.body, rounds, lost),
+        )
+
+    @property
+    def all_rounds(self) -> list[CertifiedRound | LostRound]:
+        """Return released and lost rounds, by number."""
+        return in_order(self.rounds, self.lost_rounds)
+
+
+def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[PartiesT]:
+    """Return the manifest versions from the `first` to the `last`, which `version` knows."""
+    chain = [version(last)]
+    while chain[0].digest != first:
+        chain.insert(0, version(chain[0].manifest.previous or ""))
+    return chain
+
+
+def counted(rounds: Iterable[CertifiedRound], node: str) -> dict[str, int]:
+    """Return as how many of the job a node's charges count the rounds, by round, that it summed."""
+    return {
+        each.spec.digest: signed.body.charge.job_rounds or 0
+        for each in rounds
+        for signed in each.partial_sums
+        if signed.body.node == node
+    }
+
+
+def in_order(
+    rounds: Iterable[CertifiedRound | LostRound], lost: Iterable[CertifiedRound | LostRound]
+) -> list[CertifiedRound | LostRound]:
+    """Return released and lost rounds of a job by number; both come in order already."""
+    return list(heapq.merge(rounds, lost, key=lambda each: each.spec.body.number))
+
+
+def stated(
+    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
+) -> tuple[Statement, ...]:
+    """Return what is stated of a job's rounds, in words too, in the order of `ADVERSARIES`."""
+    specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
+    weakest = min(specs, key=lambda spec: spec.threshold)
+    summed = [
+        release_of(each.spec.body, cohort_size=each.result.body.cohort_size) for each in rounds
+    ]
+    return statements(
+        [*summed, *(replace(release_of(each.spec.body), is_lost=True) for each in lost)],
+        delta=request.privacy.delta,
+        nodes=len(weakest.compute_nodes),
+        needed=weakest.threshold,
+        asked=[spec.clients() for spec in specs],
+    )
+
+
+def prices(
+    request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
+) -> tuple[Price, ...]:
+    """Return what a job's rounds cost against each adversary, at the job's delta."""
+
+    def spent(cost: Cost | None, epsilon: float | None) -> PrivacySpent | None:
+        if cost is None or epsilon is None:
+            return None
+        return PrivacySpent(epsilon=epsilon, delta=request.privacy.delta, mu=cost.mu)
+
+    return tuple(
+        Price(
+            adversary=adversary,
+            promised=spent(each.promised, each.promised_epsilon),
+            bought=spent(each.bought, each.bought_epsilon),
+        )
+        for adversary, each in zip(ADVERSARIES, stated(request, rounds, lost), strict=True)
+    )

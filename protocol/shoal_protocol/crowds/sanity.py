@@ -1,0 +1,51 @@
+"""How far an honest submission can be from its draw: what the trainer refuses to take in.
+
+A bound against mistakes and spam, no proof of honesty: whoever keeps to it can still lie within
+it, and each enrolled client can do so as often as the job lets it contribute.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from shoal_protocol.crowds.documents import Draw, Submission
+from shoal_protocol.crowds.errors import RefusedSubmission
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import decayed
+
+HONEST_REFUSED: Final = 1e-12
+"""Probability with which an honest submission is refused, at most.
+
+So small that none is among all that come after a contribution: whether one is refused depends on
+data, which what is proven of later noise leaves out of account (`privacy`).
+"""
+
+
+def largest_change(task: CrowdTask) -> int:
+    """Return how far a touched coordinate moves, in lattice units, but with `HONEST_REFUSED`.
+
+    The clip, and t = scale ln(touched / probability) of noise: P(|X| > t) is at most exp(-t/scale)
+    for a discrete Laplace X. Nobody may draw anew what this would refuse: the noise would not be
+    Laplace any more.
+    """
+    tail = task.noise_scale * math.log(task.touched / HONEST_REFUSED)
+    return task.lattice_clip + math.ceil(tail)
+
+
+def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> None:
+    """Refuse weights that are no step from the drawn ones; signatures and time are the caller's.
+
+    Raises:
+        RefusedSubmission: the detail says why, without a number of the client's.
+    """
+    if len(submission.weights) != task.dimension or len(draw.weights) != task.dimension:
+        raise RefusedSubmission(f"the job's model has {task.dimension} weights")
+    drawn = np.array(draw.weights, np.int64)
+    sent = np.array(submission.weights, np.int64)
+    if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
+        raise RefusedSubmission("one contribution changes one weight")
+    change = np.abs(sent - decayed(task, drawn))
+    # what is as drawn was not touched; being cut at the end of the weights only shortens a change
+    if np.any((change > largest_change(task)) & (sent != drawn)):
+        raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")

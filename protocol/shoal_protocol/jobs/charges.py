@@ -1,0 +1,132 @@
+"""What a Compute node charged a client, told to that client alone: the question and the answer.
+
+A data holder whose whole memory was lost or set back fits itself. The nodes keep for good in which
+rounds they took a share of whom, and what each of these rounds cost.
+"""
+
+from datetime import datetime
+from typing import ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
+from pyroaring import BitMap
+
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.trust.limits import CLOCKS_APART
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
+from shoal_protocol.wire.encoding import (
+    LARGEST_CLIENT_INDEX,
+    Base64,
+    Digest,
+    Name,
+    NonceHex,
+    Timestamp,
+    decode_clients,
+)
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+
+MOST_QUERIES: Final = 1000  # in one request
+LARGEST_REQUEST_BYTES: Final = 512 * MOST_QUERIES
+
+
+class StaleQuery(ProtocolError):
+    """A question that was asked at another time, or was answered already."""
+
+    code = "stale-query"
+    title = "The query was not made just now, or was answered before"
+    status = 409
+    remedy = "Set the clock right, and sign a new query with a fresh nonce."
+
+
+class ChargesQuery(BoundDocument):
+    """Client -> Compute: say what you charged me. Good for minutes, and once for each page."""
+
+    signed_by: ClassVar[Role] = Role.CLIENT
+
+    kind: Literal["charges_query"] = "charges_query"
+    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+    nonce: NonceHex  # fresh; the same in all queries of one request
+    at: Timestamp
+
+    def check_age(self, now: datetime) -> None:
+        """Refuse a query that was not made just now, lest a recorded one be of use for long.
+
+        Raises:
+            StaleQuery
+        """
+        if abs(now - self.at) > CLOCKS_APART:
+            raise StaleQuery
+
+
+class RoundCharged(Model):
+    """A round in which the node holds, or held, a share of some of the clients who asked."""
+
+    entry: int = Field(ge=1)  # of the node's ledger
+    round: Digest
+    job: Digest
+    number: int = Field(ge=0)  # of the round in its job
+    mu: float = Field(ge=0)  # what it cost each of them
+    epsilon: float | None = Field(ge=0)  # None is infinite
+    clients: Base64  # canonical Roaring bitmap: of whom
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.mu == 0.0) != (self.epsilon == 0.0):
+            raise ValueError("what costs nothing costs nothing in either currency")
+        return self
+
+    @property
+    def cost(self) -> Cost:
+        """Return what the round cost each of the clients."""
+        return Cost.stated(self.mu, self.epsilon)
+
+
+class Charges(BoundDocument):
+    """Compute -> client: the rounds of a stretch of this node's ledger in which it took shares."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["charges"] = "charges"
+    node: Name
+    nonce: NonceHex  # of the queries
+    clients: Base64  # canonical Roaring bitmap: whose queries are answered
+    after: int = Field(ge=0)  # the stretch begins behind this entry of the ledger,
+    through: int = Field(ge=0)  # and ends with this one
+    head: int = Field(ge=0)  # the ledger's last entry
+    head_digest: Digest
+    rounds: tuple[RoundCharged, ...]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.through != self.head and not self.after < self.through < self.head:
+            raise ValueError("a stretch ends behind its beginning, or where the ledger ends")
+        entries = [each.entry for each in self.rounds]
+        if entries != sorted(set(entries)):
+            raise ValueError("rounds are in the order of the ledger")
+        if entries and not self.after < entries[0] <= entries[-1] <= self.through:
+            raise ValueError("a round lies outside the stretch")
+        return self
+
+
+def check_charges(
+    signed: Signed[Charges], parties: Parties, *, node: str, nonce: str, after: int, asked: BitMap
+) -> list[tuple[RoundCharged, BitMap]]:
+    """Check what `node` answers to queries with `nonce` of the clients in `asked`.
+
+    Return each round with the clients whom it was charged to.
+
+    Raises:
+        WrongManifest, UnknownSigner, WrongSigner, BadSignature: it is not that node's word.
+        MalformedDocument: it answers other queries, leaves one out, or speaks of other clients.
+    """
+    parties.verify(signed)
+    answer = signed.body
+    if (answer.node, answer.nonce, answer.after) != (node, nonce, after):
+        raise MalformedDocument("it answers other queries")
+    if decode_clients(answer.clients) != asked:
+        raise MalformedDocument("it does not answer for the clients who asked")
+    charged = [(each, decode_clients(each.clients)) for each in answer.rounds]
+    if not all(clients and clients.issubset(asked) for _, clients in charged):
+        raise MalformedDocument("it speaks of clients who did not ask")
+    return charged

@@ -1,0 +1,102 @@
+"""Who takes part in a job: a client joins it or leaves it, or its analyst withdraws it for all.
+
+There is one document of each kind for a job and who signs it: sending it again says the same.
+"""
+
+from typing import ClassVar, Literal, Protocol, TypeVar
+
+from pydantic import Field
+
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed
+from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX, Digest, Name
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongSigner
+
+
+class JobWithdrawn(ProtocolError):
+    """A job that its analyst has withdrawn: it has no posterior, and asks nothing more."""
+
+    code = "job-withdrawn"
+    title = "The analyst has withdrawn the job"
+    status = 410
+    remedy = "Submit a new job, if there is still something to learn."
+
+
+class ClientLeft(ProtocolError):
+    """A join of a client that has left the job, and so an old one."""
+
+    code = "client-left"
+    title = "The client has left the job"
+    status = 409
+    remedy = "Nothing: who left a job does not come back to it."
+
+
+class Join(BoundDocument):
+    """Client -> trainer: this client takes part in the job."""
+
+    signed_by: ClassVar[Role] = Role.CLIENT
+
+    kind: Literal["join"] = "join"
+    job: Digest
+    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+
+
+class JobEnding(BoundDocument):
+    """What ends a job, of either kind, before its time."""
+
+    signed_by: ClassVar[Role] = Role.ANALYST
+    signer_field: ClassVar[str | None] = "analyst"
+
+    job: Digest
+    analyst: Name  # whose job it is
+
+
+class JobWithdrawal(JobEnding):
+    """Analyst -> all: the job asks nothing more; what answered rounds cost stays charged."""
+
+    kind: Literal["job_withdrawal"] = "job_withdrawal"
+
+
+class Leave(BoundDocument):
+    """Client -> trainer: this client answers no round of the job from now on.
+
+    Before the population is fixed it does not count; afterwards it is one of the dropouts.
+    """
+
+    signed_by: ClassVar[Role] = Role.CLIENT
+
+    kind: Literal["leave"] = "leave"
+    job: Digest
+    client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
+
+
+EndingT = TypeVar("EndingT", bound=JobEnding)
+
+
+class Asked(Protocol):
+    """A job of either kind, as its analyst asked for it."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def manifest(self) -> str: ...
+    @property
+    def analyst(self) -> str: ...
+
+
+def check_ending(signed: Signed[EndingT], request: Asked, parties: Parties) -> None:
+    """Refuse to end a job unless the analyst who asked for it signed so.
+
+    `parties` are of the manifest that `request` is bound to.
+
+    Raises:
+        MalformedDocument: it is about another job.
+        WrongSigner: another analyst signed it.
+        ProtocolError: it is not signed as it should be.
+    """
+    body = signed.body
+    if (body.job, body.manifest) != (request.digest, request.manifest):
+        raise MalformedDocument("what is to end a job is about another one")
+    parties.verify(signed)
+    if body.analyst != request.analyst:
+        raise WrongSigner("only the analyst who asked for a job may end it")

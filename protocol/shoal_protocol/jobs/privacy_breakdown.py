@@ -1,0 +1,64 @@
+"""What a job's rounds were paid for, in words, and with which part of the price."""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.queries import QueryName
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import Model
+
+BOUGHT: Final[dict[QueryName, str]] = {
+    "counts": "counts of values",
+    "bin_counts": "counts over bins",
+    "first_moments": "means of the columns",
+    "second_moments": "spreads of the columns",
+    "norm_counts": "norms of the rows",
+    "second_moment_matrix": "moments of the columns",
+    "unit_row_matrix": "moments of the columns' proportions",
+    "gradient_sum": "gradients",
+}
+"""What a round of that query measures."""
+
+
+class Purchase(Model):
+    """What all rounds of one query cost together: the part `share` of what all rounds cost.
+
+    Parts are of the sum of mu^2, or, with pure epsilon, of the sum of epsilon.
+    """
+
+    query: QueryName
+    rounds: Annotated[int, Field(ge=1)]
+    share: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
+
+    @property
+    def bought(self) -> str:
+        """Say what was measured."""
+        times = "" if self.rounds == 1 else f" ({self.rounds:,} rounds)"
+        return f"{BOUGHT[self.query]}{times}"
+
+    def __str__(self) -> str:
+        return f"{100.0 * self.share:.3g} % for {self.bought}"
+
+
+def purchases(specs: Iterable[RoundSpec]) -> tuple[Purchase, ...]:
+    """Return what the rounds were paid for, each query once, in the order in which it came first.
+
+    Rounds that were lost are paid for, too.
+    """
+    spent: dict[QueryName, list[float]] = {}
+    for spec in specs:
+        spent.setdefault(spec.query.name, []).append(_amount(spec.cost))
+    total = math.fsum(amount for amounts in spent.values() for amount in amounts)
+    return tuple(
+        Purchase(query=query, rounds=len(amounts), share=math.fsum(amounts) / total)
+        for query, amounts in spent.items()
+    )
+
+
+def _amount(cost: Cost) -> float:
+    """Return what adds up over rounds."""
+    return cost.epsilon if math.isfinite(cost.epsilon) and cost.epsilon > 0.0 else cost.mu**2

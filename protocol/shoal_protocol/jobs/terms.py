@@ -1,0 +1,165 @@
+"""The terms of a job: what its rounds may ask of clients, as those who hold data judge it.
+
+They are derived from the job's task by whoever writes the request, and again by whoever reads the
+task: trainer, analyst and certificate (`questions.check_terms_of_task`). Who holds data reads the
+terms alone, and holds every round to them.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from shoal_protocol.queries import GradientSum, Query, QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.models import InstalledModel
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.errors import RefusedSpec
+
+MOST_ROUNDS: Final = 100_000
+TOLERANCE: Final = 1.1e-5  # a step of the sixth digit, to which another machine may round
+
+_OPEN: Final = {"columns", "radius", "point"}  # what the ranges say of a query, not its equality
+
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Range(Model):
+    """The numbers from `least` to `most`, and those that differ by rounding alone."""
+
+    least: Positive
+    most: Positive
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.most < self.least:
+            raise ValueError("most is below least")
+        return self
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is one of them."""
+        return self.least * (1.0 - TOLERANCE) <= value <= self.most * (1.0 + TOLERANCE)
+
+
+AS_STATED: Final = Range(least=1.0, most=1.0)
+
+
+class RoundTerms(Model):
+    """`rounds` rounds, one after another, that ask `query` but for what is left open here.
+
+    A column's scale is that in `query` times a factor in `stretch`. Its centre is that in `query`,
+    or, in a round that is `recentred`, any within the column's bounds. The radius is in `radius`;
+    None: there is none. The point of a gradient is always open: wherever it is, gradients are
+    clipped, so a client loses no more than the round costs.
+    """
+
+    rounds: int = Field(ge=1, le=MOST_ROUNDS)
+    query: Query
+    recentred: bool
+    stretch: Range
+    radius: Range | None
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        radius: float | None = getattr(self.query, "radius", None)
+        if (radius is None) != (self.radius is None) or not self._allows_radius(self.query):
+            raise ValueError("radius is not a range about the query's own")
+        return self
+
+    def _allows_radius(self, query: Query) -> bool:
+        radius: float | None = getattr(query, "radius", None)
+        if radius is None or self.radius is None:
+            return radius is None and self.radius is None
+        return self.radius.holds(radius)
+
+    def check(self, query: Query, bounds: dict[str, ColumnBounds]) -> None:
+        """Refuse a query that is none of these rounds'.
+
+        Raises:
+            RefusedSpec: the detail says what differs.
+        """
+        if query.name != self.query.name:
+            raise RefusedSpec("the job's terms do not ask this query in this round")
+        if query.column_names != self.query.column_names:
+            raise RefusedSpec("the query's columns are not those of the job's terms")
+        asked, due = (each.model_dump(exclude=_OPEN) for each in (query, self.query))
+        if different := sorted(name for name in due if asked[name] != due[name]):
+            raise RefusedSpec(f"the query's {different[0]} is not that of the job's terms")
+        for column, as_stated in zip(query.columns, self.query.columns, strict=True):
+            of_column = bounds[column.name]
+            centre = of_column.centre if self.recentred else as_stated.centre
+            allowed = (1.0 if self.recentred else 0.0) + TOLERANCE  # in half ranges
+            if abs(column.centre - centre) > allowed * of_column.half_range:
+                raise RefusedSpec("the query's columns are not centred as the job's terms say")
+            if not self.stretch.holds(column.scale / as_stated.scale):
+                raise RefusedSpec("the query's scales are not in the range of the job's terms")
+        if not self._allows_radius(query):
+            raise RefusedSpec("the query's radius is not in the range of the job's terms")
+
+
+class Terms(Model):
+    """What all rounds of a job may ask, in their order; its price stands beside, in the request.
+
+    `bounds` are the public ranges of all columns that the rounds read. A round asks `batch`
+    clients, None: all who joined.
+    """
+
+    bounds: tuple[ColumnBounds, ...] = Field(min_length=1, max_length=512)
+    batch: int | None = Field(ge=2)
+    kinds: tuple[RoundTerms, ...] = Field(min_length=1, max_length=4)
+
+    @model_validator(mode="after")
+    def _bounds_of_all(self) -> Self:
+        names = {each.name for each in self.bounds}
+        if len(names) != len(self.bounds):
+            raise ValueError("two columns have the same name")
+        if any(names != set(kind.query.column_names) for kind in self.kinds):
+            raise ValueError("every kind of round reads the columns that have bounds")
+        if self.rounds > MOST_ROUNDS:
+            raise ValueError(f"a job has at most {MOST_ROUNDS} rounds")
+        return self
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has, at most."""
+        return sum(kind.rounds for kind in self.kinds)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that the rounds read."""
+        return tuple(each.name for each in self.bounds)
+
+    @property
+    def query_names(self) -> tuple[QueryName, ...]:
+        """Names of the queries that the rounds ask, one of each kind of round."""
+        return tuple(kind.query.name for kind in self.kinds)
+
+    def installed_models(self) -> Iterator[tuple[InstalledModel, GradientSum]]:
+        """Yield the NumPyro models whose gradients are asked for, each with the query."""
+        for kind in self.kinds:
+            if isinstance(kind.query, GradientSum) and isinstance(kind.query.model, InstalledModel):
+                yield kind.query.model, kind.query
+
+    def check(self, query: Query, *, number: int) -> None:
+        """Refuse a query that round `number` does not ask.
+
+        Raises:
+            RefusedSpec: the detail says what differs.
+        """
+        left = number
+        for kind in self.kinds:
+            if left < kind.rounds:
+                return kind.check(query, {each.name: each for each in self.bounds})
+            left -= kind.rounds
+        raise RefusedSpec("the job has no such round")
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are the same, but for the rounding of numbers with a point."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return type(one) is type(other) and bool(one == other)

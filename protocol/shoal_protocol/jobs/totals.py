@@ -1,0 +1,93 @@
+"""How many rounds a job had: the trainer's word that it is over, and what each node charged of it.
+
+A release certificate shows the rounds that its author chose. A Compute node that has signed its
+total takes no other round of the job, so whoever has the totals knows of every round that an honest
+node had a part in.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import BoundDocument, Role, Signed
+from shoal_protocol.wire.encoding import Digest, Name
+from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
+
+
+class JobEnd(BoundDocument):
+    """Trainer -> Compute: no further round of this job will come; say how many there were."""
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["job_end"] = "job_end"
+    job: Digest
+
+
+class JobTotal(BoundDocument):
+    """Compute -> all: every round of the job that this node ever charged; it takes no other.
+
+    Those that were given back count. They are in the order of the node's ledger, which is that of
+    their numbers; a round that the node never saw is not among them.
+    """
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["job_total"] = "job_total"
+    job: Digest
+    node: Name
+    rounds: tuple[Digest, ...]
+
+
+def nodes_of(versions: Sequence[Parties]) -> list[str]:
+    """Return the Compute nodes of a job that spanned these manifest versions, each once.
+
+    All have to sign their totals: t nodes can release a sum, so of M nodes at least M - t + 1
+    honest ones leave no release without one of them, but only if every one of them was asked.
+    """
+    return list(
+        dict.fromkeys(node.name for parties in versions for node in parties.manifest.compute_nodes)
+    )
+
+
+def check_total(
+    signed: Signed[JobTotal],
+    parties: Parties,
+    *,
+    job: str,
+    rounds: Sequence[str],
+    counted: Mapping[str, int],
+) -> None:
+    """Refuse a total that shows more rounds of a job than `rounds`, or contradicts what is known.
+
+    `parties` are those of the version that it is bound to. `rounds` are all of the job that are
+    known, in order; `counted` are those of which the node's charge is at hand, by round: as how
+    many of the job that charge counts it.
+
+    Raises:
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest
+        MalformedDocument: it is of another job, or names a round that is not known, or names
+            rounds twice or in another order.
+        WrongCharge: the node's own charge of a round does not bear it out.
+    """
+    parties.verify(signed)
+    total = signed.body
+    if total.job != job:
+        raise MalformedDocument("it is another job's")
+    places = {round_id: place for place, round_id in enumerate(rounds)}
+    named = [places.get(round_id) for round_id in total.rounds]
+    shown = [place for place in named if place is not None]
+    if len(shown) < len(named):
+        raise MalformedDocument(
+            f"{total.node} charged {len(named)} rounds of the job, of which "
+            f"{len(named) - len(shown)} are not shown"
+        )
+    if shown != sorted(set(shown)):
+        raise MalformedDocument("it names a round twice, or not in order")
+    charged = {round_id: count for count, round_id in enumerate(total.rounds, 1)}
+    for round_id, count in counted.items():
+        if charged.get(round_id) != count:
+            raise WrongCharge(
+                f"{total.node} charged round {places[round_id]} as another of the job's than its "
+                "total says"
+            )

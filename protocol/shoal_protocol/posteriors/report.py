@@ -1,0 +1,169 @@
+"""What the trainer reports of a finished job: the posterior, its rounds and what they cost."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import numpy as np
+import pydantic
+from pydantic import Field
+from pyroaring import BitMap
+
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.privacy_breakdown import Purchase, purchases
+from shoal_protocol.posteriors import Posterior
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.posteriors.summaries import Summary
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.rounds.attestations import Result
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.wire.documents import BoundDocument, Model, Role
+from shoal_protocol.wire.encoding import Digest
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
+    from matplotlib.axes import Axes
+
+
+class PrivacySpent(Model):
+    """What a job cost each client of its population at most; delta is 0 where epsilon is pure."""
+
+    epsilon: float = Field(ge=0)
+    delta: float = Field(ge=0, lt=1)
+    mu: float = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} for each client"
+
+
+class Participations(Model):
+    """In how many of a job's rounds the clients of its population were asked."""
+
+    least: int = Field(ge=0)
+    most: int = Field(ge=0)
+
+
+class PosteriorReport(BoundDocument):
+    """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
+
+    A client pays for the rounds that asked it, those that were lost too: its answer may have left
+    it. `privacy` is what the client pays that pays most.
+    """
+
+    signed_by: ClassVar[Role] = Role.TRAINER
+
+    kind: Literal["posterior_report"] = "posterior_report"
+    job: Digest
+    rounds: tuple[Digest, ...]
+    results: tuple[Digest, ...]
+    lost_rounds: tuple[Digest, ...]  # that released nothing
+    population_size: int = Field(ge=2)
+    participations: Participations
+    cohort_sizes: tuple[Annotated[int, Field(ge=1)], ...]
+    sharing: Sharing
+    compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
+    partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
+    privacy: PrivacySpent
+    purchases: tuple[Purchase, ...]  # what it was spent on, lost rounds too
+    posterior: Posterior
+
+    @pydantic.model_validator(mode="after")
+    def _rounds_agree(self) -> Self:
+        counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
+        if {len(each) for each in (self.results, *counts)} != {len(self.rounds)}:
+            raise ValueError(
+                "rounds, results, cohort_sizes, compute_nodes and partial_sums must have one entry "
+                "per round"
+            )
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        request: JobRequest,
+        released: Sequence[tuple[RoundSpec, Result]],
+        *,
+        lost: Sequence[RoundSpec],
+        population: BitMap,
+        posterior: Posterior,
+    ) -> Self:
+        """Return the report of a job that is done, with what its rounds really cost.
+
+        Raises:
+            ValueError: a round asks clients who are not of `population`, those who joined.
+        """
+        participation, delta = Participation(population), request.privacy.delta
+        specs = [*(spec for spec, _ in released), *lost]
+        for spec in specs:
+            participation.add(spec.clients(), spec.cost)
+        spent = participation.largest()
+        return cls(
+            manifest=request.manifest,
+            job=request.digest,
+            rounds=tuple(spec.digest for spec, _ in released),
+            results=tuple(result.digest for _, result in released),
+            lost_rounds=tuple(spec.digest for spec in lost),
+            population_size=len(population),
+            participations=Participations(
+                least=int(participation.rounds.min()), most=int(participation.rounds.max())
+            ),
+            cohort_sizes=tuple(result.cohort_size for _, result in released),
+            sharing=request.sharing,
+            compute_nodes=tuple(len(spec.compute_nodes) for spec, _ in released),
+            partial_sums=tuple(len(result.partial_sums) for _, result in released),
+            privacy=PrivacySpent(
+                epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
+            ),
+            purchases=purchases(specs),
+            posterior=posterior,
+        )
+
+    def summary(self, level: float = LEVEL) -> Summary:
+        """Return the posterior's summary, with cohorts and price.
+
+        Raises:
+            ValueError: `level` is not strictly between 0 and 1.
+        """
+        sizes = sorted({min(self.cohort_sizes, default=0), max(self.cohort_sizes, default=0)})
+        cohorts = " to ".join(f"{size:,}" for size in sizes)
+        return self.posterior.summary(level).with_facts(
+            ("Cohorts", f"{cohorts} of {self.population_size:,} clients"),
+            ("Privacy spent", f"{self.privacy}, by replacement of one client"),
+            ("Of it", "; ".join(map(str, self.purchases))),
+        )
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def plot(
+        self,
+        axes: "Axes | None" = None,
+        *,
+        level: float = LEVEL,
+        names: Sequence[str] | None = None,
+    ) -> "Axes":
+        """Draw the posterior as its own `plot` does, with what it cost below.
+
+        Raises:
+            ValueError, ImportError: as the posterior's `plot`.
+        """
+        return self.posterior.plot(axes, level=level, names=names, caption=f"{self.privacy}")
+
+    def to_arviz(
+        self,
+        generator: np.random.Generator | None = None,  # noqa: TID251
+        *,
+        count: int = 4000,
+    ) -> "InferenceData":
+        """Return the posterior for ArviZ, with the job and its price among the attributes.
+
+        Arguments and errors as for a posterior's own `to_arviz`.
+        """
+        facts = {
+            "job": self.job,
+            "population_size": self.population_size,
+            "cohort_sizes": ", ".join(str(size) for size in self.cohort_sizes),
+            **self.privacy.model_dump(),
+        }
+        return self.posterior.to_arviz(generator, count=count, attributes=facts)

@@ -1,0 +1,127 @@
+"""What each adversary sees of a job, and what that costs: the prices are `accounting`'s.
+
+By Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) a price rests on the noise of the clients
+that did not collude, less the protected one. Given the cohort that was really summed, more of them
+may have been there than was counted on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from shoal_protocol.privacy.accounting import NOTHING, Cost, price_with
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
+from shoal_protocol.privacy.participation import Participation
+from shoal_protocol.privacy.together import epsilon_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A round's noise and what it was counted on; `cohort_size` once it was summed.
+
+    `is_lost` if it never will be: the round released nothing.
+    """
+
+    noise: DiscreteGaussianNoise | DiscreteLaplaceNoise
+    sensitivity: float  # in the mechanism's norm
+    population: int
+    dropouts: int
+    colluders: int
+    cohort_size: int | None = None
+    is_lost: bool = False
+
+    def __post_init__(self) -> None:
+        smallest = self.population - self.dropouts
+        if self.cohort_size is not None and not smallest <= self.cohort_size <= self.population:
+            raise ValueError("such a cohort is never released")
+
+    def promised(self, *, colluders: int) -> Cost:
+        """Return the cost in the worst cohort that may be summed, against so many colluders."""
+        smallest = self.population - self.dropouts
+        return price_with(self.noise, self.sensitivity, smallest - colluders - 1)
+
+    def bought(self, *, colluders: int) -> Cost | None:
+        """Return the cost with the noise really present; None if no cohort is known."""
+        if self.is_lost:
+            return NOTHING
+        if self.cohort_size is None:
+            return None
+        return price_with(self.noise, self.sensitivity, self.cohort_size - colluders - 1)
+
+    def own(self) -> Cost | None:
+        """Return what one client's own noise buys; a Laplace part, mostly 0, buys nothing."""
+        is_gaussian = self.noise.mechanism == "discrete_gaussian"
+        return price_with(self.noise, self.sensitivity, 1) if is_gaussian else None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one adversary sees of a job's rounds, and what that costs each client at most.
+
+    `promised` holds in every cohort that might have been released, `bought` in those that were:
+    None where nothing is promised, or a cohort is not known. The epsilons are at the job's delta.
+    """
+
+    adversary: str
+    sees: str
+    promised: Cost | None
+    promised_epsilon: float | None
+    bought: Cost | None
+    bought_epsilon: float | None
+
+
+def statements(
+    releases: Sequence[Release],
+    *,
+    delta: float,
+    nodes: int,
+    needed: int,
+    asked: Sequence[BitMap] | None = None,
+) -> tuple[Statement, ...]:
+    """State a job's price against each adversary; `needed` of `nodes` nodes open a sum.
+
+    `asked` are the clients whom each round asked: the price is that of the client that pays most.
+    Without it every round asked everybody.
+    """
+    everybody = BitMap([0])
+    populations = asked or [everybody] * len(releases)
+    most = max(release.colluders for release in releases)
+    found = []
+    for adversary, sees, colluders in (
+        ("the public", "the released sums, what was signed, and who took part", 0),
+        ("the trainer", "the same, and the partial sums that add up to them", 0),
+        ("one Compute node", "the same, and of each client one share, which is random", 0),
+        (
+            f"{needed - 1} of {nodes} Compute nodes, with {most} clients of each cohort",
+            "the same, their shares, which are random together, and the clients' own noise",
+            most,
+        ),
+    ):
+        promised = [release.promised(colluders=colluders) for release in releases]
+        bought = [release.bought(colluders=colluders) for release in releases]
+        found.append(_stated(adversary, sees, promised, bought, populations, delta))
+    own = [release.own() for release in releases]
+    every = f"{needed} or more of {nodes} Compute nodes"
+    what = "each client's own noisy contribution"
+    return (*found, _stated(every, what, own, own, populations, delta))
+
+
+def _stated(
+    adversary: str,
+    sees: str,
+    promised: Sequence[Cost | None],
+    bought: Sequence[Cost | None],
+    asked: Sequence[BitMap],
+    delta: float,
+) -> Statement:
+    def together(costs: Sequence[Cost | None]) -> tuple[Cost | None, float | None]:
+        participation = Participation(BitMap.union(*asked))
+        for clients, cost in zip(asked, costs, strict=True):
+            if cost is None:
+                return None, None
+            participation.add(clients, cost)
+        largest = participation.largest()
+        return largest, epsilon_of([largest], delta=delta)
+
+    return Statement(adversary, sees, *together(promised), *together(bought))

@@ -1,0 +1,144 @@
+"""The noise that clients add: how it is spread, what it sums to and where it ends; no prices.
+
+Two mechanisms, both on the integers and both drawn exactly. `parties` is N - D - C - 1 throughout,
+how many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106): more
+of them only add independent noise.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from shoal_protocol.privacy.curves import require_probability
+from shoal_protocol.privacy.fineness import lattice_excess
+from shoal_protocol.queries import Mechanism, NoiseDesign
+from shoal_protocol.wire.documents import Model
+
+SMALLEST_CLIENT_SCALE: Final = 4.0
+"""Smallest discrete Gaussian scale of one client, in lattice units."""
+
+LATTICE_EXCESS: Final = 1e-10
+"""Largest log-likelihood error accepted, per round, for treating integer noise as continuous."""
+
+LARGEST_SCALE: Final = 2.0**56
+"""64-bit samplers of the Gaussian saturate 128 scales away."""
+
+LARGEST_LAPLACE_SCALE: Final = 2.0**54
+"""Shares of the Laplace saturate at 2^62, 256 scales away: with probability below exp(-255)."""
+
+_LARGEST_FAILURE: Final = 2.0**-40
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianPart:
+    """One client's noise on a coordinate: P(x) proportional to exp(-x^2 / (2 scale^2))."""
+
+    scale: float
+
+    def variance(self, *, clients: int) -> float:
+        """Return the variance of the sum of so many clients' parts."""
+        return clients * self.scale**2
+
+    def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
+        """Return t such that `dimension` coordinates of the summed noise are within [-t, t].
+
+        Fails with probability at most `failure`. A discrete Gaussian is sub-Gaussian with its own
+        scale (Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Fact 18), hence
+        t = scale sqrt(2 clients ln(2 dimension / failure)).
+
+        Raises:
+            ValueError: a count is not positive, or `failure` is not within (0, 1).
+        """
+        return self.scale * math.sqrt(2.0 * clients * _surprise(clients, dimension, failure))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplacePart:
+    """One client's noise on a coordinate: G - G', each negative binomial.
+
+    G counts failures before the r-th success where failing has probability exp(-1 / scale), and
+    r = 1 / parties. So `parties` of them sum to a discrete Laplace of `scale`,
+    P(x) proportional to exp(-|x| / scale).
+    """
+
+    scale: float
+    parties: int
+
+    def variance(self, *, clients: int) -> float:
+        """Return the variance of the sum of so many clients' parts."""
+        return clients / self.parties / (2.0 * math.sinh(0.5 / self.scale) ** 2)
+
+    def tail(self, *, clients: int, dimension: int, failure: float = _LARGEST_FAILURE) -> float:
+        """Return t such that `dimension` coordinates of the summed noise are within [-t, t].
+
+        Fails with probability at most `failure`. By Chernoff's bound P(|X| >= t) is at most
+        2 exp(-7 t / (8 scale)) M^(clients / parties), where the moment M of one discrete Laplace
+        falls with 1 / scale from 64/15, what it is for the continuous one.
+
+        Raises:
+            ValueError: a count is not positive, or `failure` is not within (0, 1).
+        """
+        moment = clients / self.parties * math.log(64.0 / 15.0)
+        return 8.0 / 7.0 * self.scale * (_surprise(clients, dimension, failure) + moment)
+
+
+NoisePart = GaussianPart | LaplacePart
+
+
+class DiscreteGaussianNoise(Model):
+    """Each client adds a discrete Gaussian of `scale` on a coordinate of relative scale 1."""
+
+    mechanism: Literal["discrete_gaussian"] = "discrete_gaussian"
+    scale: float = Field(gt=0, le=LARGEST_SCALE)
+
+    def part(self, relative_scale: float, *, parties: int) -> GaussianPart:
+        """Return one client's noise on a coordinate; `parties` do not change it."""
+        return GaussianPart(scale=self.scale * relative_scale)
+
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+        """Tell whether this noise, summed over `parties`, may be accounted as continuous.
+
+        Demanded are `SMALLEST_CLIENT_SCALE` on every coordinate, and a `lattice_excess` of at
+        most `LATTICE_EXCESS`.
+
+        Raises:
+            ValueError: `parties` is not positive.
+        """
+        smallest = self.scale * min(block.relative_scale for block in design.blocks)
+        if smallest < SMALLEST_CLIENT_SCALE:
+            return False
+        dimension = sum(block.coordinates for block in design.blocks)
+        excess = lattice_excess(scale=smallest, parties=parties, dimension=dimension)
+        return excess <= LATTICE_EXCESS
+
+
+class DiscreteLaplaceNoise(Model):
+    """The total of `parties` clients is a discrete Laplace of `scale`, at relative scale 1."""
+
+    mechanism: Literal["discrete_laplace"] = "discrete_laplace"
+    scale: float = Field(ge=1, le=LARGEST_LAPLACE_SCALE)  # finer noise than the grid is a mistake
+
+    def part(self, relative_scale: float, *, parties: int) -> LaplacePart:
+        """Return one client's noise on a coordinate."""
+        return LaplacePart(scale=self.scale * relative_scale, parties=parties)
+
+    def is_fine_enough(self, design: NoiseDesign, *, parties: int) -> bool:
+        """Return True: the parts sum to exactly what is accounted, on every lattice."""
+        return True
+
+
+Noise = Annotated[DiscreteGaussianNoise | DiscreteLaplaceNoise, Field(discriminator="mechanism")]
+
+NOISES: Final[dict[Mechanism, type[DiscreteGaussianNoise] | type[DiscreteLaplaceNoise]]] = {
+    "discrete_gaussian": DiscreteGaussianNoise,
+    "discrete_laplace": DiscreteLaplaceNoise,
+}
+
+
+def _surprise(clients: int, dimension: int, failure: float) -> float:
+    require_probability(failure)
+    if clients < 1 or dimension < 1:
+        raise ValueError("clients and dimension must be positive")
+    return math.log(2.0 * dimension / failure)

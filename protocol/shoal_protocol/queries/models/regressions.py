@@ -1,0 +1,82 @@
+"""Logistic and Poisson regression: one record's log-likelihood, by its gradient in closed form.
+
+A record's row is x = (intercept, u_1, ..., u_m), u the features taken to [-1, 1]; theta has one
+coefficient for each coordinate of x, and no constraint. Both have the canonical link, so that the
+gradient is (y - mean(x'theta)) x (McCullagh and Nelder 1989, section 2.5).
+"""
+
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+Family = Literal["linear", "logistic", "poisson"]
+"""Names of the generalised linear models with canonical link, as crowds learn them."""
+
+FloatVector = NDArray[np.float64]
+FloatMatrix = NDArray[np.float64]
+
+_LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any clip lets through
+
+
+class _Regression(BaseModel):
+    """What both share: the constant coordinate, and a row's shape. The last column is y's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+    def dimension(self, columns: int) -> int:
+        """Return d for records of so many columns: one for each feature, and the constant's."""
+        return columns - 1 + (self.intercept > 0.0)
+
+    def design(self, features: FloatMatrix) -> FloatMatrix:
+        """Return the rows x, shape (r, d), of normalised `features`, shape (r, m)."""
+        if self.intercept == 0.0:
+            return features
+        return np.column_stack([np.full(len(features), self.intercept), features])
+
+
+class LogisticRegressionModel(_Regression):
+    """P(y = 1) = 1 / (1 + exp(-x'theta)); the target's upper bound is 1, its lower bound 0.
+
+    A value between the bounds counts as the nearer of them, the middle as the lower one.
+    """
+
+    name: Literal["logistic_regression"] = "logistic_regression"
+
+    def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
+        """Return each record's gradient at theta = `point`, shape (r, d).
+
+        `boxed`, shape (r, m + 1), has the features, then the target, each in [-1, 1].
+        """
+        rows = self.design(boxed[:, :-1])
+        ones = (boxed[:, -1] > 0.0).astype(np.float64)
+        return (ones - probability(rows @ point))[:, None] * rows
+
+
+class PoissonRegressionModel(_Regression):
+    """A count y with mean exp(x'theta); the target's bounds are 0 and `largest_count`."""
+
+    name: Literal["poisson_regression"] = "poisson_regression"
+    largest_count: Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
+
+    def gradients(self, point: FloatVector, boxed: FloatMatrix) -> FloatMatrix:
+        """Return each record's gradient at theta = `point`, shape (r, d); always finite.
+
+        `boxed`, shape (r, m + 1), has the features, then the target, each in [-1, 1].
+        """
+        rows = self.design(boxed[:, :-1])
+        counts = (boxed[:, -1] + 1.0) * (self.largest_count / 2.0)
+        return (counts - rate(rows @ point))[:, None] * rows
+
+
+def probability(logits: FloatVector) -> FloatVector:
+    """Return 1 / (1 + exp(-logits)), which neither over- nor underflows."""
+    return 0.5 * (1.0 + np.tanh(0.5 * logits))
+
+
+def rate(log_rates: FloatVector) -> FloatVector:
+    """Return exp(log_rates), at most e^700."""
+    return np.exp(np.minimum(log_rates, _LARGEST_EXPONENT))

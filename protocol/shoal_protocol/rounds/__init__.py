@@ -1,0 +1,1 @@
+"""Rounds: what a trainer asks, what nodes attest, and how both are checked."""

@@ -1,0 +1,196 @@
+"""What Compute nodes and the aggregator attest of a round: holdings, votes, sums and its end."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, StringConstraints
+from pyroaring import BitMap
+
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.wire.documents import Model, Role, RoundDocument
+from shoal_protocol.wire.encoding import (
+    Base64,
+    Digest,
+    Name,
+    decode_clients,
+    domain,
+    encode_clients,
+)
+from shoal_protocol.wire.errors import MalformedDocument
+
+LONGEST_DETAIL: Final = 300  # characters
+TAG_BYTES: Final = 2  # of an answer id, in the holdings
+
+
+@dataclass(frozen=True)
+class Held:
+    """Clients whose shares one node holds, or all of some, and their answers' tags, by client."""
+
+    clients: BitMap
+    tags: bytes = field(repr=False)  # TAG_BYTES for each client
+
+    @staticmethod
+    def of(answers: Iterable[tuple[int, bytes]]) -> "Held":
+        """Return what is held from (client, answer id), by ascending client."""
+        pairs = list(answers)
+        tags = b"".join(answer[:TAG_BYTES] for _, answer in pairs)
+        return Held(BitMap([client for client, _ in pairs]), tags)
+
+    def tags_of(self, clients: BitMap) -> npt.NDArray[np.uint16]:
+        """Return the tags of `clients`, all of whom are held, in ascending order."""
+        tags = np.frombuffer(self.tags, "<u2")
+        others = (self.clients - clients).to_array()
+        if not len(others):
+            return tags
+        return np.delete(tags, np.searchsorted(self.clients.to_array(), others))
+
+
+class Holdings(RoundDocument):
+    """Compute -> Compute: the clients whose shares this node holds, frozen for ever."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["holdings"] = "holdings"
+    node: Name
+    missing: Base64  # canonical Roaring bitmap: the population less those that are held
+    count: int = Field(ge=0)  # held
+    answers: Base64  # of each held client, ascending: the first 2 bytes of its answer id
+
+    @classmethod
+    def attest(
+        cls, held: Held, population: BitMap, *, manifest: str, round_id: str, node: str
+    ) -> Self:
+        """Return what `node` attests when it holds `held` of `population`."""
+        return cls(
+            manifest=manifest,
+            round=round_id,
+            node=node,
+            missing=encode_clients(population - held.clients),
+            count=len(held.clients),
+            answers=base64.b64encode(held.tags).decode(),
+        )
+
+    def held(self, population: BitMap) -> Held:
+        """Return the clients of the round's `population` that are held, with their tags.
+
+        Raises:
+            MalformedDocument: not a canonical bitmap, clients outside the population, or counts
+                that do not add up.
+        """
+        missing = decode_clients(self.missing)
+        if not missing <= population or len(population) - len(missing) != self.count:
+            raise MalformedDocument("the holdings contradict the round's population")
+        tags = base64.b64decode(self.answers)
+        if len(tags) != TAG_BYTES * self.count:
+            raise MalformedDocument("the holdings do not name one answer for each client")
+        return Held(population - missing, tags)
+
+
+class Vote(RoundDocument):
+    """Compute -> Compute: the cohort that this node will sum over; one per round for ever."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["vote"] = "vote"
+    node: Name
+    holders: tuple[Name, ...] = Field(min_length=2)  # whose holdings give the cohort
+    cohort: Digest
+    cohort_size: int = Field(ge=0)
+
+
+class PartialSum(RoundDocument):
+    """Compute -> aggregator: the sum of this node's shares over the cohort."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE
+    signer_field: ClassVar[str | None] = "node"
+
+    kind: Literal["partial_sum"] = "partial_sum"
+    node: Name
+    cohort: Digest
+    cohort_size: int = Field(ge=1)
+    values: Base64  # dimension little-endian 64-bit residues
+    charge: LedgerEntry  # of the node's own ledger: by it the round was charged
+
+
+class PartialSumReference(Model):
+    """A partial sum by its digest."""
+
+    node: Name
+    digest: Digest
+
+
+class Result(RoundDocument):
+    """Aggregator -> trainer: the differentially private sum."""
+
+    signed_by: ClassVar[Role] = Role.AGGREGATOR
+
+    kind: Literal["result"] = "result"
+    cohort: Digest
+    cohort_size: int = Field(ge=1)
+    values: Base64  # dimension little-endian signed 64-bit integers
+    partial_sums: tuple[PartialSumReference, ...]
+
+
+class AbandonmentReason(Model):
+    """Why a round ended without a release."""
+
+    code: Literal[
+        "cohort_too_small",
+        "holdings_missing",
+        "votes_missing",
+        "votes_differ",
+        "partial_sums_missing",
+        "misconduct",
+        "called_off_by_node",
+        "called_off_by_aggregator",
+        "sum_failed",
+    ]
+    detail: Annotated[str, StringConstraints(max_length=LONGEST_DETAIL)] = ""
+
+
+class Abandonment(RoundDocument):
+    """Compute -> aggregator and Compute, or aggregator -> all: nothing is released."""
+
+    signed_by: ClassVar[Role] = Role.COMPUTE_OR_AGGREGATOR
+    signer_field: ClassVar[str | None] = "party"
+
+    kind: Literal["abandonment"] = "abandonment"
+    party: Name
+    reason: AbandonmentReason
+
+
+def cohort_of(held: Iterable[Held]) -> Held:
+    """Return the clients of whom all these nodes hold shares of one answer, with its tag.
+
+    Shares of one client that come from two answers (its key on two machines, a restored backup,
+    a lie) do not belong together: such a client is left out. Two answers have the same tag with
+    probability 2**-16; then the sum is random, and refused as impossible.
+    """
+    first, *others = held
+    common = BitMap.intersection(first.clients, *(each.clients for each in others))
+    tags = first.tags_of(common)
+    same = np.ones(len(common), np.bool_)
+    for each in others:
+        same &= each.tags_of(common) == tags
+    if same.all():
+        return Held(common, tags.tobytes())
+    return Held(BitMap(np.asarray(common.to_array())[same]), tags[same].tobytes())
+
+
+def cohort_digest(round_id: str, cohort: Held) -> str:
+    """Return the digest that names `cohort` in `round_id`: its clients, and their answers by tag.
+
+    Nodes whose shares are of different answers so never vote for one digest.
+    """
+    members = np.empty(len(cohort.clients), [("client", "<u4"), ("tag", f"V{TAG_BYTES}")])
+    members["client"] = cohort.clients.to_array()
+    members["tag"] = np.frombuffer(cohort.tags, f"V{TAG_BYTES}")
+    content = domain("cohort") + bytes.fromhex(round_id) + members.tobytes()
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,151 @@
+"""What became of a round, as the aggregator says it: pure; no sum is taken on its word alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal_protocol.privacy.ledger_checks import check_charge
+from shoal_protocol.rounds.attestations import Abandonment, PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.trust.manifest import Parties
+from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.encoding import decode_uint64, parse_canonical_json
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    RefusedResult,
+    WrongCohort,
+    WrongLength,
+    WrongRound,
+    WrongSigner,
+)
+
+
+def verified_result(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Result]:
+    """Return the signed result of the round, from its wire form.
+
+    Raises:
+        MalformedDocument
+        ProtocolError: as `check_result`.
+    """
+    signed = decode(encoded, Result)
+    check_result(signed, spec, parties)
+    return signed
+
+
+def verified_partial_sums(
+    encoded: bytes, result: Result, spec: RoundSpec, parties: Parties
+) -> list[Signed[PartialSum]]:
+    """Return the signed partial sums that a verified result names, in their nodes' order.
+
+    Raises:
+        MalformedDocument: not one list of partial sums.
+        ProtocolError: as `check_partial_sums`.
+    """
+    value = parse_canonical_json(encoded)
+    documents = value.get("documents") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(documents, list):
+        raise MalformedDocument("partial sums come as one list of documents")
+    sums = [from_json(document, PartialSum) for document in documents]
+    named = [each.node for each in result.partial_sums]
+    sums.sort(key=lambda each: named.index(each.body.node) if each.body.node in named else -1)
+    check_partial_sums(sums, result, spec, parties)
+    return sums
+
+
+def check_result(signed: Signed[Result], spec: RoundSpec, parties: Parties) -> None:
+    """Refuse a result that the aggregator did not sign, or that cannot be this round's.
+
+    `parties` are those of the manifest version of the spec, which was checked.
+
+    Raises:
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCohort,
+        WrongLength
+        RefusedResult: no clients' answers add up to that.
+    """
+    parties.verify(signed)
+    result = signed.body
+    if result.round != spec.digest:
+        raise WrongRound
+    if not spec.minimum_cohort <= result.cohort_size <= spec.population_size:
+        raise WrongCohort(
+            "the cohort is smaller than minimum_cohort, or larger than the population"
+        )
+    named = [each.node for each in result.partial_sums]
+    if named != [node for node in spec.compute_nodes if node in named]:
+        raise WrongCohort("a result refers to partial sums of Compute nodes, in their order")
+    if len(named) < spec.threshold:
+        raise WrongCohort(f"a result rests on the partial sums of {spec.threshold} Compute nodes")
+    total = from_ring(decode_uint64(result.values))
+    if len(total) != spec.dimension:
+        raise WrongLength("a result has one integer for each coordinate of the round's query")
+    if not is_possible(spec, total, cohort_size=result.cohort_size):
+        raise RefusedResult(IMPOSSIBLE)
+
+
+def check_partial_sums(
+    sums: Sequence[Signed[PartialSum]], result: Result, spec: RoundSpec, parties: Parties
+) -> None:
+    """Refuse partial sums that are not, in order, those which a checked result names.
+
+    They are added up again: exactly these must give the result, and not contradict each other.
+
+    Raises:
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound, WrongCharge,
+        WrongCohort, WrongLength, WrongResidue
+        RefusedResult: they are not those that the result names, or do not add up to it.
+    """
+    for each in sums:
+        parties.verify(each)
+        _check_partial_sum(each.body, result, spec)
+    if [each.body.node for each in sums] != [each.node for each in result.partial_sums]:
+        raise RefusedResult("the partial sums shown are not those that the result names")
+    shown = tuple(PartialSumReference(node=each.body.node, digest=each.digest) for each in sums)
+    if shown != result.partial_sums:
+        raise RefusedResult("the result names other partial sums than the Compute nodes signed")
+    residues = {
+        spec.compute_nodes.index(each.body.node): decode_uint64(each.body.values) for each in sums
+    }
+    combined = spec.sharing.combine(residues, nodes=len(spec.compute_nodes))
+    if combined is None or combined.wrong:
+        raise RefusedResult("the Compute nodes' partial sums contradict each other")
+    claimed = from_ring(decode_uint64(result.values))
+    if not np.array_equal(spec.sharing.decode(combined.total), claimed):
+        raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
+
+
+def verified_abandonment(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Abandonment]:
+    """Return the aggregator's signed abandonment of the round.
+
+    Raises:
+        MalformedDocument, UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
+    """
+    signed = decode(encoded, Abandonment)
+    check_abandonment(signed, spec, parties)
+    return signed
+
+
+def check_abandonment(signed: Signed[Abandonment], spec: RoundSpec, parties: Parties) -> None:
+    """Refuse an abandonment of the round that is not the aggregator's.
+
+    Raises:
+        UnknownSigner, WrongSigner, BadSignature, WrongManifest, WrongRound
+    """
+    parties.verify(signed)
+    if signed.signer != parties.manifest.aggregator.name:
+        raise WrongSigner("only the aggregator's word ends a round")
+    if signed.body.round != spec.digest:
+        raise WrongRound
+
+
+def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> None:
+    if body.round != spec.digest:
+        raise WrongRound
+    check_charge(body.charge, spec, node=body.node)
+    if (body.cohort, body.cohort_size) != (result.cohort, result.cohort_size):
+        raise WrongCohort("a partial sum is over another cohort than the result")
+    residues = decode_uint64(body.values)
+    if len(residues) != spec.dimension:
+        raise WrongLength("a partial sum has one residue for each coordinate of the round's query")
+    spec.sharing.check_residues(residues)

@@ -1,0 +1,1 @@
+"""Secret sharing: splitting a vector into shares, sealing them, and adding them up."""

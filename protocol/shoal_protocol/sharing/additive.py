@@ -1,0 +1,130 @@
+"""Additive secret sharing modulo 2**64: all shares sum to the secret, and any fewer say nothing.
+
+All shares but one are compressed to a seed. It knows neither noise nor who receives a share.
+Heikkilä et al. 2017, arXiv:1703.01106, Algorithm 1.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+
+from shoal_protocol.sharing.ring import from_ring, to_ring
+from shoal_protocol.sharing.shares import (
+    SEED_BYTES,
+    Combined,
+    RandomBytes,
+    Share,
+    ShareKind,
+    check_form,
+    key_stream,
+    read_words,
+)
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
+
+_STREAM: Final = b"shoal-share1"
+
+
+def expand(seed: bytes, dimension: int) -> Uint64Vector:
+    """Return the share, shape (d,), that `seed` stands for: the ChaCha20 key stream.
+
+    Raises:
+        ValueError: the seed is not 32 bytes.
+    """
+    return read_words(key_stream(seed, _STREAM), dimension)
+
+
+class AdditiveSharing(Model):
+    """The scheme in which all M shares are needed, and M - 1 say nothing.
+
+    The full vector goes to node `client_index mod M`, so that the load is even.
+    """
+
+    modulus_bits: ClassVar[Literal[64]] = 64
+
+    scheme: Literal["additive"] = "additive"
+
+    def refusal(self, *, nodes: int, minimum_threshold: int | None) -> str | None:
+        """Return None: it is the strictest scheme, and no policy forbids it."""
+        return None
+
+    def needed(self, nodes: int) -> int:
+        """Return how many of `nodes` partial sums give the total: all."""
+        return nodes
+
+    def kind_for(self, *, client: int, node: int, nodes: int) -> ShareKind:
+        """Return the kind of share that `node` (of `nodes`) is due from `client`."""
+        return ShareKind.VECTOR if client % nodes == node else ShareKind.SEED
+
+    def split(
+        self, secret: Uint64Vector, *, client: int, nodes: int, random_bytes: RandomBytes
+    ) -> list[Share]:
+        """Split `secret`, shape (d,), into one share for each of `nodes`, in their order.
+
+        `random_bytes` is the operating system's generator, except where a test vector fixes it;
+        it is called once for each seed, in the order of the nodes.
+
+        Raises:
+            ValueError: fewer than 2 nodes: the only share would be the secret.
+        """
+        if nodes < 2:
+            raise ValueError(f"need at least 2 Compute nodes, got {nodes}")
+        remainder = secret.astype(np.uint64)
+        shares: dict[int, Share] = {}
+        for node in range(nodes):
+            if self.kind_for(client=client, node=node, nodes=nodes) is ShareKind.SEED:
+                seed = random_bytes(SEED_BYTES)
+                remainder = remainder - expand(seed, secret.size)
+                shares[node] = Share(ShareKind.SEED, seed)
+        vector = Share(ShareKind.VECTOR, remainder.astype("<u8").tobytes())
+        return [shares.get(node, vector) for node in range(nodes)]
+
+    def check(self, share: Share, *, client: int, node: int, nodes: int, dimension: int) -> None:
+        """Refuse a share that is not of the kind and length which `node` is due.
+
+        Raises:
+            WrongShareKind, WrongLength
+        """
+        check_form(share, self.kind_for(client=client, node=node, nodes=nodes), dimension)
+
+    def check_residues(self, vector: Uint64Vector) -> None:
+        """Accept every vector: each 64-bit word is a residue modulo 2**64."""
+
+    def add(self, shares: Iterable[Share], dimension: int) -> Uint64Vector:
+        """Return one node's partial sum, shape (d,), of the shares that it holds."""
+        total = np.zeros(dimension, np.uint64)
+        for share in shares:
+            if share.kind is ShareKind.SEED:
+                total += expand(share.payload, dimension)
+            else:
+                total += np.frombuffer(share.payload, "<u8")
+        return total
+
+    def plus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+        """Return the sum of two vectors of residues, shape (d,)."""
+        return one + other
+
+    def minus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+        """Return the difference of two vectors of residues, shape (d,)."""
+        return one - other
+
+    def combine(self, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
+        """Return the total of all `nodes` partial sums, which are given by the node's index.
+
+        It is never None: nothing shows in a sum that it is wrong.
+
+        Raises:
+            ValueError: a node's sum is missing.
+        """
+        if sums.keys() != set(range(nodes)):
+            raise ValueError("the partial sums of all Compute nodes are needed")
+        return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
+
+    def encode(self, values: Int64Vector) -> Uint64Vector:
+        """Return the residues of integers in [-2**63, 2**63), shape (d,)."""
+        return to_ring(values)
+
+    def decode(self, residues: Uint64Vector) -> Int64Vector:
+        """Return the integers in [-2**63, 2**63) that residues stand for, shape (d,)."""
+        return from_ring(residues)

@@ -1,0 +1,118 @@
+"""The share envelope: one client's share for one Compute node, sealed and signed, in bytes.
+
+    offset  bytes
+    0       5      b"SHOAL"
+    5       1      version
+    6       1      kind of share: 0 seed, 1 vector
+    7       1      index of the Compute node in the manifest
+    8       4      client index, little-endian
+    12      32     manifest digest
+    44      32     round id (digest of the round spec)
+    76      8      answer id: random, the same in all envelopes of one answer
+    84      n      NaCl sealed box of: SHA-256 of the domain prefix and bytes 0 to 83; the share
+    84 + n  64     Ed25519 signature by the client over the domain prefix and all bytes before
+
+A sealed box names no sender and binds no context, so the digest inside it does: a box that is
+moved to another client, node, round, manifest or answer no longer fits its header. Shares of one
+client that come from two answers do not belong together; the answer id is there to tell.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from nacl import bindings
+from nacl.exceptions import CryptoError
+from nacl.signing import SigningKey
+
+from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
+from shoal_protocol.wire.encoding import VERSION, domain
+
+MAGIC: Final = b"SHOAL"
+ANSWER_BYTES: Final = 8
+HEADER_BYTES: Final = 76 + ANSWER_BYTES
+CONTEXT_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+_BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
+OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
+SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
+FRAME_BYTES: Final = 4
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an envelope says in the clear, and is bound to."""
+
+    kind: ShareKind
+    node: int
+    client: int
+    manifest: str
+    round_id: str
+    answer: bytes  # ANSWER_BYTES of them
+
+    def encode(self) -> bytes:
+        """Return the 84 bytes of the header.
+
+        Raises:
+            ValueError: the answer id has another length.
+        """
+        if len(self.answer) != ANSWER_BYTES:
+            raise ValueError(f"an answer id has {ANSWER_BYTES} bytes")
+        return b"".join(
+            (
+                MAGIC,
+                bytes([VERSION, self.kind, self.node]),
+                self.client.to_bytes(4, "little"),
+                bytes.fromhex(self.manifest),
+                bytes.fromhex(self.round_id),
+                self.answer,
+            )
+        )
+
+
+def context_of(header: bytes) -> bytes:
+    """Return what binds a box to the header of its envelope."""
+    return hashlib.sha256(domain("share_context") + header).digest()
+
+
+def envelope_size(kind: ShareKind, dimension: int) -> int:
+    """Return the size in bytes of an envelope with a share of `kind`."""
+    payload = SEED_BYTES if kind is ShareKind.SEED else 8 * dimension
+    return OVERHEAD_BYTES + payload
+
+
+def seal(
+    share: Share, header: Header, *, box_key: bytes, key: SigningKey, random_bytes: RandomBytes
+) -> bytes:
+    """Seal `share` to a Compute node's X25519 key and sign it as the client.
+
+    `random_bytes` is called once, for the ephemeral private key (libsodium's sealed box:
+    X25519, XSalsa20-Poly1305, nonce BLAKE2b-24 of both public keys).
+
+    Raises:
+        ValueError: the header speaks of another kind of share, or the box key is a weak one.
+    """
+    if header.kind is not share.kind:
+        raise ValueError("the header names another kind of share")
+    head = header.encode()
+    private = random_bytes(bindings.crypto_box_SECRETKEYBYTES)
+    public = bindings.crypto_scalarmult_base(private)
+    nonce = hashlib.blake2b(public + box_key, digest_size=bindings.crypto_box_NONCEBYTES).digest()
+    try:
+        sealed = bindings.crypto_box(context_of(head) + share.payload, nonce, box_key, private)
+    except CryptoError as error:
+        raise ValueError("the node's box key is not a usable X25519 key") from error
+    box = public + sealed
+    signature = key.sign(domain("share_envelope") + head + box).signature
+    return head + box + signature
+
+
+def envelope_digest(encoded: bytes) -> bytes:
+    """Return the digest, 32 bytes, by which a stored envelope is named."""
+    return hashlib.sha256(domain("stored_share_envelope") + encoded).digest()
+
+
+def frame(envelopes: Iterable[bytes]) -> bytes:
+    """Pack envelopes into one bulk body: each behind its length, 4 bytes little-endian."""
+    return b"".join(len(each).to_bytes(FRAME_BYTES, "little") + each for each in envelopes)

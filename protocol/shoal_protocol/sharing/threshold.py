@@ -1,0 +1,142 @@
+"""Threshold secret sharing modulo 2**61 - 1: any t shares give the secret, any t - 1 say nothing.
+
+Who needs how much of it; the arithmetic is `shamir`'s, and loaded when it is needed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from shoal_protocol.sharing.shares import Combined, RandomBytes, Share, ShareKind, check_form
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
+from shoal_protocol.wire.errors import WrongResidue
+
+_MODULUS: Final = 2**61 - 1
+
+
+class ThresholdSharing(Model):
+    """The scheme in which `threshold` of the M shares are enough, and one fewer says nothing.
+
+    Of each client M - threshold + 1 nodes get the full vector, counted from node
+    `client_index mod M` on, so that the load is even; the others get seeds.
+    """
+
+    modulus_bits: ClassVar[Literal[61]] = 61
+
+    scheme: Literal["threshold"] = "threshold"
+    threshold: int = Field(ge=2, le=255)
+
+    def refusal(self, *, nodes: int, minimum_threshold: int | None) -> str | None:
+        """Return why a round may not be shared like this, or None if it may.
+
+        `minimum_threshold` is the policy's, None if it allows additive sharing only. More than
+        half of the nodes must be needed, lest two disjoint sets of them release two cohorts.
+        """
+        if minimum_threshold is None:
+            return "the policy allows additive sharing only"
+        if self.threshold < minimum_threshold:
+            return f"the policy demands a sharing threshold of at least {minimum_threshold}"
+        if not nodes < 2 * self.threshold <= 2 * nodes:
+            return "the sharing threshold must be more than half of the Compute nodes, at most all"
+        return None
+
+    def needed(self, nodes: int) -> int:
+        """Return how many of `nodes` partial sums give the total."""
+        return self.threshold
+
+    def kind_for(self, *, client: int, node: int, nodes: int) -> ShareKind:
+        """Return the kind of share that `node` (of `nodes`) is due from `client`."""
+        is_vector = (node - client) % nodes <= nodes - self.threshold
+        return ShareKind.VECTOR if is_vector else ShareKind.SEED
+
+    def split(
+        self, secret: Uint64Vector, *, client: int, nodes: int, random_bytes: RandomBytes
+    ) -> list[Share]:
+        """Split `secret`, residues of shape (d,), into one share for each of `nodes`, in order.
+
+        `random_bytes` is the operating system's generator, except where a test vector fixes it;
+        it is called once for each seed, in the order of the nodes.
+
+        Raises:
+            ValueError: fewer nodes than the threshold.
+        """
+        if nodes < self.threshold:
+            raise ValueError(f"need at least {self.threshold} Compute nodes, got {nodes}")
+        from shoal_protocol.sharing import shamir
+
+        kinds = [self.kind_for(client=client, node=node, nodes=nodes) for node in range(nodes)]
+        return shamir.Shamir(self.threshold).split(secret, kinds, random_bytes=random_bytes)
+
+    def check(self, share: Share, *, client: int, node: int, nodes: int, dimension: int) -> None:
+        """Refuse a share that is not of the kind and length which `node` is due.
+
+        Raises:
+            WrongShareKind, WrongLength
+            WrongResidue: a coordinate of a vector is not below the modulus.
+        """
+        check_form(share, self.kind_for(client=client, node=node, nodes=nodes), dimension)
+        if share.kind is ShareKind.VECTOR:
+            self.check_residues(np.frombuffer(share.payload, "<u8"))
+
+    def check_residues(self, vector: Uint64Vector) -> None:
+        """Refuse a vector, shape (d,), with a coordinate that is not below the modulus.
+
+        Raises:
+            WrongResidue
+        """
+        if np.any(vector >= _MODULUS):
+            raise WrongResidue
+
+    def add(self, shares: Iterable[Share], dimension: int) -> Uint64Vector:
+        """Return one node's partial sum, shape (d,), of the shares that it holds."""
+        from shoal_protocol.sharing import shamir
+
+        return shamir.total(shares, dimension)
+
+    def plus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+        """Return the sum of two vectors of residues, shape (d,)."""
+        from shoal_protocol.sharing import prime_field
+
+        return prime_field.plus(one, other)
+
+    def minus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+        """Return the difference of two vectors of residues, shape (d,)."""
+        from shoal_protocol.sharing import prime_field
+
+        return prime_field.minus(one, other)
+
+    def combine(self, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
+        """Return the total of at least `threshold` partial sums, given by the node's index.
+
+        More of them than that are checked against each other. If they do not lie on one
+        polynomial and there are threshold + 2 or more, at most one choice of a wrong one explains
+        the others; it is named, and the total is that of the others. None if they contradict each
+        other beyond that: nobody can say what the total is.
+
+        Raises:
+            ValueError: there are too few sums, or one of no node.
+        """
+        if len(sums) < self.threshold or not sums.keys() <= set(range(nodes)):
+            raise ValueError(f"the partial sums of {self.threshold} Compute nodes are needed")
+        from shoal_protocol.sharing import shamir
+
+        return shamir.Shamir(self.threshold).combine(sums)
+
+    def encode(self, values: Int64Vector) -> Uint64Vector:
+        """Return the residues of integers of magnitude up to (p - 1) / 2, shape (d,).
+
+        Raises:
+            ValueError: one is larger.
+        """
+        from shoal_protocol.sharing import prime_field
+
+        return prime_field.to_field(values)
+
+    def decode(self, residues: Uint64Vector) -> Int64Vector:
+        """Return the integers of magnitude up to (p - 1) / 2 that residues stand for."""
+        from shoal_protocol.sharing import prime_field
+
+        return prime_field.from_field(residues)

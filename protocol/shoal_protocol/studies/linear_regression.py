@@ -1,0 +1,129 @@
+"""Linear regression as a task: public parameters only, no data and no algorithm."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from shoal_protocol.queries import QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
+
+RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
+Centring = Literal["bounds", "private"]
+
+_ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
+    "plain": ("second_moment_matrix",),
+    "norm_ball": ("norm_counts", "second_moment_matrix"),
+    "box_projection": ("second_moments", "second_moment_matrix"),
+    "ball_projection": ("second_moments", "second_moment_matrix"),
+    "unit_rows": ("unit_row_matrix",),
+}
+
+Inference = Literal["quasi_likelihood", "conditional_design"]
+
+
+class LinearRegressionTask(BaseModel):
+    """Bayesian linear regression of `target` on `features` and a constant.
+
+    Columns are normalised: centred, and divided by half the range of their bounds. With `centring`
+    "bounds" the centres are the middles of the bounds, with "private" a first round measures the
+    columns' means. `method` says what keeps rows short, so that noise may be small:
+
+    - "plain": a ball of `radius`, or by a public rule that takes the bounds to fit the data.
+    - "norm_ball": a ball that leaves three quarters of the rows as they are, or more with more
+      clients; a round counts rows by their norm.
+    - "box_projection", "ball_projection": a round measures the columns' spreads; columns are cut
+      to multiples of them, and for the latter rows are shrunk into a ball too. Multiples and ball
+      are chosen on auxiliary data (Algorithm 2 of Heikkilä et al. 2017, corrected).
+    - "unit_rows": each record's features are divided by their norm. This is another model: what
+      counts are the features' proportions.
+
+    Rounds before the last are paid for from the same budget. `intercept` is the constant coordinate
+    in a row (0: no constant term). `prior_sd` is the prior standard deviation of a coefficient in
+    normalised units, or, with a projection, in units of the measured spreads; the constant term's
+    is twice that.
+
+    `inference` is what the learner makes of the sums; it changes nothing for those who hold data.
+    "quasi_likelihood" is fast and gives a normal posterior; "conditional_design" gives draws from
+    the exact model of noisy sums of whole rows, where the trainer has NumPyro, or refuses.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["linear_regression"] = "linear_regression"
+    features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
+    target: ColumnBounds
+    method: RegressionMethod = "norm_ball"
+    centring: Centring = "bounds"
+    radius: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
+    intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
+    prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
+    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
+    inference: Inference = "quasi_likelihood"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "LinearRegressionTask":
+        names = [feature.name for feature in self.features]
+        if len(set(names)) != len(names):
+            raise ValueError("two features have the same name")
+        if self.target.name in names:
+            raise ValueError("the target must not be one of the features")
+        if "intercept" in names:
+            raise ValueError("no feature may be called 'intercept': the constant term is")
+        if 0.0 < self.intercept < 2.0**-self.grid_bits:
+            raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
+        if self.radius is not None and self.method in ("norm_ball", "unit_rows"):
+            raise ValueError("this method has a radius of its own: leave radius out")
+        if self.radius is not None and self.radius < 2.0**-self.grid_bits:
+            raise ValueError("the radius is finer than the grid: raise grid_bits or the radius")
+        whole_rows = self.method in ("plain", "norm_ball")
+        if self.inference == "conditional_design" and not whole_rows:
+            raise ValueError(
+                "inference conditional_design is for rows that are not cut column by column: take "
+                "method plain or norm_ball, or inference quasi_likelihood"
+            )
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The features in order, then the target: the columns of a client's records."""
+        return (*self.features, self.target)
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """What the columns are divided by, before any projection."""
+        return tuple(column.half_range for column in self.columns)
+
+    @property
+    def projects(self) -> bool:
+        """Whether thresholds relative to measured spreads are chosen before the last round."""
+        return self.method in ("box_projection", "ball_projection")
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has."""
+        return len(self.query_names())
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients a round asks; None for all that joined."""
+        return None
+
+    @property
+    def posterior_names(self) -> tuple[str, ...]:
+        """The kinds of posterior that the job may end with."""
+        exact = self.inference == "conditional_design"
+        return ("linear_regression_draws",) if exact else ("linear_regression",)
+
+    def participations(self, population: int) -> int:
+        """Return how many rounds one client of so many may be asked in, at most."""
+        return self.rounds
+
+    def query_name(self, number: int) -> QueryName:
+        """Return the name of the query that round `number` asks."""
+        return self.query_names()[number]
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        """Return the names of the queries that the rounds ask, in order."""
+        centring: tuple[QueryName, ...] = ("first_moments",) if self.centring == "private" else ()
+        return centring + _ROUNDS[self.method]

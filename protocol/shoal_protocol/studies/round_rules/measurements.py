@@ -1,0 +1,115 @@
+"""What a round measured: how many records, their centres, spreads, lengths; knows no task.
+
+Whoever has seen a round's sum gets the same numbers from it: the learner that asks the next round,
+and a certificate's reader who checks that question.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries import (
+    CellCounts,
+    FirstMoments,
+    GradientSum,
+    NormCounts,
+    SecondMomentMatrix,
+    SecondMoments,
+    UnitRowMatrix,
+)
+from shoal_protocol.studies.round_rules.released import ReleasedSum
+
+Floats = NDArray[np.float64]
+
+_ROOT_2: Final = math.sqrt(2.0)
+_ROOT_2_PI: Final = math.sqrt(2.0 * math.pi)
+
+SMALLEST_SPREAD: Final = 0.05
+"""Of a column, relative to half its range."""
+
+
+def measured_means(released: ReleasedSum) -> Floats:
+    """Return each column's mean, shape (m,), in the query's normalised units, within [-1, 1]."""
+    query = released.query
+    if not isinstance(query, FirstMoments):
+        raise ValueError("means are measured by first moments")
+    moments = query.moments_from(released.values)[-len(query.columns) :]
+    return np.clip(moments / record_count(released), -1.0, 1.0)
+
+
+def measured_spreads(released: ReleasedSum) -> Floats:
+    """Return each column's root mean square about its centre, shape (m,), in data units."""
+    query = released.query
+    if not isinstance(query, SecondMoments):
+        raise ValueError("spreads are measured by second moments")
+    moments = query.moments_from(released.values)
+    records = record_count(released)
+    noise_sd = float(released.noise_sd[0]) / query.grid**2
+    mean_squares = moments[-len(query.columns) :] / records
+    # What noise alone could have made is not trusted to be a narrow column.
+    floor = min(1.0, max(SMALLEST_SPREAD**2, 0.5 * noise_sd / records))
+    half_ranges = np.array([column.scale for column in query.columns])
+    spreads: Floats = half_ranges * np.sqrt(np.clip(mean_squares, floor, 1.0))
+    return spreads
+
+
+def measured_norm(released: ReleasedSum, level: float) -> float:
+    """Return the norm that a part `level` of the rows keep to, in normalised units.
+
+    It is one of the query's largest norms.
+    """
+    query = released.query
+    if not isinstance(query, NormCounts):
+        raise ValueError("norms are measured by norm counts")
+    counts = query.counts_from(released.values)
+    reached = np.cumsum(counts) >= level * record_count(released)
+    return float(query.largest_norms()[np.argmax(reached) if np.any(reached) else -1])
+
+
+def noisy_count(released: ReleasedSum) -> tuple[float, float]:
+    """Return how many records went in, as the sum has it, and its noise's standard deviation.
+
+    Where no ball shrinks it, the constant's moment in a matrix tells of them too: both are weighed
+    by their noise.
+    """
+    query = released.query
+    if isinstance(query, GradientSum):
+        raise ValueError("a sum of gradients does not say of how many records it is")
+    unit = float(query.grid if isinstance(query, CellCounts) else query.grid**2)
+    seen, sd = float(released.values[-1]) / unit, float(released.noise_sd[-1]) / unit
+    if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
+        return seen, sd
+    if query.constant and query.squared_norm_limit is None:
+        whole = float(query.constant**2)
+        constant, constant_sd = (
+            float(each) / whole for each in (released.values[0], released.noise_sd[0])
+        )
+        share = constant_sd**2 / (constant_sd**2 + sd**2)
+        seen, sd = share * seen + (1.0 - share) * constant, sd * math.sqrt(share)
+    return seen, sd
+
+
+def record_law(released: ReleasedSum) -> tuple[float, float]:
+    """Return mean and standard deviation of how many records went in, given their noisy count.
+
+    Every number from none to the most that the cohort may hold is as likely beforehand, and noise
+    is taken for normal.
+    """
+    most = released.cohort_size * released.query.records_per_client
+    seen, sd = noisy_count(released)
+    centre = min(max(seen, -6.0 * sd), most + 6.0 * sd)
+    low, high = -centre / sd, (most - centre) / sd
+    mass = 0.5 * (math.erfc(low / _ROOT_2) - math.erfc(high / _ROOT_2))
+    if high < 0.0:  # both tails of the same side, where nothing cancels
+        mass = 0.5 * (math.erfc(-high / _ROOT_2) - math.erfc(-low / _ROOT_2))
+    left, right = (math.exp(-0.5 * each**2) / _ROOT_2_PI for each in (low, high))
+    shift = (left - right) / mass
+    spread = 1.0 + (low * left - high * right) / mass - shift**2
+    return min(max(centre + sd * shift, 0.0), float(most)), sd * math.sqrt(max(spread, 1e-12))
+
+
+def record_count(released: ReleasedSum) -> int:
+    """Return how many records went in, about: the mean of `record_law`, and one at least."""
+    return max(1, round(record_law(released)[0]))

@@ -1,0 +1,55 @@
+"""Job requests with their task read: trainer, analyst and certificate hold rounds to it."""
+
+from collections.abc import Sequence
+
+from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.round_rules import ReleasedSum, check_question, check_terms_of_task
+from shoal_protocol.trust.manifest import Manifest
+
+
+class StudyRequest(JobRequest):
+    """The document of a job request, in which those who hold data read all but the task."""
+
+    task: Task
+
+
+def check_study(request: StudyRequest, manifest: Manifest) -> None:
+    """Refuse a job as `check_job` does, or one whose terms are not those of its task.
+
+    Raises:
+        RefusedJob: the detail says what to change.
+    """
+    check_job(request, manifest)
+    check_terms_of_task(
+        request.terms,
+        request.task,
+        least=request.minimum_population,
+        most=request.maximum_population,
+    )
+
+
+def check_round_of_study(
+    spec: RoundSpec,
+    request: StudyRequest,
+    *,
+    spent: Cost,
+    earlier: Sequence[ReleasedSum],
+) -> None:
+    """Refuse a round as `check_round_of_job` does, or one that the job's task does not ask.
+
+    `earlier` are the sums of the rounds before it.
+
+    Raises:
+        RefusedSpec: the detail says why.
+    """
+    check_round_of_job(spec, request, spent=spent)
+    check_question(
+        spec.query,
+        request.task,
+        number=spec.number,
+        population=spec.population_size,
+        earlier=earlier,
+    )

@@ -1,0 +1,1 @@
+"""Whom a consortium trusts: manifests, rosters and the limits that they set."""

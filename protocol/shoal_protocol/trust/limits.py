@@ -1,0 +1,56 @@
+"""How far ahead a job may reach: no time that is set aside for one, and no budget, is without end.
+
+Pure: `now` is the reader's own clock, so that nobody who writes a request can stretch its time.
+"""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from shoal_protocol.crowds.documents import CrowdJobRequest
+    from shoal_protocol.jobs.job_request import JobRequest
+
+JOIN_SECONDS: Final = 14 * 86_400
+"""The time to join that policies allow, where they say nothing: people must be able to approve."""
+
+JOB_SECONDS: Final = 90 * 86_400
+"""The time that policies allow a whole job, where they say nothing."""
+
+LONGEST_SECONDS: Final = 10 * 365 * 86_400  # of either that a policy may state
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""What is forgiven, lest one party take and another refuse what keeps to a bound exactly."""
+
+
+class Limits(Protocol):
+    """What a policy says of time: the consortium's, or a data holder's."""
+
+    @property
+    def maximum_join_seconds(self) -> int:
+        """From now until a job's population is fixed."""
+
+    @property
+    def maximum_job_seconds(self) -> int:
+        """From now until a job is over, of either kind."""
+
+
+def job_refusal(request: "JobRequest", limits: Limits, *, now: datetime) -> str | None:
+    """Return why a job in rounds reaches too far ahead of `now`, or None."""
+    if _too_far(request.join_deadline, limits.maximum_join_seconds, now):
+        most = limits.maximum_join_seconds
+        return f"join_deadline is further ahead than the policy's maximum_join_seconds, {most}"
+    if _too_far(request.ends_by, limits.maximum_job_seconds, now):
+        most = limits.maximum_job_seconds
+        return f"the job may last longer than the policy's maximum_job_seconds, {most}"
+    return None
+
+
+def crowd_refusal(request: "CrowdJobRequest", limits: Limits, *, now: datetime) -> str | None:
+    """Return why a crowd job reaches too far ahead of `now`, or None."""
+    if _too_far(request.closes_at, limits.maximum_job_seconds, now):
+        most = limits.maximum_job_seconds
+        return f"closes_at is further ahead than the policy's maximum_job_seconds, {most}"
+    return None
+
+
+def _too_far(moment: datetime, seconds: int, now: datetime) -> bool:
+    return moment - now > timedelta(seconds=seconds) + CLOCKS_APART

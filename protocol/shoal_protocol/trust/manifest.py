@@ -1,0 +1,339 @@
+"""The consortium manifest, the root of trust: who the parties are and what they allow.
+
+Every party pins a manifest by its digest and accepts later versions only along the chain of
+the authority's signatures. No key is ever taken from what a server says at run time.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+import pydantic
+from nacl.signing import VerifyKey
+from pydantic import Field, StringConstraints
+
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.queries import Mechanism, QueryName
+from shoal_protocol.trust.limits import JOB_SECONDS, JOIN_SECONDS, LONGEST_SECONDS
+from shoal_protocol.trust.roster import Roster, roster_size
+from shoal_protocol.wire.documents import (
+    BoundDocument,
+    Document,
+    DocumentT,
+    Model,
+    Role,
+    Signed,
+    decode,
+)
+from shoal_protocol.wire.encoding import BoxKeyHex, Digest, Name, VerifyKeyHex
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    UnknownClient,
+    UnknownSigner,
+    WrongManifest,
+    WrongSigner,
+)
+
+Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/?#@\\]+$", max_length=300)]
+Certificate = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n$"
+    ),
+]
+Operator = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+AUTHORITY_NAME: Final = "authority"
+_RESERVED_NAMES: Final = {AUTHORITY_NAME, Role.CLIENT.value}  # they sign without being parties
+
+
+class ServiceParty(Model):
+    """A party that runs a service; connections to it trust exactly its `certificate`."""
+
+    name: Name
+    operator: Operator
+    url: Url
+    verify_key: VerifyKeyHex
+    certificate: Certificate
+
+
+class ComputeParty(ServiceParty):
+    """A Compute node, with the X25519 key to which clients seal their shares."""
+
+    box_key: BoxKeyHex
+
+
+class Analyst(Model):
+    """A party that may submit jobs."""
+
+    name: Name
+    operator: Operator
+    verify_key: VerifyKeyHex
+
+
+class Policy(Model):
+    """What the consortium allows. The caps hold for each client, over all jobs together.
+
+    Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
+    the discrete Laplace only.
+    """
+
+    minimum_cohort: int = Field(ge=2, description="smallest cohort that may be summed")
+    minimum_colluders: int = Field(
+        ge=0,
+        description="how many clients of a cohort must at least be able to collude, in every job, "
+        "without the price rising",
+    )
+    maximum_epsilon: float = Field(
+        gt=0, le=100, description="largest epsilon of one client over all jobs together, up to 100"
+    )
+    delta: float = Field(
+        ge=0, lt=1, description="the delta that belongs to it; 0 allows pure epsilon only"
+    )
+    mechanisms: tuple[Mechanism, ...] = Field(
+        min_length=1,
+        description="noise that jobs may use: discrete_gaussian, or discrete_laplace for pure "
+        "epsilon; the one that fits delta if none is named",
+    )
+    queries: tuple[QueryName, ...] = Field(min_length=1)
+    maximum_round_seconds: int = Field(
+        ge=1, le=30 * 86_400, description="longest that a round may last"
+    )
+    minimum_threshold: int | None = Field(
+        default=None,
+        ge=2,
+        le=255,
+        description="allow jobs in which so many Compute nodes or more, and more than half, open a "
+        "sum without the others; without it all are needed",
+    )
+    maximum_local_epsilon: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="allow crowd jobs (Draw and Discard), each of which may cost one client so "
+        "much local, pure epsilon; without it there are none",
+    )
+    maximum_join_seconds: int = Field(
+        default=JOIN_SECONDS,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that clients may have to join a job, from when they hear of it",
+    )
+    maximum_job_seconds: int = Field(
+        default=JOB_SECONDS,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="longest that a job, or a crowd job, may take in all",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _pure_cap_has_pure_noise(self) -> Self:
+        if self.delta == 0.0 and set(self.mechanisms) != {"discrete_laplace"}:
+            raise ValueError("with delta 0 the only mechanism is discrete_laplace")
+        return self
+
+    @property
+    def cap(self) -> Cap:
+        """Return what all jobs together may cost one client."""
+        return Cap(epsilon=self.maximum_epsilon, delta=self.delta)
+
+
+class RosterReference(Model):
+    """A roster by its digest."""
+
+    digest: Digest
+    clients: int = Field(ge=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the length of the roster file."""
+        return roster_size(self.clients)
+
+
+class Manifest(Document):
+    """One version of the consortium's agreement, signed by its authority."""
+
+    signed_by: ClassVar[Role] = Role.AUTHORITY
+
+    kind: Literal["manifest"] = "manifest"
+    consortium: Name
+    sequence: int = Field(ge=1)
+    previous: Digest | None
+    authority: VerifyKeyHex
+    compute_nodes: tuple[ComputeParty, ...] = Field(min_length=2, max_length=255)
+    aggregator: ServiceParty
+    trainer: ServiceParty
+    analysts: tuple[Analyst, ...] = Field(min_length=1)
+    roster: RosterReference
+    policy: Policy
+
+    @pydantic.model_validator(mode="after")
+    def _names_and_keys_are_distinct(self) -> Self:
+        services = [*self.compute_nodes, self.aggregator, self.trainer]
+        parties: list[ServiceParty | Analyst] = [*services, *self.analysts]
+        for what, values in {
+            "names": [party.name for party in parties],
+            "verify keys": [party.verify_key for party in parties],
+            "box keys": [node.box_key for node in self.compute_nodes],
+        }.items():
+            if len(set(values)) != len(values):
+                raise ValueError(f"two parties share their {what}")
+        if _RESERVED_NAMES & {party.name for party in parties}:
+            raise ValueError(f"no party may be named {' or '.join(sorted(_RESERVED_NAMES))}")
+        if (self.sequence == 1) != (self.previous is None):
+            raise ValueError("the first version has no previous one, every other has")
+        return self
+
+
+@dataclass(frozen=True)
+class Parties:
+    """A manifest that was verified, without its roster: whose word counts, but for clients'."""
+
+    signed_manifest: Signed[Manifest]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return the manifest."""
+        return self.signed_manifest.body
+
+    @property
+    def digest(self) -> str:
+        """Return the manifest's digest."""
+        return self.signed_manifest.digest
+
+    @staticmethod
+    def of(signed_manifest: Signed[Manifest], *, authority: str) -> "Parties":
+        """Take a manifest that the holder of the key `authority`, in hex, must have signed.
+
+        Raises:
+            WrongSigner, BadSignature: it was somebody else.
+        """
+        if signed_manifest.signer != AUTHORITY_NAME:
+            raise WrongSigner("a manifest is signed by the authority")
+        signed_manifest.verify_signature(VerifyKey(bytes.fromhex(authority)))
+        return Parties(signed_manifest)
+
+    def precedes(self, later: Manifest) -> bool:
+        """Tell whether `later` is the version that follows this one, as far as it says itself."""
+        found = (later.consortium, later.sequence, later.previous)
+        return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
+
+    def announced(self, signed_manifest: bytes) -> Signed[Manifest]:
+        """Check the manifest of the version that follows this one; its roster is yet to come.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: it does not follow, is broken, forged.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if not self.precedes(signed.body):
+            raise WrongManifest("the manifest is not the next version of the one in force")
+        return Parties.of(signed, authority=self.manifest.authority).signed_manifest
+
+    def party(self, name: str) -> ServiceParty | Analyst:
+        """Return the party of that name.
+
+        Raises:
+            UnknownSigner: there is none.
+        """
+        for party in self._parties():
+            if party.name == name:
+                return party
+        raise UnknownSigner
+
+    def _parties(self) -> list[ServiceParty | Analyst]:
+        own = self.manifest
+        return [*own.compute_nodes, own.aggregator, own.trainer, *own.analysts]
+
+    def node_index(self, name: str) -> int:
+        """Return the position of the Compute node of that name.
+
+        Raises:
+            UnknownSigner: there is none.
+        """
+        for index, node in enumerate(self.manifest.compute_nodes):
+            if node.name == name:
+                return index
+        raise UnknownSigner
+
+    def verify(self, signed: Signed[DocumentT]) -> None:
+        """Check that a party in charge signed this document under this manifest.
+
+        Raises:
+            WrongManifest: it is bound to another manifest version.
+            UnknownSigner, WrongSigner, BadSignature, UnknownClient, RevokedClient
+        """
+        body = signed.body
+        if isinstance(body, BoundDocument) and body.manifest != self.digest:
+            raise WrongManifest
+        if body.signed_by is Role.CLIENT:
+            key = self._client_key(signed)
+        else:
+            party = self.party(signed.signer)
+            if party.name not in self._in_charge(body.signed_by):
+                raise WrongSigner
+            if body.signer_field and getattr(body, body.signer_field) != party.name:
+                raise WrongSigner("the document speaks for another party than its signer")
+            key = bytes.fromhex(party.verify_key)
+        signed.verify_signature(VerifyKey(key))
+
+    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
+        raise UnknownClient("without the roster no client's signature can be checked")
+
+    def _in_charge(self, role: Role) -> set[str]:
+        manifest = self.manifest
+        nodes = {node.name for node in manifest.compute_nodes}
+        return {
+            Role.COMPUTE: nodes,
+            Role.AGGREGATOR: {manifest.aggregator.name},
+            Role.COMPUTE_OR_AGGREGATOR: nodes | {manifest.aggregator.name},
+            Role.TRAINER: {manifest.trainer.name},
+            Role.ANALYST: {analyst.name for analyst in manifest.analysts},
+        }.get(role, set())
+
+
+@dataclass(frozen=True)
+class Consortium(Parties):
+    """A manifest that was verified, with its roster: what a party trusts."""
+
+    roster: Roster
+
+    @classmethod
+    def pinned(cls, signed_manifest: bytes, roster: bytes, *, digest: str) -> Self:
+        """Open a manifest that must have the digest which this party pinned.
+
+        Raises:
+            WrongManifest: it has another digest.
+            MalformedDocument, BadSignature: it is broken, or the roster is not its roster.
+        """
+        signed = decode(signed_manifest, Manifest)
+        if signed.digest != digest:
+            raise WrongManifest("the manifest does not have the digest that was pinned")
+        return cls._opened(signed, roster, authority=signed.body.authority)
+
+    def successor(self, signed_manifest: bytes, roster: bytes) -> Self:
+        """Open the manifest version that follows this one.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: as `announced`, or of its roster.
+        """
+        signed = self.announced(signed_manifest)
+        follows = self._opened(signed, roster, authority=self.manifest.authority)
+        if not follows.roster.follows(self.roster):
+            raise MalformedDocument(
+                "a roster only enrols and revokes; an index keeps its client, a client its index"
+            )
+        return follows
+
+    @classmethod
+    def _opened(cls, signed: Signed[Manifest], roster: bytes, *, authority: str) -> Self:
+        parties = Parties.of(signed, authority=authority)
+        opened = Roster.decode(roster)
+        named = signed.body.roster
+        if opened.digest != named.digest or len(opened) != named.clients:
+            raise MalformedDocument("the roster is not the one that the manifest names")
+        return cls(parties.signed_manifest, opened)
+
+    def _client_key(self, signed: Signed[DocumentT]) -> bytes:
+        client = getattr(signed.body, "client", None)
+        if signed.signer != Role.CLIENT or not isinstance(client, int):
+            raise WrongSigner
+        return self.roster.verify_key_bytes(client)

@@ -1,0 +1,261 @@
+"""Canonical bytes of JSON values, bitmaps and vectors; it knows no document's meaning.
+
+A value has one encoding (RFC 8785), and bytes that are not the encoding of what they say are
+refused, so that nothing can change unseen by a digest or a signature.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from json.encoder import encode_basestring
+from typing import Annotated, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import rfc8785
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints
+from pyroaring import BitMap
+
+from shoal_protocol.wire.errors import MalformedDocument
+
+VERSION: Final = 1
+NAME_PATTERN: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
+LARGEST_CLIENT_INDEX: Final = 2**32 - 1
+LARGEST_SET: Final = 10_000_000  # clients in one set: a few bytes of bitmap could claim 2**32
+MOST_VALUES: Final = 1 << 20  # in one JSON text, for a value of 3 bytes can take 70 in memory
+_LARGEST_INTEGER: Final = 2**53 - 1  # RFC 8785 (RFC 7493, section 2.2)
+_SIMPLE: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":")
+)
+
+Uint64Vector = npt.NDArray[np.uint64]
+Int64Vector = npt.NDArray[np.int64]
+
+
+def domain(kind: str) -> bytes:
+    """Return the prefix that keeps what is hashed or signed as one kind from passing as another."""
+    return f"shoal/v{VERSION}/{kind}\n".encode()
+
+
+def sha256(kind: str, content: bytes) -> str:
+    """Return the domain-separated SHA-256 digest of `content` in hex."""
+    return hashlib.sha256(domain(kind) + content).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode `value` by RFC 8785.
+
+    Raises:
+        ValueError: it holds a NaN, an infinity or an integer beyond 2**53.
+    """
+    if _is_simple(value):
+        return _SIMPLE.encode(value).encode()
+    try:
+        return _written(value).encode()
+    except rfc8785.CanonicalizationError as error:
+        raise ValueError("the value has no canonical encoding") from error
+
+
+def _is_simple(value: Any) -> bool:
+    """Tell whether Python's own encoder, many times as fast, writes the canonical form of a value.
+
+    It does but for floats, for lone surrogates, which have none, and for names beyond ASCII, which
+    RFC 8785 sorts by UTF-16 units.
+    """
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return bool(-_LARGEST_INTEGER <= value <= _LARGEST_INTEGER)
+    if kind is list:
+        return all(map(_is_simple, value))
+    if kind is dict:
+        return _has_plain_names(value) and all(map(_is_simple, value.values()))
+    return value is None or kind is bool
+
+
+def _has_plain_names(members: dict[Any, Any]) -> bool:
+    try:
+        return "".join(members).isascii()
+    except TypeError:  # a name that is no text
+        return False
+
+
+def _written(value: Any) -> str:
+    """Return the canonical form of a value with floats, or with text beyond ASCII, somewhere.
+
+    Most of such a value is simple: only what is not goes to the library, several times slower.
+    """
+    kind = type(value)
+    if kind is float:
+        return _number(value)
+    if kind is list:
+        items = []
+        for each in value:
+            items.append(_written(each))
+        return f"[{','.join(items)}]"
+    if kind is dict and _has_plain_names(value):
+        members = []
+        for name in sorted(value):
+            members.append(f"{encode_basestring(name)}:{_written(value[name])}")
+        return f"{{{','.join(members)}}}"
+    if kind is str and value.isascii():
+        return encode_basestring(value)
+    if kind is int and -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+        return str(value)
+    return _SIMPLE.encode(value) if _is_simple(value) else rfc8785.dumps(value).decode()
+
+
+def _number(value: float) -> str:
+    """Return a float as ECMAScript writes it, which is as Python does, but for whole numbers, the
+    largest and the smallest."""
+    if 1e-4 <= abs(value) < 1e16:
+        return str(int(value)) if value.is_integer() else repr(value)
+    return rfc8785.dumps(value).decode() if value else "0"
+
+
+def parse_canonical_json(encoded: bytes) -> Any:
+    """Decode bytes that are the canonical encoding of a JSON value.
+
+    Raises:
+        MalformedDocument: they are not JSON, not in canonical form, or hold more than
+            `MOST_VALUES` commas and opening brackets, in strings too.
+    """
+    if sum(encoded.count(structural) for structural in (b"[", b"{", b",")) > MOST_VALUES:
+        raise MalformedDocument(f"the JSON holds more than {MOST_VALUES} values")
+    try:
+        value = json.loads(encoded, parse_constant=_refuse_constant, parse_int=_parse_integer)
+        again = canonical_json(value)
+    except (ValueError, RecursionError):
+        # without the cause, which may quote what the peer sent
+        raise MalformedDocument("the body is not JSON that has a canonical form") from None
+    if again != encoded:
+        raise MalformedDocument("the JSON is not in canonical form (RFC 8785)")
+    return value
+
+
+def _parse_integer(text: str) -> int | float:
+    # JSON has one kind of number: from 2**53 to 1e21 a float's canonical form has no point either
+    value = int(text) if len(text) <= 17 else float(text)
+    return value if abs(value) <= _LARGEST_INTEGER else float(value)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError("JSON has no NaN and no infinity")
+
+
+def _refuse_uneven_time(moment: datetime) -> datetime:
+    if moment.tzinfo is None or moment.utcoffset() != UTC.utcoffset(None):
+        raise ValueError("a time must be in UTC")
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _parse_time(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value) if value.endswith("Z") else None
+        except ValueError:  # whose text would quote the value
+            moment = None
+        if moment is None or format_time(moment) != value:
+            raise ValueError("a time is written as YYYY-MM-DDTHH:MM:SS.mmmZ")
+        return moment
+    if not isinstance(value, datetime):
+        raise ValueError("a time is a string")
+    return value
+
+
+def format_time(moment: datetime) -> str:
+    """Write a time as RFC 3339 in UTC with milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse_loose_base64(text: str) -> str:
+    _decode_base64(text)
+    return text
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("not base64") from None
+    if base64.b64encode(decoded).decode() != text:
+        raise ValueError("not in canonical base64")
+    return decoded
+
+
+def _hex_type(size_bytes: int) -> Any:
+    return StringConstraints(pattern=rf"^[0-9a-f]{{{2 * size_bytes}}}$")
+
+
+Timestamp = Annotated[
+    datetime,
+    BeforeValidator(_parse_time),
+    AfterValidator(_refuse_uneven_time),
+    PlainSerializer(format_time, return_type=str),
+]
+Digest = Annotated[str, _hex_type(32)]
+VerifyKeyHex = Annotated[str, _hex_type(32)]
+BoxKeyHex = Annotated[str, _hex_type(32)]
+NonceHex = Annotated[str, _hex_type(16)]
+Base64 = Annotated[str, AfterValidator(_refuse_loose_base64)]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+
+
+def encode_clients(clients: Iterable[int] | BitMap) -> str:
+    """Encode a set of client indices as base64 of a Roaring bitmap in its portable format.
+
+    Raises:
+        ValueError: an index is outside [0, 2**32), or there are more than `LARGEST_SET`.
+    """
+    if not isinstance(clients, BitMap):
+        try:
+            clients = BitMap(np.fromiter(sorted(clients), np.uint32))
+        except OverflowError as error:
+            raise ValueError("a client index lies outside [0, 2**32)") from error
+    if len(clients) > LARGEST_SET:
+        raise ValueError(f"a set holds at most {LARGEST_SET} clients")
+    # rebuilt from sorted values, so that equal sets give equal bytes whatever made them
+    bitmap = BitMap(np.asarray(clients.to_array()))
+    bitmap.run_optimize()
+    return base64.b64encode(bitmap.serialize()).decode()
+
+
+def decode_clients(encoded: str) -> BitMap:
+    """Decode `encode_clients`.
+
+    Raises:
+        MalformedDocument: not the canonical encoding of a set of at most `LARGEST_SET` clients.
+    """
+    try:
+        bitmap: BitMap = BitMap.deserialize(_decode_base64(encoded))
+        again = encode_clients(bitmap)
+    except (ValueError, IndexError):
+        raise MalformedDocument(
+            f"a set of clients is not base64 of a Roaring bitmap of at most {LARGEST_SET}"
+        ) from None
+    if again != encoded:
+        raise MalformedDocument("a set of clients is not in canonical encoding")
+    return bitmap
+
+
+def encode_uint64(vector: Uint64Vector) -> str:
+    """Encode a ring vector, shape (d,), as base64 of little-endian 64-bit integers."""
+    return base64.b64encode(vector.astype("<u8").tobytes()).decode()
+
+
+def decode_uint64(encoded: str) -> Uint64Vector:
+    """Decode `encode_uint64`.
+
+    Raises:
+        MalformedDocument: not canonical base64, or the length is not a multiple of 8 bytes.
+    """
+    try:
+        content = _decode_base64(encoded)
+    except ValueError as error:
+        raise MalformedDocument(f"a vector is {error}") from None
+    if len(content) % 8:
+        raise MalformedDocument("a vector's bytes are not a multiple of 8")
+    return np.frombuffer(content, "<u8").astype(np.uint64)

@@ -1,0 +1,49 @@
+"""`python -m shoal_agent`: reads the environment and the clock, and runs the agent."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+
+from shoal_agent.assembly import Service, assemble
+from shoal_agent.settings import Settings
+from shoal_hosting.party import TLS_CERTIFICATE, TLS_KEY
+from shoal_hosting.security import server_tls
+from shoal_hosting.server.logs import configure_logs
+from shoal_hosting.server.serving import serve, step_for_ever
+from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import StartupRefused, startup_of
+
+
+def main() -> None:
+    """Run a data holder's agent until it is told to stop."""
+    with startup_of("shoal-agent"):
+        settings = read_settings(Settings, "SHOAL_", os.environ)
+        configure_logs(level=settings.log_level)
+        certificate, key = settings.party / TLS_CERTIFICATE, settings.party / TLS_KEY
+        try:
+            own = certificate.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            raise StartupRefused(
+                f"{certificate} is missing or no PEM file: `shoal agent new` makes it"
+            ) from None
+        # an agent is no party of the manifest, so its owner's file is what its peers pin
+        tls = server_tls(certificate, key, own)
+        service = assemble(settings, clock=lambda: datetime.now(UTC), long_polls=True)
+        serve(
+            service.app,
+            host=settings.host,
+            port=settings.port,
+            tls=tls,
+            work=lambda: _work(service, settings.agent_poll_seconds),
+        )
+
+
+async def _work(service: Service, poll_seconds: float) -> None:
+    try:
+        await step_for_ever(service.step, service.wake, tick_seconds=poll_seconds)
+    finally:
+        await asyncio.shield(service.close())
+
+
+if __name__ == "__main__":
+    main()

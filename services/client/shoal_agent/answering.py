@@ -1,0 +1,118 @@
+"""Fetches rounds, offers them to the vault, has answers made and sees them delivered."""
+
+from shoal_agent.delivery import Delivery
+from shoal_agent.directory import Directory
+from shoal_agent.next_rounds import NextRounds
+from shoal_agent.reupload import Repair
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.messages import (
+    Agenda,
+    AskAgenda,
+    Decided,
+    Done,
+    EndJob,
+    OfferRound,
+    OpenJob,
+    OpenRound,
+    Prepare,
+    Prepared,
+)
+from shoal_holder.reporting import Report
+from shoal_hosting.clock import Clock
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, GONE, NOT_FOUND, OK, Answer
+from shoal_protocol.jobs.membership import JobWithdrawn
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
+
+
+class Answering:
+    """Takes the rounds of the jobs that were joined from their specs to the Compute nodes."""
+
+    def __init__(
+        self,
+        vault: VaultLink,
+        directory: Directory,
+        delivery: Delivery,
+        repair: Repair,
+        next_rounds: NextRounds,
+        clock: Clock,
+        report: Report,
+    ) -> None:
+        self._vault = vault
+        self._directory = directory
+        self._delivery = delivery
+        self._repair = repair
+        self._next_rounds = next_rounds
+        self._clock = clock
+        self._report = report
+
+    async def fetch_rounds(self) -> None:
+        """Ask for the next round of each job, and offer it or learn that the job ended."""
+        for job in (await self._vault.ask(AskAgenda(), Agenda)).jobs:
+            try:
+                answer = await self._next_rounds.answer(job)
+                if answer is not None:
+                    await self._take(job, answer)
+            except Unavailable as error:
+                self._report("no round", job=job.job, reason=str(error))
+            except ProtocolError as error:
+                # not the trainer's word, or not in our manifest: the next answer may be
+                self._report("round not believed", job=job.job, reason=str(error))
+        await self._next_rounds.follow((await self._vault.ask(AskAgenda(), Agenda)).jobs)
+
+    async def _take(self, job: OpenJob, answer: Answer) -> None:
+        if answer.status == OK:
+            await self._directory.follow_to(decode(answer.body, RoundSpec).body.manifest)
+            await self._vault.ask(OfferRound(parts=(answer.body,)), Decided)
+        elif answer.status == GONE or (
+            answer.status == NOT_FOUND and answer.code == UnknownJob.code
+        ):
+            await self._end(job.job, answer.code)
+        elif answer.status != ACCEPTED:
+            self._report("no round", job=job.job, reason=answer.code)
+
+    async def _end(self, job: str, code: str) -> None:
+        """Say that a job is over, and show its analyst's withdrawal if that is why.
+
+        Raises:
+            Unavailable: the trainer did not show it.
+        """
+        parts = []
+        if code == JobWithdrawn.code:
+            shown = await self._directory.trainer.get(f"/v1/jobs/{job}/withdrawal")
+            parts = [shown.body] if shown.status == OK else []
+        await self._vault.ask(EndJob(job=job, code=code, parts=tuple(parts)), Done)
+
+    async def answer_rounds(self) -> bool:
+        """Have answers made and send what is due in each open round.
+
+        Answers are made in portions, of each round one, so that none waits long for another.
+        Returns whether there are more to make.
+        """
+        rounds = (await self._vault.ask(AskAgenda(), Agenda)).rounds
+        self._repair.forget_others({each.round_id for each in rounds})
+        return any([await self._go_on(each) for each in rounds])
+
+    async def _go_on(self, known: OpenRound) -> bool:
+        """Return whether there is another portion to make."""
+        round_id = known.round_id
+        try:
+            nodes = self._directory.nodes(known.manifest)
+        except UnknownManifest:  # the owner pinned a later version since
+            self._report("round not in the manifest", round=round_id)
+            return False
+        if (now := self._clock()) < known.deadline:
+            await self._repair.look(known, nodes, now)
+        await self._delivery.send_pending(round_id, nodes)
+        if not known.unprepared:
+            return False
+        try:
+            prepared = await self._vault.ask(Prepare(round_id=round_id), Prepared)
+        except ProtocolError as error:  # it has ended meanwhile
+            self._report("round not answered", round=round_id, reason=str(error))
+            return False
+        if prepared.clients:  # sent, or failed, before others are worked on
+            await self._delivery.send_pending(round_id, nodes)
+        return prepared.more

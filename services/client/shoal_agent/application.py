@@ -1,0 +1,170 @@
+"""The agent's HTTP routes, for its owner: what it did, what it spent, what it allows.
+
+All but one change nothing. Only the ledger names clients, so it asks for the owner's token; so
+does leaving a job, which is for good.
+"""
+
+import hmac
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from statistics import median_low
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from prometheus_client import CollectorRegistry
+
+from shoal_agent.data_holder import DataHolder
+from shoal_agent.status import HolderStatus
+from shoal_holder.policy import Policy
+from shoal_hosting.server.application import create_application
+from shoal_hosting.server.paging import After
+from shoal_hosting.server.problems import problem
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
+from shoal_protocol.privacy.together import epsilon_of
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
+
+Count = Annotated[int, Query(ge=1, le=10_000)]
+"""Query parameter: how many entries of a list at most."""
+
+
+def create_agent_application(
+    holder: DataHolder, *, token: str, registry: CollectorRegistry
+) -> FastAPI:
+    """Return the agent's ASGI application; `token` opens the ledger."""
+
+    async def ready() -> None:
+        await holder.ledger(count=1)
+        if await holder.refusal() is not None:
+            raise LedgerBroken("the ledger lacks rounds that Compute nodes charged: see the log")
+
+    app = create_application("Shoal agent", ready=ready, registry=registry)
+
+    @app.get("/v1/status")
+    async def show_status() -> HolderStatus:
+        """The jobs that were joined, with counts of joins, answers and envelopes by outcome."""
+        return await holder.status()
+
+    @app.get("/v1/policy")
+    async def show_policy() -> Policy:
+        """What this data holder allows."""
+        return await holder.policy()
+
+    @app.get("/v1/ledger")
+    async def show_ledger(
+        request: Request,
+        after: After = 0,
+        count: Count = 1000,
+    ) -> Response:
+        """What each round cost each client, from entry `after` on, and what was spent in all.
+
+        Crowd jobs in sums, too, and what is left to records for them.
+        """
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        entries = await holder.ledger(after=after, count=count)
+        crowds = asdict(await holder.spent_on_crowds())
+        policy = await holder.policy()
+        left = _left(await holder.committed(), policy.cap)
+        body = {
+            "spent": _spending(await holder.spent(), policy)
+            | {"left": left, "left_to_records": crowds["left"]},
+            "crowds": crowds["jobs"],
+            "held": [asdict(each) for each in await holder.held()],
+            "entries": [
+                {
+                    "entry": each.entry,
+                    "job": each.job,
+                    "number": each.number,
+                    "round": each.round_id,
+                    "client": each.client,
+                    "mu": each.mu,
+                    "epsilon": each.epsilon,
+                    "at": each.at,
+                }
+                for each in entries
+            ],
+            "next": entries[-1].entry if len(entries) == count else None,
+        }
+        return Response(canonical_json(body), media_type="application/json")
+
+    @app.get("/v1/ledger/chain")
+    async def show_chain(
+        request: Request,
+        after: After = 0,
+        count: Count = 1000,
+    ) -> Response:
+        """The hash-chained entries from `after` on, each for clients who answered together."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        entries = await holder.chain(after=after, count=count)
+        body = {
+            "entries": [each.model_dump(mode="json") | {"digest": each.digest} for each in entries],
+            "next": entries[-1].number if len(entries) == count else None,
+        }
+        return Response(canonical_json(body), media_type="application/json")
+
+    @app.post("/v1/jobs/{job}/leave")
+    async def leave(request: Request, job: str) -> Response:
+        """Leave a job for good, with all clients here: no round of it is answered any more."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        found = await holder.leave(job)
+        body = {"job": job, "clients": len(found.clients), "answered_rounds": found.answered}
+        return Response(canonical_json(body), media_type="application/json")
+
+    @app.get("/v1/crowds/{job}/evidence")
+    async def show_evidence(request: Request, job: str, receipts: bool = False) -> Response:
+        """What the trainer showed of a crowd job, and with `receipts` all that was kept of it."""
+        if not _is_owner(request, token):
+            return _for_the_owner()
+        found = await holder.crowd_evidence(job, receipts=receipts)
+        if found is None:
+            raise UnknownJob("no contribution to such a crowd job was ever considered here")
+        return Response(
+            canonical_json(found.model_dump(mode="json")), media_type="application/json"
+        )
+
+    return app
+
+
+def _for_the_owner() -> Response:
+    return problem(
+        code="owner-only",
+        title="This is for the data holder",
+        status=401,
+        detail="The request does not carry the owner's token.",
+        remedy="Send `Authorization: Bearer` with the token in the agent's owner.token.",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _is_owner(request: Request, token: str) -> bool:
+    given = request.headers.get("Authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
+    """Return how the clients' epsilon so far is distributed, by replacement of one client."""
+    histories = {client: tuple(sorted(costs, key=repr)) for client, costs in spent.items()}
+    found = {each: epsilon_of(each, delta=policy.delta) for each in set(histories.values())}
+    epsilons = sorted(found[each] for each in histories.values()) or [0.0]
+    points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
+    return {
+        "clients": len(spent),
+        "delta": policy.delta,
+        "epsilon": {
+            name: epsilon if math.isfinite(epsilon) else None for name, epsilon in points.items()
+        },
+        "maximum_epsilon": policy.maximum_epsilon,
+    }
+
+
+def _left(committed: Mapping[int, Cost], cap: Cap) -> dict[str, float]:
+    """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
+    left = [cap.left(cost) for cost in set(committed.values()) or {NOTHING}]
+    return {
+        "pure": min(pure for pure, _ in left),
+        "gaussian": min(gaussian for _, gaussian in left),
+    }

@@ -1,0 +1,137 @@
+"""Puts an agent together from its owner's files and a clock; it listens on nothing yet."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+import structlog
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from shoal_agent.application import create_agent_application
+from shoal_agent.data_holder import COURIER, IN_THIS_PROCESS, DataHolder
+from shoal_agent.settings import Settings
+from shoal_agent.telemetry import Telemetry
+from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
+from shoal_holder.messages import Opened
+from shoal_holder.opening import complaint, from_files
+from shoal_holder.reporting import Report
+from shoal_holder.settings import Settings as VaultSettings
+from shoal_holder.site import Sources
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.marks import MemoryLost
+from shoal_hosting.party import read_pin
+from shoal_hosting.private_files import write_new
+from shoal_hosting.startup import StartupRefused, read_private_file
+
+TOKEN_FILE: Final = "owner.token"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Service:
+    """An agent: an application to serve, and work to do beside it."""
+
+    app: ASGIApp
+    wake: asyncio.Event
+    holder: DataHolder
+    _said: list[str] = field(default_factory=list)
+
+    async def step(self) -> None:
+        """Do all that is due now; nothing while the ledger lacks what was charged."""
+        try:
+            await self.holder.step()
+        except MemoryLost as error:
+            if str(error) not in self._said:
+                self._said.append(str(error))
+                log.error(str(error))
+
+    async def close(self) -> None:
+        """End the work in progress, let go of connections and end the vault."""
+        await self.holder.close()
+
+
+def assemble(
+    settings: Settings,
+    *,
+    clock: Callable[[], datetime],
+    transport: httpx.AsyncBaseTransport | None = None,
+    long_polls: bool = False,
+    inside: Sources | None = None,
+    bulk: bool = True,
+) -> Service:
+    """Return the agent that the settings describe; it goes on where it was.
+
+    `transport` stands in for the network in tests, and with `inside` the vault is in this process.
+    With `long_polls` it is woken as soon as there is a round; without, each `step` asks once and
+    nothing runs between steps.
+
+    Raises:
+        StartupRefused: a file is missing, broken, or does not fit the others.
+    """
+    registry, wake = CollectorRegistry(), asyncio.Event()
+    report = Telemetry(registry)
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pin = settings.pin or read_pin(settings.party)
+        book = ManifestBook.open(settings.consortium, pin, settings.data / COURIER)
+        token = _owner_token(settings.data / TOKEN_FILE)
+        vault = _vault(settings, report, inside)
+    except (ValueError, OSError, ImportError) as error:
+        raise StartupRefused(complaint(error)) from error
+    holder = DataHolder.with_vault(
+        vault,
+        book,
+        clock=clock,
+        transport=transport,
+        report=report,
+        wake=wake if long_polls else None,
+        bulk=bulk,
+        **({} if inside is None else {"random_bytes": inside.random_bytes}),
+    )
+    _log_opened(vault.opened)
+    return Service(create_agent_application(holder, token=token, registry=registry), wake, holder)
+
+
+def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultLink:
+    if settings.vault_pipes is not None:
+        return VaultLink.over(VaultPipes.meet(settings.vault_pipes), report)
+    if inside is None:
+        return VaultLink.over(VaultPipes.start(settings, None), report)
+    given = settings.model_dump(include=set(VaultSettings.model_fields))
+    vault = from_files(
+        VaultSettings.model_validate(given), sources=inside, isolation=IN_THIS_PROCESS
+    )
+    return VaultLink.inside(vault, report)
+
+
+def _log_opened(opened: Opened) -> None:
+    enrolled, keys = opened.enrolled, opened.clients
+    log.info(f"{enrolled} of {keys} keys are enrolled", enrolled=enrolled, keys=keys)
+    if enrolled == 0:
+        log.warning(
+            "no client here can join a job: hand the keys' enrolment file to the consortium's "
+            "authority, which enrols them and publishes the new manifest"
+        )
+    log.info("the vault is open", isolation=opened.isolation)
+    if opened.isolation not in (NO_SOCKETS, NO_NETWORK):
+        log.warning(
+            "the process with the records has a network: this system gives it neither an empty "
+            "network namespace nor a filter of system calls"
+        )
+
+
+def _owner_token(path: Path) -> str:
+    if not path.exists():
+        write_new(path, f"{secrets.token_hex(32)}\n".encode(), private=True)
+    token = read_private_file(path).decode("ascii", errors="replace").strip()
+    if len(token) < 32:
+        raise StartupRefused(f"{path} holds no token; delete it, and the next start makes one")
+    return token

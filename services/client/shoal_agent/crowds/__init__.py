@@ -1,0 +1,1 @@
+"""Takes part in crowd jobs: finds them, contributes, and checks how each ended."""

@@ -1,0 +1,272 @@
+"""Finds crowd jobs, and carries what trainer and vault have to say to each other.
+
+It runs beside the rounds of other jobs, by connections of its own: whatever the trainer does with
+crowd jobs, no round waits for it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import pydantic
+
+from shoal_agent.crowds.trainer import CrowdRefused, CrowdTrainer
+from shoal_agent.directory import Directory
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.crowds.messages import (
+    AskCrowds,
+    Contributed,
+    CrowdAgenda,
+    CrowdDraws,
+    CrowdPending,
+    CrowdReceipt,
+    CrowdReceipts,
+    CrowdTurn,
+    EndCrowd,
+    JudgeClosing,
+    Nonces,
+    OfferCrowd,
+    OpenCrowd,
+    ShowClosing,
+    ShowLog,
+    Submissions,
+    WantedLog,
+)
+from shoal_holder.messages import Decided, Done
+from shoal_holder.reporting import Report
+from shoal_hosting.clock import Clock
+from shoal_hosting.outcome import OVER
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.crowds.documents import LogEntry, Submission
+from shoal_protocol.crowds.errors import CrowdClosed, RefusedDraw
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownJob
+
+BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
+BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
+LAST_ANSWERS: Final = timedelta(seconds=60)
+"""How long after a job's time the trainer is still asked what became of what was sent."""
+_ENTRIES: Final = pydantic.TypeAdapter(list[LogEntry])
+
+
+class TakingPart:
+    """What this data holder does about crowd jobs."""
+
+    def __init__(
+        self,
+        vault: VaultLink,
+        directory: Directory,
+        clock: Clock,
+        random_bytes: RandomBytes,
+        report: Report,
+    ) -> None:
+        """Begin with nothing in work."""
+        self._vault = vault
+        self._directory = directory
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._report = report
+        self._trainer = CrowdTrainer(lambda: directory.crowd_trainer)
+        self._looks_at: datetime | None = None
+        self._closings_at: dict[str, datetime] = {}
+        self._closes_at: dict[str, datetime] = {}
+        self.refused: dict[str, str] = {}
+        """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
+
+    async def step(self) -> None:
+        """Do all that is due now. A trainer's failure raises nothing: it is tried again."""
+        while await self._give_turns():
+            pass
+
+    async def _give_turns(self) -> bool:
+        """Give every job that is contributed to its turn; tell whether anything came of it.
+
+        Every other turn is the job's that closes first of those that are behind: jobs that are open
+        longer may catch up later, and no job waits for another one's end.
+        """
+        await self._look_for_jobs()
+        jobs = await self._open_jobs()
+        went_on = False
+        for job in sorted(jobs.values(), key=lambda each: each.closes_at):
+            if await self._go_on(job):
+                went_on = True
+                if (urgent := self._most_urgent(await self._open_jobs())) is not None:
+                    await self._go_on(urgent)
+        for unjudged in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unjudged:
+            await self._look_at_closing(unjudged)
+        return went_on
+
+    async def _open_jobs(self) -> dict[str, OpenCrowd]:
+        agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
+        self._closes_at |= {each.job: each.closes_at for each in agenda.jobs}
+        return {each.job: each for each in agenda.jobs}
+
+    def _most_urgent(self, jobs: Mapping[str, OpenCrowd]) -> OpenCrowd | None:
+        now = self._clock()
+        behind = [
+            each
+            for each in jobs.values()
+            if each.next_moment is not None and each.next_moment <= now
+        ]
+        return min(behind, key=lambda each: each.closes_at, default=None)
+
+    async def _look_for_jobs(self) -> None:
+        now = self._clock()
+        if self._looks_at is not None and now < self._looks_at:
+            return
+        self._looks_at = now + BETWEEN_LOOKS
+        try:
+            listed = await self._trainer.open_jobs()
+            self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            agenda = await self._vault.ask(AskCrowds(), CrowdAgenda)
+            for job in listed:
+                if job not in self.refused and job not in agenda.known:
+                    await self._offer(job)
+            for each in agenda.jobs:
+                if each.job not in listed:
+                    await self._end_if_closed(each.job)
+        except (Unavailable, MalformedDocument, CrowdRefused) as error:
+            self._report("no list of crowd jobs", reason=str(error))
+
+    async def _offer(self, job: str) -> None:
+        try:
+            request = await self._trainer.request(job)
+            await self._directory.follow_to(request.body.manifest)
+            opening = await self._trainer.opening(job)
+            parts = (request.encode(), opening.encode())
+            decided = await self._vault.ask(OfferCrowd(job=job, parts=parts), Decided)
+            reason = decided.reason
+        except CrowdRefused:
+            return  # it may be gone since it was listed
+        except ProtocolError as error:
+            reason = str(error)
+        if reason is not None:
+            self.refused[job] = reason
+            self._report("crowd job refused", job=job, reason=reason)
+
+    async def _end_if_closed(self, job: str) -> None:
+        """Stop at once where a job was closed early; the list alone, signed by nobody, ends none.
+
+        Raises:
+            Unavailable, CrowdRefused, MalformedDocument
+        """
+        try:
+            closing = await self._trainer.closing_document(job)
+            if closing is None:
+                return
+            # it may be shown only once
+            await self._vault.ask(ShowClosing(job=job, parts=(closing,)), Done)
+        except ProtocolError as error:
+            self._report("no closing", job=job, reason=str(error))
+            return
+        await self._ask_once_more(job)
+        await self._end(job, CrowdClosed.code)
+
+    async def _ask_once_more(self, job: str) -> None:
+        """Learn what became of answers that the trainer may have taken before the job was closed.
+
+        It is asked once: it could keep a job here from its end by never saying so.
+        """
+        try:
+            await self._send(job)
+        except (Unavailable, MalformedDocument) as error:
+            self._report("crowd trainer not there", job=job, reason=str(error))
+
+    async def _go_on(self, job: OpenCrowd) -> bool:
+        """Contribute to one job as far as it is due and its turn; tell if anything was."""
+        try:
+            await self._directory.follow_to(job.manifest)
+            return await self._contribute(job)
+        except Unavailable as error:
+            self._report("crowd trainer not there", job=job.job, reason=str(error))
+        except CrowdRefused as refusal:
+            await self._end(job.job, refusal.code)
+        except UnknownJob:
+            pass  # it has ended here meanwhile
+        except RefusedDraw:
+            return False  # upon which the vault has ended it
+        except ProtocolError as error:  # signed by nobody: whatever is in between may say so
+            self._report("crowd trainer not understood", job=job.job, reason=str(error))
+        if job.closes_at + LAST_ANSWERS <= self._clock():
+            await self._end(job.job, OVER)  # or who never answers would never be judged
+        return False
+
+    async def _contribute(self, open_job: OpenCrowd) -> bool:
+        """Carry one portion after another, for those whose moment has come."""
+        job, began = open_job.job, False
+        is_answered = await self._send(job)
+        if self._clock() >= open_job.closes_at:
+            await self._end(job, OVER)
+            return False
+        if not is_answered:
+            return False
+        turn = await self._vault.ask(CrowdTurn(job=job), Nonces)
+        nonces = list(turn.nonces)
+        began = bool(nonces)
+        while nonces and self._clock() < open_job.closes_at:
+            draws = await self._trainer.draw_documents(job, nonces[: turn.portion])
+            made = await self._vault.ask(CrowdDraws(job=job, parts=tuple(draws)), Contributed)
+            del nonces[: made.count]
+            if not made.count or not await self._send(job):
+                break
+        return began
+
+    async def _send(self, job: str) -> bool:
+        """Send what was charged and not answered, the same bytes as before; tell if all is now.
+
+        Raises:
+            Unavailable: the trainer did not answer.
+            MalformedDocument: it did not say what became of each.
+        """
+        pending = await self._vault.ask(CrowdPending(job=job), Submissions)
+        if not pending.parts:
+            return True
+        found = await self._trainer.submit_documents(job, pending.parts)
+        receipts, parts = [], []
+        for document, told in zip(pending.parts, found, strict=True):
+            if told is not None:
+                digest = decode(document, Submission).digest
+                receipts.append(CrowdReceipt(submission=digest, outcome=told[0]))
+                parts.append(told[1])
+        await self._vault.ask(
+            CrowdReceipts(job=job, receipts=tuple(receipts), parts=tuple(parts)), Done
+        )
+        is_closed = any(each.outcome == CrowdClosed.code for each in receipts)
+        return len(receipts) == len(pending.parts) and not is_closed
+
+    async def _end(self, job: str, reason: str) -> None:
+        await self._vault.ask(EndCrowd(job=job, reason=reason), Done)
+
+    async def _look_at_closing(self, job: str) -> None:
+        """Have what was kept of a job compared with its closing, once there is one."""
+        now = self._clock()
+        if job not in self._closings_at:  # not all data holders at once
+            later = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
+            self._closings_at[job] = now + later * BETWEEN_CLOSINGS
+        if now < self._closings_at[job]:
+            return
+        self._closings_at[job] = now + BETWEEN_CLOSINGS
+        try:
+            if await self._is_judged(job, now):
+                del self._closings_at[job]
+        except (Unavailable, CrowdRefused, ProtocolError) as error:
+            self._report("no closing", job=job, reason=str(error))
+
+    async def _is_judged(self, job: str, now: datetime) -> bool:
+        try:
+            wanted = await self._vault.ask(JudgeClosing(job=job), WantedLog)
+        except UnknownJob:  # no closing was shown so far
+            left = self._closes_at.get(job, now) - now
+            if left > timedelta(0):  # or it is full before
+                self._closings_at[job] = now + max(BETWEEN_CLOSINGS, left / 10)
+            closing = await self._trainer.closing_document(job)
+            if closing is None:
+                return False
+            await self._vault.ask(ShowClosing(job=job, parts=(closing,)), Done)
+            wanted = await self._vault.ask(JudgeClosing(job=job), WantedLog)
+        while wanted.instance is not None:
+            page = await self._trainer.log(job, wanted.instance, after=wanted.after)
+            shown = ShowLog(job=job, parts=(_ENTRIES.dump_json(page.entries),))
+            wanted = await self._vault.ask(shown, WantedLog)
+        return True

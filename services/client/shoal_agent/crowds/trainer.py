@@ -1,0 +1,240 @@
+"""The trainer's crowd jobs as seen from here: asks, and believes only what is signed as it should.
+
+It keeps nothing and decides about no job.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import pydantic
+
+from shoal_holder.crowds.crowd import Crowd, Outcome, Sent, judged, verified
+from shoal_hosting.peers.peer import ACCEPTED, CREATED, NOT_FOUND, OK, Answer, outcomes
+from shoal_protocol.crowds.documents import (
+    CrowdClosing,
+    CrowdJobRequest,
+    CrowdOpening,
+    Draw,
+    LogEntry,
+)
+from shoal_protocol.crowds.draws import check_beginning, check_opening
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed, decode, describe
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+
+MOST_AT_ONCE: Final = 256  # draws or submissions in one request
+_JSON: Final = "application/json"
+_JOB: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class CrowdRefused(Exception):
+    """The trainer refuses what was asked; the message holds the refusal's code and detail."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.reason)
+        self.code = answer.code
+
+
+class Asked(Protocol):
+    """What is asked of a connection to the trainer: as `Peer` answers, and raises."""
+
+    async def get(self, path: str, **parameters: str | int) -> Answer:
+        """Ask."""
+
+    async def post(self, path: str, content: bytes, media_type: str) -> Answer:
+        """Send."""
+
+
+class LogPage(pydantic.BaseModel):
+    """A part of an instance's log."""
+
+    entries: list[LogEntry]
+    next: int | None
+
+
+class CrowdTrainer:
+    """The trainer, asked about crowd jobs. Every method raises `Unavailable` as `Peer` does."""
+
+    def __init__(self, peer: Callable[[], Asked]) -> None:
+        """Ask what `peer` returns: connections may be closed and opened again."""
+        self._peer = peer
+
+    async def open_jobs(self) -> list[str]:
+        """Return the ids of the crowd jobs that are open.
+
+        Raises:
+            MalformedDocument: the answer is no list of jobs.
+        """
+        answer = await self._peer().get("/v1/crowds", phase="open")
+        if answer.status == NOT_FOUND:  # a trainer that serves no crowd jobs
+            return []
+        value = _value(answer)
+        try:
+            jobs = [each["job"] for each in value["crowds"]]
+        except (KeyError, TypeError):
+            raise MalformedDocument("the list of crowd jobs is not one") from None
+        if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
+            raise MalformedDocument("a job is named by a digest")
+        return jobs
+
+    async def request(self, job: str) -> Signed[CrowdJobRequest]:
+        """Return a job's request, whose signature is the caller's to check.
+
+        Raises:
+            CrowdRefused: the trainer does not know the job.
+            ProtocolError: it shows another one.
+        """
+        signed = decode(await self._document(f"/v1/crowds/{job}/request"), CrowdJobRequest)
+        if signed.digest != job:
+            raise UnknownJob("the request is of another job")
+        return signed
+
+    async def opening(self, job: str) -> Signed[CrowdOpening]:
+        """Return a job's opening, which is the caller's to check.
+
+        Raises:
+            CrowdRefused, ProtocolError: as `request`.
+        """
+        return decode(await self._document(f"/v1/crowds/{job}/opening"), CrowdOpening)
+
+    async def crowd(self, job: str, consortium: Consortium) -> Crowd:
+        """Return a job whose request and opening were signed under `consortium`.
+
+        Raises:
+            CrowdRefused, ProtocolError: as `request`.
+        """
+        request, opening = await self.request(job), await self.opening(job)
+        consortium.verify(request)
+        consortium.verify(opening)
+        check_opening(opening.body, request.body)
+        check_beginning(opening.body, request.body)
+        return Crowd(request.body, opening.body, consortium)
+
+    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
+        """Return the draws of up to `MOST_AT_ONCE` nonces, verified, in order.
+
+        A busy trainer answers the first of them, at least one.
+
+        Raises:
+            CrowdRefused: there is nothing to draw: the job is closed.
+            ProtocolError: a draw is not one that an honest trainer makes.
+        """
+        documents = await self.draw_documents(crowd.job, nonces)
+        return [
+            verified(decode(document, Draw), crowd, nonce)
+            for document, nonce in zip(documents, nonces, strict=False)
+        ]
+
+    async def draw_documents(self, job: str, nonces: Sequence[str]) -> list[bytes]:
+        """Return draws as `draw` does, as they were sent: whose they are is not checked.
+
+        Raises:
+            CrowdRefused: there is nothing to draw: the job is closed.
+            MalformedDocument: the answer holds no draws.
+        """
+        asked = canonical_json({"nonces": list(nonces)})
+        answer = await self._peer().post(f"/v1/crowds/{job}/draws", asked, _JSON)
+        value = _value(answer)
+        documents = value.get("documents") if isinstance(value, dict) else None
+        if not isinstance(documents, list) or not 0 < len(documents) <= len(nonces):
+            raise MalformedDocument("there must be draws, at most one for each nonce")
+        return [_document_of(each) for each in documents]
+
+    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
+        """Hand in up to `MOST_AT_ONCE` submissions; None where the same may be sent again later.
+
+        Raises:
+            MalformedDocument: the answer does not say what became of each.
+        """
+        found = await self.submit_documents(crowd.job, [each.document for each in sent])
+        return [
+            None if told is None else judged(crowd, each, *told)
+            for each, told in zip(sent, found, strict=True)
+        ]
+
+    async def submit_documents(
+        self, job: str, documents: Sequence[bytes]
+    ) -> list[tuple[str, bytes] | None]:
+        """Hand in submissions as `submit` does; return outcomes and receipts as they came.
+
+        Raises:
+            MalformedDocument: the answer does not say what became of each.
+        """
+        # canonical documents in a canonical list are canonical
+        body = b'{"documents":[' + b",".join(documents) + b"]}"
+        answer = await self._peer().post(f"/v1/crowds/{job}/submissions", body, _JSON)
+        found = outcomes(answer, len(documents))
+        if answer.is_refusal:
+            return [(answer.code, b"") for _ in documents]
+        listed = answer.json()["outcomes"]
+        return [
+            None if outcome is None else (outcome, _document_of(told.get("receipt")))
+            for outcome, told in zip(found, listed, strict=True)
+        ]
+
+    async def closing(self, crowd: Crowd, *, wait_seconds: int = 0) -> Signed[CrowdClosing] | None:
+        """Return a job's closing, signed by the trainer; None while the job is open.
+
+        Whether it follows from the opening is the caller's to check: `check_closing`.
+
+        Raises:
+            CrowdRefused: the trainer does not know the job.
+            ProtocolError: it is another job's, or not signed by the trainer under its manifest.
+        """
+        document = await self.closing_document(crowd.job, wait_seconds=wait_seconds)
+        if document is None:
+            return None
+        signed = decode(document, CrowdClosing)
+        crowd.consortium.verify(signed)
+        if signed.body.job != crowd.job:  # anybody has such a document of a job that was closed
+            raise MalformedDocument("the closing is another job's")
+        return signed
+
+    async def closing_document(self, job: str, *, wait_seconds: int = 0) -> bytes | None:
+        """Return a job's closing as it was sent, None while the job is open.
+
+        Raises:
+            CrowdRefused: the trainer does not know the job.
+        """
+        answer = await self._peer().get(f"/v1/crowds/{job}/closing", wait=wait_seconds)
+        if answer.status == ACCEPTED:
+            return None
+        if answer.status != OK:
+            raise CrowdRefused(answer)
+        return answer.body
+
+    async def log(self, job: str, instance: int, *, after: int) -> LogPage:
+        """Return a part of an instance's log that follows revision `after`.
+
+        Raises:
+            CrowdRefused: the trainer does not know it.
+            MalformedDocument: the answer is no part of a log.
+        """
+        path = f"/v1/crowds/{job}/log/{instance}"
+        value = _value(await self._peer().get(path, after=after))
+        try:
+            return LogPage.model_validate(value)
+        except pydantic.ValidationError as error:
+            raise MalformedDocument(describe(error, LogPage)) from None
+
+    async def _document(self, path: str) -> bytes:
+        answer = await self._peer().get(path)
+        if answer.status != OK:
+            raise CrowdRefused(answer)
+        return answer.body
+
+
+def _value(answer: Answer) -> Any:
+    if answer.status not in (OK, CREATED):
+        raise CrowdRefused(answer)
+    return answer.json()
+
+
+def _document_of(value: Any) -> bytes:
+    """Return a JSON value in canonical form, which is that of a document in it; or nothing."""
+    try:
+        return b"" if value is None else canonical_json(value)
+    except ValueError:
+        return b""

@@ -1,0 +1,363 @@
+"""The data holder: starts its vault, and runs all that talks to others; each part's rules are its
+own module's.
+
+vault_link   asks the vault, which decides and remembers
+joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered
+next_rounds  asks the trainer for rounds            reupload     asks what the nodes still hold
+delivery     sends, retries, hands on receipts      directory    the peers, and newer manifests
+charge_comparison  asks nodes what they charged     crowds.taking_part  all about crowd jobs
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import httpx
+import nacl.utils
+from nacl.signing import SigningKey
+
+from shoal_agent.answering import Answering
+from shoal_agent.charge_comparison import ChargesCheck
+from shoal_agent.crowds.beside import Beside
+from shoal_agent.delivery import Delivery
+from shoal_agent.directory import Directory
+from shoal_agent.joining import Joining
+from shoal_agent.next_rounds import NextRounds
+from shoal_agent.reupload import Repair
+from shoal_agent.status import HolderStatus
+from shoal_agent.vault_contents import contents_of
+from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.crowds.status import CrowdAccounts
+from shoal_holder.exits import Held, Joined
+from shoal_holder.ledger import ClientCharge
+from shoal_holder.messages import Ask, Hello, Opened, Told
+from shoal_holder.opening import open_vault
+from shoal_holder.policy import Policy
+from shoal_holder.questions import TOLD
+from shoal_holder.records import Records
+from shoal_holder.reporting import Report, silent
+from shoal_holder.settings import Settings
+from shoal_holder.site import Site, Sources
+from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_holder.status import JobStatus
+from shoal_hosting.clock import Clock, system_clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.marks import MemoryLost
+from shoal_hosting.party import read_pin
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.sharing.shares import RandomBytes
+
+if TYPE_CHECKING:
+    from shoal_protocol.crowds.evidence import CrowdEvidence
+
+BETWEEN_LOOKS_SECONDS: Final = 0.5
+CROWD_PATIENCE_SECONDS: Final = 1.0  # that a step waits for the crowds' work, if nothing wakes it
+COURIER: Final = "courier"
+"""In the data directory: what the process that talks to others keeps, which is manifests."""
+IN_THIS_PROCESS: Final = "none: in the process that talks to others"
+
+
+class DataHolder:
+    """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
+
+    The i-th of `keys` signs for the i-th client of `records`; its index in the consortium is found
+    on the roster. What must survive a crash is in `data_directory`, which one process uses at a
+    time: whatever moment it is stopped at, the next one goes on from there.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Sequence[SigningKey],
+        records: Records,
+        policy: Policy,
+        book: ManifestBook,
+        data_directory: Path,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        inside: Sources | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        bulk: bool = True,
+        concurrency: int = 8,
+        report: Report = silent,
+        wake: asyncio.Event | None = None,
+        accept_loss: str | None = None,
+        without_nodes: Collection[str] = (),
+    ) -> None:
+        """Hand keys and records to a vault, which is another process without network.
+
+        With `inside` the vault is in this process, over the same messages, and these are its time
+        and chance: for tests and simulations. `clock` and `random_bytes` are those of who talks to
+        others. `bulk` False sends one envelope in each request. Up to `concurrency` requests are
+        open at once. With `wake`, questions for rounds are kept open, and it is set when there is
+        a step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
+        refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; of the
+        others one must say it before anything is joined or answered.
+
+        Raises:
+            ValueError: keys and records do not match, or the state cannot be used.
+        """
+        if inside is not None:
+            site = Site(keys, records, policy, book, inside)
+            vault = open_vault(
+                site,
+                data_directory,
+                isolation=IN_THIS_PROCESS,
+                accept_loss=accept_loss,
+                without_nodes=without_nodes,
+            )
+            link = VaultLink.inside(vault, report)
+        else:
+            contents = contents_of(
+                keys=keys,
+                records=records,
+                policy=policy,
+                book=book,
+                data_directory=data_directory,
+                accept_loss=accept_loss,
+                without_nodes=without_nodes,
+            )
+            link = VaultLink.over(VaultPipes.start(None, contents), report)
+        self._begin(
+            link,
+            book,
+            clock=clock,
+            random_bytes=random_bytes,
+            transport=transport,
+            bulk=bulk,
+            concurrency=concurrency,
+            report=report,
+            wake=wake,
+        )
+
+    def _begin(
+        self,
+        vault: VaultLink,
+        book: ManifestBook,
+        *,
+        clock: Clock = system_clock,
+        random_bytes: RandomBytes = nacl.utils.random,
+        transport: httpx.AsyncBaseTransport | None = None,
+        bulk: bool = True,
+        concurrency: int = 8,
+        report: Report = silent,
+        wake: asyncio.Event | None = None,
+    ) -> None:
+        self._vault = vault
+        self._wakes = wake is not None
+        self._directory = Directory(
+            book, vault, clock=clock, random_bytes=random_bytes, transport=transport
+        )
+        repair = Repair(vault, report, random_bytes)
+        self._delivery = Delivery(
+            vault, report, bulk=bulk, concurrency=concurrency, behind=repair.note_behind
+        )
+        self._charges = ChargesCheck(vault, self._directory, clock, report)
+        self._joining = Joining(vault, self._directory, self._charges, report, bulk)
+        self._next_rounds = NextRounds(self._directory, wake)
+        self._answering = Answering(
+            vault, self._directory, self._delivery, repair, self._next_rounds, clock, report
+        )
+        self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
+        self._looks_for_jobs_at = -math.inf  # by the event loop's time
+
+    @classmethod
+    def open(
+        cls,
+        site: str | PathLike[str],
+        consortium: str | PathLike[str],
+        data: str | PathLike[str],
+        *,
+        client_column: str | None = None,
+        report: Report = silent,
+        accept_loss: str | None = None,
+        without_nodes: Collection[str] = (),
+    ) -> Self:
+        """Open a data holder from its directory, the consortium's, and one for its state.
+
+        `site` holds clients.key, records.csv, policy.toml and pin. Only the columns that the
+        policy allows are read, by the vault, which is another process without network. One row is
+        one client's record; with `client_column`, rows with the same text there are one client's.
+        The keys are locked until the data holder is closed.
+
+        Raises:
+            ValueError: a file is broken, does not fit the others, or the keys are in use.
+            StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+        """
+        home = Path(site)
+        settings = Settings(
+            party=home,
+            consortium=Path(consortium),
+            data=Path(data),
+            agent_keys=home / CLIENT_KEYS,
+            agent_records=home / RECORDS,
+            agent_client_column=client_column,
+            agent_policy=home / POLICY,
+            accept_loss=accept_loss,
+            without_nodes=",".join(without_nodes) or None,
+        )
+        book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
+        return cls.with_vault(VaultLink.over(VaultPipes.start(settings, None), report), book)
+
+    @classmethod
+    def with_vault(cls, vault: VaultLink, book: ManifestBook, **arguments: Any) -> Self:
+        """Return the data holder of a vault that is open; `arguments` as of the class."""
+        made = cls.__new__(cls)
+        made._begin(vault, book, **arguments)
+        return made
+
+    async def step(self) -> None:
+        """Do all that is due now, once. A peer's failure raises nothing: it is tried again later.
+
+        Crowd jobs are worked on beside the rounds, and beside later steps if it takes long.
+
+        Raises:
+            VaultGone: the vault has ended, or its state cannot be read or written.
+            MemoryLost: the ledger lacks what Compute nodes charged; the message says what to do.
+        """
+        await self._directory.bring_vault_up()
+        try:
+            if not await self._charges.begin():
+                return
+        except MemoryLost:
+            await self._crowds.end()
+            raise
+        self._crowds.begin()
+        self._delivery.open_slots()
+        more = True
+        while more:  # between the portions of a round that takes long, others' deadlines are kept
+            await self._look_for_jobs()
+            await self._answering.fetch_rounds()
+            more = await self._answering.answer_rounds()
+        await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
+
+    async def _look_for_jobs(self) -> None:
+        """Look for jobs, and see joins through; not each time that a round wakes the holder."""
+        if self._wakes:
+            now = asyncio.get_running_loop().time()
+            if now < self._looks_for_jobs_at:
+                return
+            self._looks_for_jobs_at = now + BETWEEN_LOOKS_SECONDS
+        await self._joining.look_for_jobs()
+        await self._joining.send()
+
+    async def opened(self) -> Opened:
+        """Return what the vault says of itself: whose keys it has, and how it is isolated."""
+        return await self._vault.ask(Hello(), Opened)
+
+    async def refusal(self) -> str | None:
+        """Return why nothing is joined or answered, the ledger lacking something; else None."""
+        return (await self.opened()).refusal
+
+    async def policy(self) -> Policy:
+        """Return the owner's rules."""
+        rules: Policy = await self._told(Ask(question="policy"))
+        return rules
+
+    async def status(self) -> HolderStatus:
+        """Return what was done so far, in counts."""
+        opened = await self.opened()
+        jobs: tuple[JobStatus, ...] = await self._told(Ask(question="status"))
+        return HolderStatus(
+            clients=opened.clients,
+            enrolled=opened.enrolled,
+            isolation=opened.isolation,
+            jobs=jobs,
+            refusal=opened.refusal,
+            adopted=opened.adopted,
+            losses=opened.losses,
+            refused=dict(self._joining.refused),
+            refused_crowds=self._crowds.refused,
+            crowds=await self._crowds.statuses(),
+        )
+
+    async def leave(self, job: str) -> Joined:
+        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+
+        Raises:
+            UnknownJob: no client here joined it.
+            WrongPhase: it has ended here otherwise.
+        """
+        left: Joined = await self._told(Ask(question="leave", job=job))
+        return left
+
+    async def held(self) -> list[Held]:
+        """Return what open jobs hold of their clients' budgets, and until when."""
+        found: list[Held] = await self._told(Ask(question="held"))
+        return found
+
+    async def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client that ever answered has spent, round by round."""
+        found = await self._told(Ask(question="spent"))
+        return {client: [Cost.stated(*each) for each in costs] for client, costs in found.items()}
+
+    async def committed(self) -> Mapping[int, Cost]:
+        """Return what each client has spent, and what open jobs may still ask of it."""
+        found = await self._told(Ask(question="committed"))
+        return {client: Cost.stated(*cost) for client, cost in found.items()}
+
+    async def spent_on_crowds(self) -> CrowdAccounts:
+        """Return what crowd jobs cost so far, job by job, and what is left to records."""
+        return await self._crowds.spent()
+
+    async def crowd_evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
+        """Return what the trainer showed of a crowd job, None if it was never taken here."""
+        return await self._crowds.evidence(job, receipts=receipts)
+
+    async def ledger(self, *, after: int = 0, count: int = 1000) -> list[ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        found: list[ClientCharge] = await self._told(
+            Ask(question="ledger", after=after, count=count)
+        )
+        return found
+
+    async def chain(self, *, after: int = 0, count: int = 1000) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        found: list[LedgerEntry] = await self._told(Ask(question="chain", after=after, count=count))
+        return found
+
+    async def _told(self, asked: Ask) -> Any:
+        told = await self._vault.ask(asked, Told)
+        return TOLD[asked.question].validate_json(told.parts[0])
+
+    async def close(self) -> None:
+        """Close connections and vault. Nothing is written: being killed costs nothing more."""
+        await self._charges.end()
+        await self._crowds.end()
+        await self._next_rounds.follow(())
+        await self._directory.close()
+        self._vault.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._vault.close()
+
+    def run(
+        self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
+    ) -> HolderStatus:
+        """Step every `poll_seconds` until `until` is true of the status; None is for ever.
+
+        For programs without an event loop: `with DataHolder.open(...) as holder: holder.run()`.
+        An interrupt (Ctrl-C) ends it too. Returns the status at the end.
+        """
+        with suppress(KeyboardInterrupt):
+            asyncio.run(self._run(until, poll_seconds))
+        return asyncio.run(self.status())
+
+    async def _run(self, until: Callable[[HolderStatus], bool] | None, poll_seconds: float) -> None:
+        try:
+            await self.step()
+            while until is None or not until(await self.status()):
+                await asyncio.sleep(poll_seconds)
+                await self.step()
+        finally:
+            await self._charges.end()
+            await self._crowds.end()
+            await self._directory.close()  # connections belong to this event loop

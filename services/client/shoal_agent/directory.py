@@ -1,0 +1,143 @@
+"""The peers of the manifest in force, and how a newer manifest comes in, here and in the vault."""
+
+import httpx
+
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.messages import Hello, NextManifest, Opened
+from shoal_hosting.clock import Clock
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.peers.peer import NOT_FOUND, OK, Peer
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.errors import MalformedDocument, UnknownManifest, UnknownSigner
+
+
+class Directory:
+    """Connections to the parties of the current manifest, opened when they are first needed."""
+
+    def __init__(
+        self,
+        book: ManifestBook,
+        vault: VaultLink,
+        *,
+        clock: Clock,
+        random_bytes: RandomBytes,
+        transport: httpx.AsyncBaseTransport | None,
+    ) -> None:
+        self._book = book
+        self._vault = vault
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._transport = transport
+        self._peers: dict[ServiceParty, Peer] = {}
+        self._crowd_peers: dict[ServiceParty, Peer] = {}
+        self._handed = -1  # the newest version that the vault has from here
+
+    @property
+    def trainer(self) -> Peer:
+        """Return the trainer."""
+        return self._peer(self._book.current.manifest.trainer)
+
+    @property
+    def crowd_trainer(self) -> Peer:
+        """Return the trainer by connections of their own: its pauses there hold up no round."""
+        return self._peer(self._book.current.manifest.trainer, self._crowd_peers)
+
+    def nodes(self, manifest: str) -> list[Peer]:
+        """Return the Compute nodes of a manifest version, in its order.
+
+        Raises:
+            UnknownManifest: the version was never accepted here.
+        """
+        return [self.node(node) for node in self._book.get(manifest).manifest.compute_nodes]
+
+    def node_called(self, name: str) -> Peer:
+        """Return the Compute node of this name in the manifest in force.
+
+        Raises:
+            UnknownSigner: it has none.
+        """
+        for node in self._book.current.manifest.compute_nodes:
+            if node.name == name:
+                return self.node(node)
+        raise UnknownSigner
+
+    def node(self, node: ServiceParty) -> Peer:
+        """Return a Compute node."""
+        return self._peer(node)
+
+    def _peer(self, party: ServiceParty, known: dict[ServiceParty, Peer] | None = None) -> Peer:
+        peers = self._peers if known is None else known
+        if party not in peers:
+            peers[party] = Peer(
+                party,
+                clock=self._clock,
+                random_bytes=self._random_bytes,
+                transport=self._transport,
+            )
+        return peers[party]
+
+    async def close(self) -> None:
+        """Close all connections; they are opened again when needed."""
+        for peers in (self._peers, self._crowd_peers):
+            while peers:
+                _, peer = peers.popitem()
+                await peer.close()
+
+    async def follow_to(self, manifest: str) -> None:
+        """See to it that a manifest version which was never seen here is asked for.
+
+        Raises:
+            Unavailable: the trainer did not answer.
+            ProtocolError: there is no such version along our chain.
+        """
+        try:
+            self._book.get(manifest)
+        except UnknownManifest:
+            await self.catch_up()
+            self._book.get(manifest)
+        await self.bring_vault_up()
+
+    async def bring_vault_up(self) -> None:
+        """Hand the vault the versions that it has not accepted, one after another.
+
+        Raises:
+            ProtocolError: one is no version that follows the vault's.
+        """
+        current = self._book.current.manifest.sequence
+        if self._handed == current:
+            return
+        opened = await self._vault.ask(Hello(), Opened)
+        for sequence in range(opened.sequence + 1, current + 1):
+            version = self._book.version(sequence)
+            parts = (version.signed_manifest.encode(), version.roster.encode())
+            await self._vault.ask(NextManifest(parts=parts), Opened)
+        self._handed = current
+
+    async def catch_up(self) -> None:
+        """Ask the trainer for the versions that follow ours, and accept them one after another.
+
+        The authority's signature decides, so it does not matter who relays them.
+
+        Raises:
+            Unavailable: the trainer did not answer.
+            ProtocolError: what it sent is no manifest that follows ours.
+            OSError: a manifest could not be stored.
+        """
+        while True:
+            following = self._book.current.manifest.sequence + 1
+            answer = await self.trainer.get(f"/v1/manifests/{following}")
+            if answer.status == NOT_FOUND:
+                return
+            if answer.status != OK:
+                raise MalformedDocument("the trainer shows no manifest")
+            named = self._book.current.announced(answer.body).body.roster
+            if named.digest == self._book.current.manifest.roster.digest:
+                roster = self._book.current.roster.encode()
+            else:
+                path = f"/v1/rosters/{named.digest}"
+                came = await self.trainer.get_large(path, limit_bytes=named.size_bytes)
+                if came.status != OK:
+                    raise MalformedDocument("the trainer shows no roster")
+                roster = came.body
+            self._book.accept(answer.body, roster)

@@ -1,0 +1,138 @@
+"""Finds jobs, offers each to the vault and sends the clients' signed joins and leaves."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from shoal_agent.charge_comparison import ChargesCheck
+from shoal_agent.directory import Directory
+from shoal_agent.vault_link import VaultLink
+from shoal_holder.messages import (
+    Agenda,
+    AskAgenda,
+    Decided,
+    Done,
+    OfferJob,
+    Page,
+    Pending,
+    Receipt,
+    Receipts,
+)
+from shoal_holder.reporting import Report
+from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer, outcomes
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+
+MOST_TOGETHER: Final = 500  # joins or leaves in one request
+_JOB: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Joining:
+    """Offers each job that the trainer lists once, and sees joins and leaves through."""
+
+    def __init__(
+        self,
+        vault: VaultLink,
+        directory: Directory,
+        charges: ChargesCheck,
+        report: Report,
+        bulk: bool,
+    ) -> None:
+        self._vault = vault
+        self._charges = charges
+        self._directory = directory
+        self._report = report
+        self._most = MOST_TOGETHER if bulk else 1
+        self._taken: set[str] = set()
+        self.refused: dict[str, str] = {}
+        """Why jobs that the trainer lists are not joined; asked anew after a restart."""
+
+    async def look_for_jobs(self) -> None:
+        """Offer each job that is enrolling and was not offered yet."""
+        trainer = self._directory.trainer
+        try:
+            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="enrolling"))
+            self.refused = {job: why for job, why in self.refused.items() if job in listed}
+            for job in listed:
+                if job not in self.refused and job not in self._taken:
+                    await self._offer(trainer, job)
+        except (Unavailable, MalformedDocument) as error:
+            self._report("no list of jobs", reason=str(error))
+
+    async def _offer(self, trainer: Peer, job: str) -> None:
+        answer = await trainer.get(f"/v1/jobs/{job}/request")
+        if answer.status != OK:
+            return  # it may be gone since it was listed
+        try:
+            await self._directory.follow_to(decode(answer.body, JobRequest).body.manifest)
+            await self._charges.before_joining()
+            decided = await self._vault.ask(OfferJob(job=job, parts=(answer.body,)), Decided)
+            reason = decided.reason
+        except ProtocolError as error:
+            reason = str(error)
+        if reason is None:
+            self._taken.add(job)
+        else:
+            self.refused[job] = reason
+            self._report("job refused", job=job, reason=reason)
+
+    async def send(self) -> None:
+        """Send the joins and leaves that nobody has answered, the same bytes as before."""
+        agenda = await self._vault.ask(AskAgenda(), Agenda)
+        self._taken |= {each.job for each in agenda.jobs}
+        for job in agenda.leaves:
+            await self._send_all("leaves", job)
+        for job in agenda.joins:
+            await self._send_all("joins", job)
+
+    async def _send_all(self, what: Literal["joins", "leaves"], job: str) -> None:
+        after = -1
+        while True:
+            asked = Pending(what=what, about=job, after=after, count=self._most)
+            page = await self._vault.ask(asked, Page)
+            if not page.clients:
+                return
+            after = page.clients[-1]
+            try:
+                await self._send(what, job, page)
+            except (Unavailable, MalformedDocument) as error:
+                self._report(f"{what} not sent", job=job, reason=str(error))
+                return
+
+    async def _send(self, what: Literal["joins", "leaves"], job: str, page: Page) -> None:
+        found = await hand_in(self._directory.trainer, f"/v1/jobs/{job}/{what}", page.parts)
+        receipts = tuple(
+            Receipt(client=client, outcome=outcome)
+            for client, outcome in zip(page.clients, found, strict=True)
+            if outcome is not None
+        )
+        await self._vault.ask(Receipts(what=what, about=job, receipts=receipts), Done)
+        taken = sum(each.outcome == ACKNOWLEDGED for each in receipts)
+        self._report(f"{what} settled", job=job, taken=taken, not_taken=len(receipts) - taken)
+
+
+async def hand_in(trainer: Peer, path: str, documents: Sequence[bytes]) -> list[str | None]:
+    """Send signed documents, and return what became of each, as `outcomes`.
+
+    Raises:
+        Unavailable, MalformedDocument: it is not known.
+    """
+    if len(documents) == 1:
+        return [(await trainer.post(path, documents[0], "application/json")).outcome]
+    # canonical documents in a canonical list are canonical
+    body = b'{"documents":[' + b",".join(documents) + b"]}"
+    return outcomes(await trainer.post(path, body, "application/json"), len(documents))
+
+
+def _listed_jobs(answer: Answer) -> list[str]:
+    body: Any = answer.json() if answer.status in (OK, ACCEPTED) else {"jobs": []}
+    try:
+        jobs = [each["job"] for each in body["jobs"]]
+    except (KeyError, TypeError):
+        raise MalformedDocument("the list of jobs is not one") from None
+    if not all(isinstance(job, str) and _JOB.fullmatch(job) for job in jobs):
+        raise MalformedDocument("a job is named by a digest")
+    return jobs

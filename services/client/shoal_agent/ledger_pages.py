@@ -1,0 +1,141 @@
+"""Ledgers as services show them page by page, and as files keep them."""
+
+from collections.abc import Iterable
+
+import pydantic
+from pydantic import ConfigDict, Field
+
+from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
+from shoal_holder.exits import Held
+from shoal_protocol.privacy.ledger import Chain, LedgerEntry
+from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.wire.errors import MalformedDocument
+
+
+class Line(LedgerEntry):
+    """An entry as it is shown: with its digest, and perhaps more."""
+
+    model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
+
+    shown_digest: str = Field(alias="digest")
+
+    def entry(self) -> LedgerEntry:
+        """Return the entry.
+
+        Raises:
+            MalformedDocument: it has another digest than was shown.
+        """
+        entry = LedgerEntry(**{name: getattr(self, name) for name in LedgerEntry.model_fields})
+        if entry.digest != self.shown_digest:
+            raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
+        return entry
+
+
+class TrainerLine(Line):
+    """A line of the trainer's ledger, and what its clients had spent by then."""
+
+    cumulative_mu: float
+    cumulative_epsilon: float | None  # None is infinite
+    delta: float
+
+
+class TrainerPage(pydantic.BaseModel):
+    """A part of the trainer's ledger."""
+
+    entries: list[TrainerLine]
+    next: int | None
+
+
+class ChainPage(pydantic.BaseModel):
+    """A part of a data holder's ledger."""
+
+    entries: list[Line]
+    next: int | None = None
+
+
+class Head(pydantic.BaseModel):
+    """Where a ledger ended when it was printed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    number: int
+    digest: str
+
+
+class Exported(pydantic.BaseModel):
+    """What a ledger command printed with --json."""
+
+    entries: list[Line]
+    head: Head | None = None
+
+    def whole(self) -> Chain:
+        """Return the ledger, checked.
+
+        Raises:
+            MalformedDocument: it is no unbroken chain, or does not end where its head says.
+        """
+        chain = verified(self.entries)
+        end = Head(number=chain.head.number, digest=chain.head.digest)
+        if "head" in self.model_fields_set and self.head != end:
+            raise MalformedDocument(
+                f"the head beside the entries is not the last of them, {end.number} with the "
+                f"digest {end.digest}: entries were removed or added, or the head was changed"
+            )
+        return chain
+
+
+class ClientLine(pydantic.BaseModel):
+    """What one round cost one client."""
+
+    entry: int
+    job: str
+    number: int
+    round: str
+    client: int
+    mu: float
+    epsilon: float | None  # None is infinite
+
+
+class Spread(pydantic.BaseModel):
+    """How an amount is distributed over clients."""
+
+    least: float | None  # None is infinite
+    median: float | None
+    most: float | None
+
+
+class Left(pydantic.BaseModel):
+    """The epsilon that the client with the least of it may still spend on either kind of job."""
+
+    pure: float
+    gaussian: float  # at the policy's delta
+
+
+class Spent(pydantic.BaseModel):
+    """What the clients of a data holder spent, and what is left."""
+
+    clients: int
+    delta: float
+    epsilon: Spread
+    maximum_epsilon: float
+    left: Left
+    left_to_records: RecordsLeft | None = None  # None: no crowd job is allowed
+
+
+class AgentPage(pydantic.BaseModel):
+    """A part of what was spent, client by client."""
+
+    spent: Spent
+    crowds: list[CrowdSpending] = []
+    held: list[Held] = []
+    entries: list[ClientLine]
+    next: int | None
+
+
+def verified(lines: Iterable[Line]) -> Chain:
+    """Return the ledger of these lines.
+
+    Raises:
+        MalformedDocument: it is no unbroken chain, or a line has another digest than is shown.
+    """
+    return verify_chain(line.entry() for line in lines)

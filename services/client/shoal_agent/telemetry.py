@@ -1,0 +1,40 @@
+"""Turns what the library reports into log lines and counters; none is linked to a client."""
+
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from shoal_holder.status import ADOPTED
+from shoal_hosting.marks import LOSSES_ACCEPTED
+
+log = structlog.get_logger()
+
+_OFTEN: Final = frozenset({"contributions charged", "contributions settled"})
+"""Events of every few contributions to a crowd: counted, and in the log for who debugs."""
+_LOSSES: Final = frozenset({LOSSES_ACCEPTED, ADOPTED})
+OUTCOMES: Final = ("acknowledged", "refused")
+
+
+class Telemetry:
+    """A `Report` for the agent. The events are the library's own, so their number is bounded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "shoal_agent_events", "What the agent did or met", ("event",), registry=registry
+        )
+        self._envelopes = Counter(
+            "shoal_agent_envelopes", "Envelopes settled", ("outcome",), registry=registry
+        )
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        """Log an event and count it."""
+        self._events.labels(event.replace(" ", "_")).inc()
+        for outcome in OUTCOMES:
+            count = facts.get(outcome)
+            if isinstance(count, int):
+                self._envelopes.labels(outcome).inc(count)
+        if event in _LOSSES:
+            log.warning(event, **facts)
+        else:
+            (log.debug if event in _OFTEN else log.info)(event, **facts)

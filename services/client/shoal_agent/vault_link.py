@@ -1,0 +1,226 @@
+"""The courier's end of the line to the vault: one message at a time, each answered."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self, TypeVar
+
+from pydantic import BaseModel
+
+from shoal_holder import frames, messages
+from shoal_holder.messages import Answer, Failure, Message, Opened, Refusal, Refused
+from shoal_holder.reporting import Report
+from shoal_holder.serving import FROM_PROGRAM, FROM_VAULT, TO_VAULT
+from shoal_holder.settings import Settings
+from shoal_holder.vault import Vault
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+
+CLOSING_SECONDS: Final = 10.0
+PIPES_SECONDS: Final = 60.0
+"""How long an agent in a container of its own waits for its vault to come."""
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class VaultGone(Exception):
+    """The vault has ended, or cannot keep what it must remember; so must who asks it."""
+
+
+class VaultRefused(ValueError):
+    """The vault does not start; the message says why and what to do."""
+
+
+class VaultLink:
+    """Asks a vault by exchanging frames, in a thread: an answer may take seconds."""
+
+    def __init__(
+        self,
+        exchange: Callable[[bytes], bytes],
+        close: Callable[[], None],
+        report: Report,
+        opened: Opened,
+    ) -> None:
+        """Ask by `exchange`; what the vault tells goes to `report`. `close` ends the vault."""
+        self.opened = opened
+        self._exchange = exchange
+        self._close = close
+        self._report = report
+        self._thread = ThreadPoolExecutor(1, "shoal-vault")
+
+    @classmethod
+    def inside(cls, vault: Vault, report: Report) -> Self:
+        """Return a link to a vault in this process, over the same messages."""
+        hello = frames.encode(messages.Hello())
+        opened = frames.decode(vault.answer(hello), messages.kinds_of(Opened))
+        _tell(opened, report)
+        return cls(vault.answer, vault.close, report, opened)
+
+    @classmethod
+    def over(cls, pipes: "VaultPipes", report: Report) -> Self:
+        """Return a link to a vault in another process, once it is open.
+
+        Raises:
+            VaultRefused: it does not start.
+        """
+        opened = pipes.opened()
+        _tell(opened, report)
+        return cls(pipes.exchange, pipes.close, report, opened)
+
+    async def ask(self, request: Message, kind: type[AnswerT]) -> AnswerT:
+        """Return the answer to a message, which is one of `kind`.
+
+        Raises:
+            ProtocolError: the vault refuses.
+            VaultGone: it does not answer any more.
+        """
+        frame = frames.encode(request)
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, frame)
+        kinds: dict[str, type[Answer]] = messages.kinds_of(kind, Refusal, Failure)
+        answer = frames.decode(found, kinds)
+        _tell(answer, self._report)
+        if isinstance(answer, Refusal):
+            raise _error(answer)
+        if isinstance(answer, Failure):
+            raise VaultGone(answer.reason)
+        if not isinstance(answer, kind):
+            raise MalformedDocument("the vault answered something else")
+        return answer
+
+    def _ask(self, frame: bytes) -> bytes:
+        try:
+            return self._exchange(frame)
+        except (OSError, MalformedDocument) as error:
+            raise VaultGone("the vault has ended") from error
+
+    def close(self) -> None:
+        """Wait for the answer that is under way, and end the vault."""
+        self._thread.shutdown()
+        self._close()
+
+
+class VaultPipes:
+    """A vault in another process, at the other end of two pipes."""
+
+    def __init__(
+        self, asks: BinaryIO, answers: BinaryIO, process: "subprocess.Popen[bytes] | None"
+    ) -> None:
+        """Talk over two pipes; `process` is the vault's, where it is ours to end."""
+        self._asks = asks
+        self._answers = answers
+        self._process = process
+
+    @classmethod
+    def start(cls, settings: BaseModel | None, contents: messages.Contents | None) -> Self:
+        """Start a vault by settings, or by what a program hands over."""
+        to_vault, asks = os.pipe()
+        answers, from_vault = os.pipe()
+        arguments = [str(to_vault), str(from_vault)]
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "shoal_holder", *arguments),
+                *([] if contents is None else [FROM_PROGRAM]),
+            ],
+            env=_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(to_vault, from_vault),
+        )
+        os.close(to_vault)
+        os.close(from_vault)
+        pipes = cls(os.fdopen(asks, "wb"), os.fdopen(answers, "rb"), process)
+        if contents is not None:
+            frames.write(pipes._asks, frames.encode(contents))
+        return pipes
+
+    @classmethod
+    def meet(cls, directory: Path) -> Self:
+        """Open the named pipes of a vault in a container of its own, once it has made them.
+
+        Raises:
+            VaultRefused: it does not come.
+        """
+        latest, asks = time.monotonic() + PIPES_SECONDS, None
+        while asks is None:
+            try:  # without a reader at the other end this fails, and does not wait
+                asks = os.open(directory / TO_VAULT, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                if time.monotonic() >= latest:
+                    raise VaultRefused(
+                        f"no vault has opened the pipes in {directory}: start it with the same "
+                        "directory in SHOAL_VAULT_PIPES"
+                    ) from None
+                time.sleep(0.1)
+        os.set_blocking(asks, True)
+        return cls(os.fdopen(asks, "wb"), (directory / FROM_VAULT).open("rb"), None)
+
+    def opened(self) -> Opened:
+        """Wait until the vault is open, and return what it says of itself.
+
+        Raises:
+            VaultRefused: it does not start.
+        """
+        frame = frames.read(self._answers)
+        if frame is None:
+            self.close()
+            raise VaultRefused("the vault ended while it started; it says why on standard error")
+        kinds: dict[str, type[Answer]] = messages.kinds_of(Opened, Refused)
+        answer = frames.decode(frame, kinds)
+        if isinstance(answer, Opened):
+            return answer
+        self.close()
+        raise VaultRefused(answer.reason if isinstance(answer, Refused) else answer.kind)
+
+    def exchange(self, frame: bytes) -> bytes:
+        """Return the answer to a message.
+
+        Raises:
+            OSError, MalformedDocument: the vault has ended.
+        """
+        frames.write(self._asks, frame)
+        answer = frames.read(self._answers)
+        if answer is None:
+            raise BrokenPipeError("the vault has ended")
+        return answer
+
+    def close(self) -> None:
+        """Hang up, upon which the vault ends, and wait for it."""
+        with suppress(OSError):
+            self._asks.close()
+        self._answers.close()
+        if self._process is not None:
+            try:
+                self._process.wait(CLOSING_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _environment(settings: BaseModel | None) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    if settings is not None:
+        for name in Settings.model_fields:
+            value: Any = getattr(settings, name)
+            ours |= {} if value is None else {f"SHOAL_{name.upper()}": str(value)}
+    return ours
+
+
+def _tell(answer: Answer, report: Report) -> None:
+    for event in answer.events:
+        report(event.name, **event.facts)
+
+
+def _error(refusal: Refusal) -> ProtocolError:
+    """Return the protocol's error of this code."""
+    kinds: Sequence[type[ProtocolError]] = (ProtocolError,)
+    while kinds:
+        for kind in kinds:
+            if kind.code == refusal.code:
+                return kind(refusal.detail)
+        kinds = [below for kind in kinds for below in kind.__subclasses__()]
+    return ProtocolError(refusal.detail)

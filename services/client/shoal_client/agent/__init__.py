@@ -1,1 +1,0 @@
-"""The service that a data holder runs around the library: takes part in jobs unattended."""

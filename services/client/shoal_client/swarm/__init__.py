@@ -1,1 +1,0 @@
-"""Many simulated data holders in one process, to see what a federation bears."""

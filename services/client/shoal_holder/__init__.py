@@ -1,0 +1,1 @@
+"""The data holder's vault: records, keys, policy, ledger, noise and sealing."""

@@ -1,0 +1,92 @@
+"""Whether a job or a round is one to take part in; pure, and the last word before spending.
+
+A client trusts the manifest, its owner's policy and its own ledger; of what the trainer and the
+analyst say it believes what they signed, and only as far as these three allow.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from shoal_holder.policy import Policy
+from shoal_holder.release_timing import MOST_SECONDS, sampling_seconds
+from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.rounds.spec_checks import check_spec
+from shoal_protocol.trust import limits as reach
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+
+
+def check_request(
+    signed: Signed[JobRequest],
+    *,
+    job: str,
+    consortium: Consortium,
+    policy: Policy,
+    columns: tuple[str, ...],
+    now: datetime,
+) -> None:
+    """Refuse a job that is not the one asked for, or that the consortium or the owner forbids.
+
+    `columns` are those of the records at hand.
+
+    Raises:
+        RefusedJob: the detail says why.
+        ProtocolError: the request is bound to another manifest, or not signed by an analyst.
+    """
+    request = signed.body
+    if signed.digest != job or signed.signer != request.analyst:
+        raise RefusedJob("the request is not the job's, or not by the analyst that it names")
+    consortium.verify(signed)
+    check_job(request, consortium.manifest)
+    if reason := policy.refusal(request):
+        raise RefusedJob(reason)
+    check_columns(request.terms.column_names, columns)
+    if request.join_deadline <= now:
+        raise RefusedJob("the time to join has passed")
+    for limits in (consortium.manifest.policy, policy):
+        if reason := reach.job_refusal(request, limits, now=now):
+            raise RefusedJob(reason)
+
+
+def check_columns(needed: Iterable[str], columns: Iterable[str]) -> None:
+    """Refuse a job that needs a column which the records do not have.
+
+    Raises:
+        RefusedJob: the detail names it.
+    """
+    if missing := sorted(set(needed) - set(columns)):
+        raise RefusedJob(f"the records have no column {missing[0]!r}")
+
+
+def check_round(
+    signed: Signed[RoundSpec],
+    *,
+    request: JobRequest,
+    number: int,
+    consortium: Consortium,
+    policy: Policy,
+    spent: Cost,
+    now: datetime,
+) -> None:
+    """Refuse a round that asks for anything but what the joined job promised.
+
+    `number` is the first that is new here, and `spent` the most that the job's earlier rounds cost
+    one of the clients here whom it asks. A deadline that has passed is a refusal too.
+
+    Raises:
+        RefusedSpec: the detail says why.
+        ProtocolError: the spec is bound to another manifest, or not signed by the trainer.
+    """
+    spec = signed.body
+    consortium.verify(signed)
+    if reason := policy.refusal(request) or policy.query_refusal(spec.query):
+        raise RefusedSpec(reason)
+    if spec.number < number:
+        raise RefusedSpec("the spec is for another job or round")
+    check_spec(spec, consortium, now=now)
+    check_round_of_job(spec, request, spent=spent)
+    if sampling_seconds(spec.noise_blocks(), 1) > MOST_SECONDS:
+        raise RefusedSpec("drawing one client's noise would take too long")

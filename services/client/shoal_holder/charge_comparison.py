@@ -1,0 +1,240 @@
+"""Compares this ledger with what Compute nodes charged the clients here, and adopts what it forgot.
+
+A state that was lost or set back as a whole, with its mark, fits itself: only others know better.
+The vault signs the questions and believes the nodes' signed answers; the courier carries them.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from nacl.signing import SigningKey
+from pyroaring import BitMap
+
+from shoal_holder import ledger
+from shoal_holder.ledger import Forgotten
+from shoal_holder.reporting import Report
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_hosting.marks import ACCEPT, RESTORE
+from shoal_protocol.jobs.charges import MOST_QUERIES, Charges, ChargesQuery, check_charges
+from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.wire.documents import Role, decode, sign
+from shoal_protocol.wire.errors import (
+    LedgerBroken,
+    NotReady,
+    UnknownManifest,
+    UnknownRound,
+    UnknownSigner,
+)
+
+BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
+"""How old the last comparison may be when a job is joined."""
+
+
+@dataclass
+class _Asking:
+    """A node that is being asked: of which clients still, and what it told so far."""
+
+    version: Consortium  # of the manifest that question and answer are bound to
+    everybody: BitMap
+    left: list[BitMap]
+    since: int  # the entry of the node's ledger behind which it is asked
+    after: int
+    nonce: str = ""
+    ends: list[int] = field(default_factory=list)
+
+
+class ChargeComparison:
+    """What nodes said that they charged, and what of it this ledger lacks."""
+
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        report: Report,
+        *,
+        accept: str | None,
+        without: Collection[str],
+    ) -> None:
+        """Begin with nobody asked. Nodes in `without` are not asked.
+
+        `accept` is the token of a loss that the owner accepts.
+        """
+        self._site = site
+        self._state = state
+        self._report = report
+        self._accept = accept
+        self._without = frozenset(without)
+        self._compared_at: datetime | None = None
+        self._asking: dict[str, _Asking] = {}  # by node
+        self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of whom, up to which entry
+        self._heard = False  # whether a node said all since it was last judged
+        self._forgotten: dict[tuple[str, int], Forgotten] = {}  # by job and number
+        self._is_news = False  # whether more is forgotten than when it was last judged
+        self.refusal: str | None = None
+        """What to do about a ledger that lacks what nodes charged; None while it lacks nothing."""
+
+    @property
+    def nodes(self) -> list[str]:
+        """Return the names of the nodes that are to be asked."""
+        listed = self._site.book.current.manifest.compute_nodes
+        named = [node.name for node in listed if node.name not in self._without]
+        return named if self._site.positions() else []
+
+    @property
+    def is_compared(self) -> bool:
+        """Tell whether this ledger was compared with a node's since the start."""
+        return self._compared_at is not None
+
+    def check(self, *, joining: bool = False) -> None:
+        """Refuse to spend unless this ledger lacks nothing that a node charged.
+
+        Raises:
+            LedgerBroken: it lacks something; the detail says what to do.
+            NotReady: no node was heard since the start, or when `joining` not of late.
+        """
+        if self.refusal is not None:
+            raise LedgerBroken(self.refusal)
+        now, at = self._site.clock(), self._compared_at
+        of_late = at is not None and timedelta(0) <= now - at <= BETWEEN_COMPARISONS
+        if at is None or self._is_news or (joining and not of_late):
+            raise NotReady("no Compute node says what it charged the clients here")
+
+    def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
+        """Return the next question for a node, and the entry behind which it is asked.
+
+        The question is bound to the manifest so many versions before the one in force.
+
+        Raises:
+            UnknownRound: it is not to be asked.
+            UnknownManifest: it had another key then, or there is no such version here.
+        """
+        if node not in self.nodes:
+            raise UnknownRound("the node is not asked")
+        site, version = self._site, self._version(node, behind)
+        asking = self._asking.get(node)
+        if asking is None or asking.version is not version:
+            asking = self._asking[node] = self._begun(node, version)
+        asking.nonce = site.random_bytes(16).hex()
+        positions = site.positions()
+        keys = [(client, site.keys[positions[client]]) for client in asking.left[0]]
+        return asking.after, sign_queries(version.digest, asking.nonce, site.clock(), keys)
+
+    def hear(self, node: str, document: bytes) -> bool:
+        """Take a node's answer to the last question; tell whether there is another.
+
+        Raises:
+            ProtocolError: it is not its word, or answers something else.
+        """
+        asking = self._asking.get(node)
+        if asking is None:
+            raise UnknownRound("the node was not asked")
+        signed = decode(document, Charges)
+        charged = check_charges(
+            signed,
+            asking.version,
+            node=node,
+            nonce=asking.nonce,
+            after=asking.after,
+            asked=asking.left[0],
+        )
+        rounds = [
+            Forgotten(each.round, each.job, each.number, each.cost, whose)
+            for each, whose in charged
+        ]
+        self._note(ledger.not_charged(self._state.file, rounds))
+        asking.after = signed.body.through
+        if asking.after == signed.body.head:
+            asking.ends.append(asking.after)
+            asking.left.pop(0)
+            asking.after = asking.since
+        if not asking.left:
+            self._progress[node] = (asking.everybody, min(asking.ends))
+            self._heard = True
+            del self._asking[node]
+        return node in self._asking
+
+    def settle(self) -> None:
+        """Judge what was heard: adopt what was forgotten if the owner accepted that very loss."""
+        if self._is_news:
+            self._adopt_or_refuse([each for _, each in sorted(self._forgotten.items())])
+        if self._heard or not self.nodes:
+            self._compared_at, self._heard = self._site.clock(), False
+
+    def _version(self, node: str, behind: int) -> Consortium:
+        book = self._site.book
+        version = book.version(book.current.manifest.sequence - behind)
+        try:
+            keys = {each.party(node).verify_key for each in (version, book.current)}
+        except UnknownSigner:
+            raise UnknownManifest from None
+        if len(keys) > 1:
+            raise UnknownManifest
+        return version
+
+    def _begun(self, node: str, version: Consortium) -> _Asking:
+        clients = BitMap(self._site.positions())
+        known, through = self._progress.get(node, (BitMap(), 0))
+        if not clients.issubset(known):
+            through = 0  # of who was enrolled since it was never asked
+        parts = [
+            BitMap(clients[start : start + MOST_QUERIES])
+            for start in range(0, len(clients), MOST_QUERIES)
+        ]
+        return _Asking(version, clients, parts, since=through, after=through)
+
+    def _note(self, forgotten: Iterable[Forgotten]) -> None:
+        """Add to what is known to be forgotten; where nodes differ, the dearer price counts."""
+        for each in forgotten:
+            place = (each.job, each.number)
+            self._is_news, before = True, self._forgotten.get(place, each)
+            dearer = max(
+                before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.round_id)
+            )
+            self._forgotten[place] = Forgotten(
+                dearer.round_id, *place, dearer.cost, before.clients | each.clients
+            )
+
+    def _adopt_or_refuse(self, forgotten: Sequence[Forgotten]) -> None:
+        token = _token(self._site.book.current.manifest.authority, forgotten)
+        self._is_news = False
+        if token == self._accept:
+            self._state.adopt(forgotten, self._site.clock())
+            self._forgotten, self.refusal = {}, None
+            self._report("forgotten rounds taken for spent", rounds=len(forgotten))
+        else:
+            self.refusal = (
+                f"Compute nodes charged clients here for {_rounds(len(forgotten))} that the ledger "
+                "here does not hold: the state was lost or set back, or these keys are in use in "
+                f"another place. Stop, and {RESTORE}. If it is lost for good, start once with "
+                f"{ACCEPT}={token} to take these rounds for spent"
+            )
+
+
+def sign_queries(
+    manifest: str, nonce: str, at: datetime, clients: Sequence[tuple[int, SigningKey]]
+) -> bytes:
+    """Return the body that asks for each (client, key)."""
+    queries = [
+        sign(
+            ChargesQuery(manifest=manifest, client=client, nonce=nonce, at=at), Role.CLIENT, key
+        ).encode()
+        for client, key in clients
+    ]
+    return b'{"documents":[' + b",".join(queries) + b"]}"
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count:,} rounds"
+
+
+def _token(authority: str, forgotten: Iterable[Forgotten]) -> str:
+    said = [
+        [each.round_id, each.number, each.cost.mu, each.cost.stated_epsilon, list(each.clients)]
+        for each in forgotten
+    ]
+    return hashlib.sha256(json.dumps([authority, said]).encode()).hexdigest()[:16]

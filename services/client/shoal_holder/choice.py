@@ -1,0 +1,50 @@
+"""Which of a client's records count, and in which order: a fixed choice that only its key makes.
+
+Whether a client takes part depends on none of this: who has more records than may count gives as
+many as may, who has none that is of use gives none. Pure: it knows no query and no peer.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_holder.records import Records
+from shoal_protocol.wire.encoding import domain
+
+MOST_ROWS: Final = 2000
+"""Rows of one client that are kept, twice what any question takes: how long a choice among them
+takes must not tell how many there are."""
+
+
+def bounded(records: Records, seeds: Sequence[bytes]) -> Records:
+    """Return records in which each client has at most `MOST_ROWS` rows, chosen by its own seed."""
+    if not (records.counts > MOST_ROWS).any():
+        return records
+    kept = [
+        start + np.sort(_order(int(count), seed)[:MOST_ROWS])
+        for start, count, seed in zip(records.starts, records.counts, seeds, strict=False)
+    ]
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in kept])])
+    return Records(records.columns, records.values[np.concatenate(kept)], starts)
+
+
+def chosen_records(rows: NDArray[np.float64], seed: bytes, *, most: int) -> NDArray[np.float64]:
+    """Return up to `most` of a client's `rows`, shape (r, m), that lack no value.
+
+    They come in the order of a pseudo-random number for each place, which follows from `seed`,
+    the client's signing key, alone. So every question about the same columns gets the same
+    records, a larger `most` only adds some, and one row more or less moves one other at most.
+    """
+    order = _order(len(rows), seed)
+    is_whole = np.all(~np.isnan(rows), axis=1)
+    chosen: NDArray[np.float64] = rows[order[is_whole[order]][:most]]
+    return chosen
+
+
+def _order(rows: int, seed: bytes) -> NDArray[np.intp]:
+    """Return the places of so many rows in the order of their pseudo-random numbers."""
+    stream = hashlib.shake_256(domain("choice-of-records") + seed).digest(8 * rows)
+    return np.argsort(np.frombuffer(stream, "<u8"), kind="stable")

@@ -1,0 +1,39 @@
+"""What crowd jobs cost the clients here so far, in sums for their owner; it charges nothing."""
+
+from typing import Final
+
+from shoal_holder.crowds.records_used import used_places
+from shoal_holder.crowds.status import CrowdAccounts, CrowdSpending, RecordsLeft
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_protocol.privacy.accounting import Cap
+
+_NOTHING_LEFT: Final = 1e-9  # of a cap: sums of shares of it miss it by their last bits
+
+
+def so_far(state: State, site: Site) -> CrowdAccounts:
+    """Return what crowd jobs were charged, and what the owner's policy leaves to the records."""
+    rows = state.file.rows(
+        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(epsilon) FROM contributions"
+        " JOIN spending USING (job, client, number) GROUP BY job ORDER BY MIN(entry)"
+    )
+    left = None
+    if site.policy.maximum_local_epsilon is not None:
+        left = left_to_records(state, len(site.keys), site.policy.record_cap)
+    return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
+
+
+def left_to_records(state: State, clients: int, cap: Cap) -> RecordsLeft:
+    """Return what is left of `cap` to the records of so many clients.
+
+    Of each client's as much as is surely left to any: to one that was chosen in every job.
+    """
+    spent = [used.elsewhere for used in used_places(state, job="").values()]
+    left = [_left(cap.epsilon, epsilon) for epsilon in spent]
+    if len(left) < clients or not left:
+        left.append(cap.epsilon)
+    return RecordsLeft(cap.epsilon, min(left), max(left))
+
+
+def _left(cap: float, spent: float) -> float:
+    return cap - spent if cap - spent > _NOTHING_LEFT * cap else 0.0

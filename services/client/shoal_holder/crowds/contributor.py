@@ -1,0 +1,198 @@
+"""Contributes to one crowd job for the clients here: choose, draw noise, step, charge, store.
+
+In that order: what is sent is on disk, and its price in the ledger, before a byte of it is handed
+over; however often it is sent, it is the same. A client contributes as often whether it has
+records or not, with one of those that the job asks for, by lot, or with none; when its answers
+leave depends neither on that nor on the noise in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_holder.crowds import memory, nonces
+from shoal_holder.crowds.allowances import contributions_left
+from shoal_holder.crowds.contributing import draw_noise, make_submission, noise_part
+from shoal_holder.crowds.crowd import Crowd, verified
+from shoal_holder.crowds.memory import Prepared
+from shoal_holder.crowds.records_used import Limits, allowed_places
+from shoal_holder.crowds.schedule import Schedule
+from shoal_holder.negative_binomial import FairBits
+from shoal_holder.release_timing import departure, encoding_seconds, sampling_seconds
+from shoal_holder.reporting import Report
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_protocol.crowds.documents import Draw
+from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.wire.documents import decode
+
+MOST_TOGETHER: Final = 64  # contributions that are drawn for, charged and sent together
+ONE_AFTER_ANOTHER: Final = 8  # of such portions, before other jobs have their turn
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A client that is to contribute with one of its places in the job, chosen by lot.
+
+    With it the nonce of its draw, its record, shape (m,), if it has one there, and its noise,
+    shape (touched,).
+    """
+
+    client: int
+    position: int
+    place: int
+    nonce: str
+    record: NDArray[np.float64] | None = field(repr=False)
+    noise: NDArray[np.int64] = field(repr=False)
+
+
+class Contributor:
+    """What this data holder does in one crowd job."""
+
+    def __init__(self, site: Site, state: State, crowd: Crowd, report: Report) -> None:
+        """Contribute to `crowd`, which was checked, as far as the owner's policy allows.
+
+        Raises:
+            ValueError: the policy allows no crowd jobs.
+        """
+        self.crowd = crowd
+        self._site = site
+        self._state = state
+        self._report = report
+        self._chance = FairBits(site.random_bytes)
+        request, policy = crowd.request, site.policy
+        self._limits = Limits(
+            cost=Cost.pure(request.task.contribution_epsilon),
+            per_client=request.contributions_per_client,
+            per_record=request.contributions_per_record,
+            cap=policy.cap,
+            record_cap=policy.record_cap,
+        )
+        self.portion = min(MOST_TOGETHER, request.task.instances)
+        """How many are drawn for at a time. What comes back overwrites what its instance took in
+        since the draw: with more than one for each instance most of them would be lost."""
+        self.ready: list[Ready] = []
+        """Those whose draws are waited for; nothing was charged for them."""
+        self.schedule = Schedule(
+            self.left(), now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
+        )
+
+    def left(self) -> dict[int, int]:
+        """Return how many contributions each client here can make, or some more."""
+        clients = self._positions().keys()
+        return contributions_left(self._state, self.crowd.job, clients, self._limits)
+
+    def prepare(self) -> None:
+        """Choose those whose moment has come, and draw their noise, beside those who are ready.
+
+        The nonces by which they are to draw are on file then.
+        """
+        if self.ready:
+            return
+        most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * self.portion)
+        due = self.schedule.due(self._site.clock(), most=most)
+        chosen = self._choose(due)
+        if not chosen:
+            return
+        kept = nonces.kept(
+            self._state, self.crowd.job, [each[0] for each in chosen], self._site.random_bytes
+        )
+        records, noise = self._work_out(chosen)
+        self.ready = [
+            Ready(client, position, place, kept[client], record, drawn)
+            for (client, position, place), record, drawn in zip(chosen, records, noise, strict=True)
+        ]
+
+    def contribute(self, documents: Sequence[bytes]) -> int:
+        """Step on the trainer's draws for the first that are ready, charge and store; say how many.
+
+        Raises:
+            RefusedDraw: one is signed by the trainer, and no draw of this job.
+            ProtocolError: one is nobody's draw.
+        """
+        ready = self.ready[: len(documents)]
+        draws = [
+            verified(decode(document, Draw), self.crowd, each.nonce)
+            for document, each in zip(documents, ready, strict=False)
+        ]
+        prepared = []
+        for each, draw in zip(ready, draws, strict=True):
+            submission = make_submission(
+                self.crowd,
+                draw,
+                each.client,
+                self._site.keys[each.position],
+                each.record,
+                noise=each.noise,
+                random_bytes=self._site.random_bytes,
+            )
+            prepared.append(
+                Prepared(
+                    each.client,
+                    each.place,
+                    submission.digest,
+                    submission.body.draw.encode(),
+                    submission.encode(),
+                )
+            )
+        job = self.crowd.job
+        taken = memory.charge(
+            self._state, job, prepared, limits=self._limits, now=self._site.clock()
+        )
+        del self.ready[: len(prepared)]
+        self._report("contributions charged", job=job, contributions=sum(taken))
+        return len(prepared)
+
+    def put_back(self) -> None:
+        """Have those who are ready contribute as soon as possible another time."""
+        self.schedule.again([each.client for each in self.ready], self._site.clock())
+        self.ready = []
+
+    def _positions(self) -> dict[int, int]:
+        """Return {client: position here} of those enrolled now and when the job was opened."""
+        enrolled = len(self.crowd.consortium.roster)  # an index keeps its client
+        return {
+            client: here for client, here in self._site.positions().items() if client < enrolled
+        }
+
+    def _choose(self, clients: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return (client, its position, one of its places by lot) of those that still may."""
+        positions = self._positions()
+        here = [client for client in dict.fromkeys(clients) if client in positions]
+        committed, chosen = self._state.committed(), []
+        for client in here[:MOST_TOGETHER]:
+            allowed = allowed_places(
+                self._state,
+                self.crowd.job,
+                client,
+                self._limits,
+                committed=committed.get(client, NOTHING),
+            )
+            if allowed:
+                place = allowed[self._chance.below(len(allowed))]
+                chosen.append((client, positions[client], place))
+        return chosen
+
+    def _work_out(
+        self, chosen: Sequence[tuple[int, int, int]]
+    ) -> tuple[list[NDArray[np.float64] | None], NDArray[np.int64]]:
+        """Return records, and noise of shape (chosen, touched), at a moment that tells nothing."""
+        timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
+        began = timer.now()
+        records = [self._record(position, place) for _, position, place in chosen]
+        noise = draw_noise(task, count, self._site.noise)
+        allowed = sampling_seconds([(task.touched, noise_part(task))], count)
+        columns = len(task.column_names)
+        allowed += count * encoding_seconds(columns=columns, coordinates=0, records=1)
+        leaves = departure(began=began, ready=timer.now(), allowed_seconds=allowed)
+        timer.sleep(leaves - timer.now())
+        return records, noise
+
+    def _record(self, position: int, place: int) -> NDArray[np.float64] | None:
+        """Return the record in a client's place, None if it has too few."""
+        columns, most = self.crowd.request.task.column_names, self._limits.places
+        records = self._site.records_of(position, columns, most=most)
+        return records[place] if place < len(records) else None

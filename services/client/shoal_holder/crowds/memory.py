@@ -1,0 +1,289 @@
+"""What this data holder contributed to crowds, on disk: charged with the bytes, before they leave.
+
+It draws nothing and sends nothing. What is sent is kept until the trainer answered; draws and
+receipts are kept until a closing bears them out, for good where it does not.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from shoal_holder import ledger
+from shoal_holder.crowds import nonces
+from shoal_holder.crowds.packing import packed, unpacked
+from shoal_holder.crowds.records_used import Limits, allowed_places
+from shoal_holder.crowds.status import CrowdStatus
+from shoal_holder.state import State
+from shoal_hosting.outcome import PENDING
+from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
+
+_COMMON: Final = 2000  # bytes
+
+
+@dataclass(frozen=True)
+class StoredCrowd:
+    """A crowd job on file: its signed request and opening."""
+
+    job: str
+    request: bytes
+    opening: bytes
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A contribution that is ready to be charged: `document` is the signed submission."""
+
+    client: int
+    place: int
+    submission: str  # digest of the document
+    draw: bytes = field(repr=False)
+    document: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the trainer signed for one contribution."""
+
+    contribution: str
+    outcome: str
+    draw: bytes
+    receipt: bytes | None
+
+
+def is_known(state: State, job: str) -> bool:
+    """Tell whether a crowd job was ever contributed to."""
+    return bool(state.file.rows("SELECT 1 FROM crowds WHERE job = ?", job))
+
+
+def known(state: State) -> list[str]:
+    """Return the crowd jobs that were ever contributed to."""
+    return [job for (job,) in state.file.rows("SELECT job FROM crowds ORDER BY rowid")]
+
+
+def has_contributed(state: State, job: str) -> bool:
+    """Tell whether anything was charged for a crowd job."""
+    return bool(state.file.rows("SELECT 1 FROM contributions WHERE job = ? LIMIT 1", job))
+
+
+def add(state: State, job: str, request: bytes, opening: bytes) -> None:
+    """Store a crowd job, which from now on is contributed to."""
+    with state.file.transaction():
+        state.file.database.execute(
+            "INSERT INTO crowds (job, request, opening) VALUES (?, ?, ?)", (job, request, opening)
+        )
+
+
+def open_crowds(state: State) -> list[str]:
+    """Return the crowd jobs that are still contributed to."""
+    rows = state.file.rows("SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid")
+    return [job for (job,) in rows]
+
+
+def documents(state: State, job: str) -> StoredCrowd:
+    """Return a crowd job that is on file. An opening may be large: ask once."""
+    row = state.file.one("SELECT job, request, opening FROM crowds WHERE job = ?", job)
+    return StoredCrowd(*row)
+
+
+def charge(
+    state: State,
+    job: str,
+    prepared: Sequence[Prepared],
+    *,
+    limits: Limits,
+    now: datetime,
+) -> list[bool]:
+    """Charge contributions and store what is to be sent, in one transaction; say which of them.
+
+    One that would break a limit by now, or whose job has ended here, is not stored, and must never
+    be sent.
+    """
+    committed, anew = state.committed(), dict[int, Cost]()
+    taken = []
+    with state.file.transaction():
+        is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
+        near = _common(state, job)
+        for each in prepared:
+            before = anew.get(each.client, committed.get(each.client, NOTHING))
+            allowed = is_open and each.place in allowed_places(
+                state, job, each.client, limits, committed=before
+            )
+            if allowed:
+                _store(state, job, each, near)
+                contribution = ledger.contribution_id(each.submission, each.place)
+                ledger.charge_contribution(state.file, contribution, limits.cost, now)
+                anew[each.client] = compose([before, limits.cost])
+            taken.append(allowed)
+        nonces.answered(state, job, anew)
+    state.commit_more(anew)
+    return taken
+
+
+def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
+    contribution = ledger.contribution_id(prepared.submission, prepared.place)
+    state.file.database.execute(
+        "INSERT INTO contributions (contribution, job, client, number, record, submission, outcome)"
+        " VALUES (?, ?, ?,"
+        " (SELECT COUNT(*) FROM contributions WHERE job = ? AND client = ?), ?, ?, ?)",
+        (
+            *(contribution, job, prepared.client, job, prepared.client),
+            *(prepared.place, prepared.submission, PENDING),
+        ),
+    )
+    state.file.database.execute(
+        "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, prepared.document)
+    )
+    state.file.database.execute(
+        "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
+        (contribution, packed(prepared.draw, near)),
+    )
+
+
+def _common(state: State, job: str) -> bytes:
+    """Return what the trainer's documents of a job have in common: the end of its opening."""
+    (near,) = state.file.one("SELECT substr(opening, ?) FROM crowds WHERE job = ?", -_COMMON, job)
+    return bytes(near)
+
+
+def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
+    """Return (contribution, signed submission) of up to `count` that nobody has answered."""
+    return state.file.rows(
+        "SELECT contribution, document FROM contributions JOIN crowd_outbox USING (contribution)"
+        " WHERE job = ? AND outcome = 'pending' ORDER BY contributions.rowid LIMIT ?",
+        job,
+        count,
+    )
+
+
+def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
+    """Record (contribution, outcome, signed receipt if there is one), and erase what was sent."""
+    near: dict[str, bytes] = {}  # an opening may be large: it is read once for a job
+    with state.file.transaction():
+        for contribution, outcome, receipt in settled:
+            done = state.file.database.execute(
+                "UPDATE contributions SET outcome = ?"
+                " WHERE contribution = ? AND outcome = 'pending'",
+                (outcome, contribution),
+            )
+            if done.rowcount == 0:  # settled before: what is on file of it stays
+                continue
+            state.file.database.execute(
+                "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
+            )
+            if receipt is not None:
+                _keep_receipt(state, contribution, receipt, near)
+
+
+def _keep_receipt(state: State, contribution: str, receipt: bytes, near: dict[str, bytes]) -> None:
+    """Keep a receipt packed by the draw that it acknowledges an answer to."""
+    query = (
+        "SELECT draw, job FROM crowd_evidence JOIN contributions USING (contribution)"
+        " WHERE contribution = ?"
+    )
+    draw, job = state.file.one(query, contribution)
+    if job not in near:
+        near[job] = _common(state, job)
+    state.file.database.execute(
+        "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
+        (packed(receipt, unpacked(draw, near[job])), contribution),
+    )
+
+
+def end(state: State, job: str, reason: str) -> None:
+    """Contribute no more to this job, and erase what was not sent."""
+    with state.file.transaction():
+        state.file.database.execute(
+            "UPDATE crowds SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
+        )
+        state.file.database.execute(
+            "DELETE FROM crowd_outbox WHERE contribution IN"
+            " (SELECT contribution FROM contributions WHERE job = ? AND outcome = 'pending')",
+            (job,),
+        )
+        state.file.database.execute(
+            "UPDATE contributions SET outcome = 'unsent' WHERE job = ? AND outcome = 'pending'",
+            (job,),
+        )
+        nonces.forget(state, job)
+    state.file.give_back()
+
+
+def keep_closing(state: State, job: str, closing: bytes) -> None:
+    """Store a job's signed closing, unless another was shown first."""
+    with state.file.transaction():
+        state.file.database.execute(
+            "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL", (closing, job)
+        )
+
+
+def shown_closing(state: State, job: str) -> bytes | None:
+    """Return the signed closing of a job that was shown here first, None if none was yet."""
+    found: bytes | None
+    (found,) = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)
+    return found
+
+
+def unverified(state: State) -> list[str]:
+    """Return the crowd jobs that ended here and whose closing was not compared with what we kept.
+
+    Those of which nothing was kept are not among them.
+    """
+    rows = state.file.rows(
+        "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
+        " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
+        " ORDER BY rowid"
+    )
+    return [job for (job,) in rows]
+
+
+def evidence(state: State, job: str) -> list[Evidence]:
+    """Return what the trainer signed for each contribution to a job.
+
+    Raises:
+        MalformedDocument: it was changed on file.
+    """
+    near, found = _common(state, job), []
+    for contribution, outcome, stored, receipt in state.file.rows(
+        "SELECT contribution, outcome, draw, receipt FROM contributions"
+        " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
+        job,
+    ):
+        draw = unpacked(stored, near)
+        signed = None if receipt is None else unpacked(receipt, draw)
+        found.append(Evidence(contribution, outcome, draw, signed))
+    return found
+
+
+def conclude(state: State, job: str, *, closing: bytes, verdict: str, kept: Iterable[str]) -> None:
+    """Store what a closing says of the contributions; erase all evidence but that of `kept`.
+
+    The disk space goes back to the system.
+    """
+    with state.file.transaction():
+        state.file.database.execute(
+            "UPDATE crowds SET closing = ?, verdict = ? WHERE job = ?", (closing, verdict, job)
+        )
+        state.file.database.execute(
+            "DELETE FROM crowd_evidence WHERE contribution IN"
+            " (SELECT contribution FROM contributions WHERE job = ?)"
+            " AND contribution NOT IN (SELECT value FROM json_each(?))",
+            (job, json.dumps(list(kept))),
+        )
+    state.file.give_back()
+
+
+def statuses(state: State) -> tuple[CrowdStatus, ...]:
+    """Return every crowd job that was ever contributed to, in order, in counts."""
+    counts: dict[str, dict[str, int]] = {}
+    for job, outcome, count in state.file.rows(
+        "SELECT job, outcome, COUNT(*) FROM contributions GROUP BY job, outcome"
+    ):
+        counts.setdefault(job, {})[outcome] = count
+    return tuple(
+        CrowdStatus(job, ended, counts.get(job, {}), verdict)
+        for job, ended, verdict in state.file.rows(
+            "SELECT job, ended, verdict FROM crowds ORDER BY rowid"
+        )
+    )

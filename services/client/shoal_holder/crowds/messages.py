@@ -1,0 +1,166 @@
+"""What courier and vault say to each other about crowd jobs, beside `shoal_holder.messages`."""
+
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field
+
+from shoal_holder.messages import Answer, Count, Decided, Done, Message, Outcome, Told, kinds_of
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import Digest, Timestamp
+
+
+class OpenCrowd(Model):
+    """A crowd job that is contributed to; nothing is due before `next_moment`."""
+
+    job: Digest
+    manifest: Digest
+    closes_at: Timestamp
+    next_moment: Timestamp | None
+    waiting: bool  # something was sent, or is to be, that nobody has answered
+
+
+class CrowdAgenda(Answer):
+    """Crowd jobs to go on with, and those that ended here with their closing yet to be judged."""
+
+    kind: Literal["crowd_agenda"] = "crowd_agenda"
+    jobs: tuple[OpenCrowd, ...]
+    known: tuple[Digest, ...]  # that were ever taken, open or not
+    unjudged: tuple[Digest, ...]
+
+
+class AskCrowds(Message):
+    """Which crowd jobs are there?"""
+
+    kind: Literal["ask_crowds"] = "ask_crowds"
+    answer: ClassVar[type[Answer]] = CrowdAgenda
+
+
+class OfferCrowd(Message):
+    """A crowd job, its request and its opening as they were signed."""
+
+    kind: Literal["offer_crowd"] = "offer_crowd"
+    job: Digest
+    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Decided
+
+
+class EndCrowd(Message):
+    """The trainer, or the courier, has done with a crowd job. It costs nobody privacy."""
+
+    kind: Literal["end_crowd"] = "end_crowd"
+    job: Digest
+    reason: str = Field(max_length=1000)
+    answer: ClassVar[type[Answer]] = Done
+
+
+class Nonces(Answer):
+    """By which nonces the next draws are asked for, at most `portion` at a time."""
+
+    kind: Literal["nonces"] = "nonces"
+    nonces: tuple[Digest, ...]
+    portion: Count
+
+
+class CrowdTurn(Message):
+    """Choose those whose moment has come. The vault answers when their noise is drawn."""
+
+    kind: Literal["crowd_turn"] = "crowd_turn"
+    job: Digest
+    answer: ClassVar[type[Answer]] = Nonces
+
+
+class Contributed(Answer):
+    """So many of the draws were answered: charged, and stored."""
+
+    kind: Literal["contributed"] = "contributed"
+    count: Count
+
+
+class CrowdDraws(Message):
+    """The trainer's draws for the first nonces that it was asked by, as it signed them."""
+
+    kind: Literal["crowd_draws"] = "crowd_draws"
+    job: Digest
+    parts: tuple[bytes, ...] = Field(exclude=True, repr=False, min_length=1, max_length=256)
+    answer: ClassVar[type[Answer]] = Contributed
+
+
+class Submissions(Answer):
+    """Signed submissions that nobody has answered."""
+
+    kind: Literal["submissions"] = "submissions"
+
+
+class CrowdPending(Message):
+    """What is to be sent for a crowd job?"""
+
+    kind: Literal["crowd_pending"] = "crowd_pending"
+    job: Digest
+    answer: ClassVar[type[Answer]] = Submissions
+
+
+class CrowdReceipt(Model):
+    """What became of a submission, by its digest."""
+
+    submission: Digest
+    outcome: Outcome
+
+
+class CrowdReceipts(Message):
+    """What became of submissions; the parts are the receipts that came, empty where none did."""
+
+    kind: Literal["crowd_receipts"] = "crowd_receipts"
+    job: Digest
+    receipts: tuple[CrowdReceipt, ...]
+    parts: tuple[bytes, ...] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Done
+
+
+class ShowClosing(Message):
+    """A crowd job's closing, as the trainer signed it; the first that is shown counts."""
+
+    kind: Literal["show_closing"] = "show_closing"
+    job: Digest
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Done
+
+
+class WantedLog(Answer):
+    """What of an instance's log is to be seen before a closing is judged; None: it is judged."""
+
+    kind: Literal["wanted_log"] = "wanted_log"
+    instance: Count | None
+    after: Count = 0
+
+
+class JudgeClosing(Message):
+    """Begin to compare what was kept of a job with the closing that was shown."""
+
+    kind: Literal["judge_closing"] = "judge_closing"
+    job: Digest
+    answer: ClassVar[type[Answer]] = WantedLog
+
+
+class ShowLog(Message):
+    """The entries of an instance's log that were wanted, as a list in JSON."""
+
+    kind: Literal["show_log"] = "show_log"
+    job: Digest
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = WantedLog
+
+
+class AskOfCrowds(Message):
+    """The owner's question about crowd jobs, answered in JSON."""
+
+    kind: Literal["ask_of_crowds"] = "ask_of_crowds"
+    question: Literal["statuses", "spent", "evidence"]
+    job: Digest | None = None
+    receipts: bool = False
+    answer: ClassVar[type[Answer]] = Told
+
+
+REQUESTS: Final = kinds_of(
+    *(AskCrowds, OfferCrowd, EndCrowd, CrowdTurn, CrowdDraws, CrowdPending),
+    *(CrowdReceipts, ShowClosing, JudgeClosing, ShowLog, AskOfCrowds),
+)

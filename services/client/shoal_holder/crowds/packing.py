@@ -1,0 +1,41 @@
+"""What a trainer signed, small on disk: the same bytes come back, and nothing is left out of them.
+
+What all such documents of a job have in common is spelled once, in what their packing refers to.
+What is left of one is its nonce, digests and signature, which no packing makes shorter.
+"""
+
+import zlib
+from typing import Final
+
+from shoal_protocol.wire.errors import MalformedDocument
+
+# As draws and receipts are spelled. Never change it: what is on file refers to it.
+_SPELLING: Final = (
+    b'{"body":{"entry":{"instance":,"job":"","nonce":"","previous":"","revision":,"weights":""},'
+    b'"kind":"submission_receipt","manifest":""},"signature":"","signer":"trainer"}'
+    b'{"body":{"expires_at":"2026-01-01T00:00:00.000Z","instance":,"job":"","kind":"draw",'
+    b'"manifest":"","nonce":"","revision":,"version":1,"weights":[]},"signature":"","signer":"'
+)
+_LARGEST: Final = 1 << 24  # bytes, of a document
+
+
+def packed(document: bytes, near: bytes) -> bytes:
+    """Return `document` in few bytes, if it has much in common with `near`, of up to 32 KB."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, 9, zdict=_SPELLING + near)
+    return deflate.compress(document) + deflate.flush()
+
+
+def unpacked(stored: bytes, near: bytes) -> bytes:
+    """Return the document that was `packed` with the same `near`.
+
+    Raises:
+        MalformedDocument: it was packed with another, or changed on file.
+    """
+    inflate = zlib.decompressobj(zlib.MAX_WBITS, zdict=_SPELLING + near)
+    try:
+        document = inflate.decompress(stored, _LARGEST)
+    except zlib.error:
+        raise MalformedDocument("a document on file is damaged") from None
+    if not inflate.eof:
+        raise MalformedDocument("a document on file is cut short")
+    return document

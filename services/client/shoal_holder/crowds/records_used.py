@@ -1,0 +1,95 @@
+"""How often a client may contribute once more, by what was charged before; reads only.
+
+A job asks for so many of each client's records: these are its places. Places are counted and
+charged whether a client has a record for them or not, so nothing here depends on records.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shoal_holder.state import State
+from shoal_protocol.privacy.accounting import Cap, Cost, compose
+
+_SUMS: Final = (
+    "SELECT client, job, record, COUNT(*), SUM(epsilon) FROM contributions"
+    " JOIN spending USING (job, client, number)"
+)
+_OF_ALL: Final = _SUMS + " GROUP BY client, job, record"
+_OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, job, record"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one contribution to a job costs, and how many there may be.
+
+    At most `per_client` of a client and `per_record` of one of its records to this job; `cap` is
+    on all that a client spends, on rounds and crowds together, and `record_cap` on all that one
+    record spends on crowds.
+    """
+
+    cost: Cost
+    per_client: int
+    per_record: int
+    cap: Cap
+    record_cap: Cap
+
+    @property
+    def places(self) -> int:
+        """How many of a client's records the job asks for: as few as its counts allow."""
+        return -(-self.per_client // self.per_record)
+
+
+@dataclass
+class Used:
+    """What one client was charged: in this job by place, as (times, epsilon), and in others."""
+
+    places: dict[int, tuple[int, float]] = field(default_factory=dict)
+    elsewhere: float = 0.0
+    """Epsilon, of a place in each other job: the most that any one record may have spent there."""
+
+
+def allowed_places(
+    state: State, job: str, client: int, limits: Limits, *, committed: Cost
+) -> list[int]:
+    """Return the places of a client that may contribute once more.
+
+    `committed` is what the client has spent, and what open jobs may still ask of it.
+    """
+    used = used_places(state, job, client).get(client, Used())
+    made = sum(times for times, _ in used.places.values())
+    if made >= limits.per_client or not limits.cap.allows(compose([committed, limits.cost])):
+        return []
+
+    def is_allowed(place: int) -> bool:
+        times, spent = used.places.get(place, (0, 0.0))
+        once_more = Cost.pure(used.elsewhere + spent + limits.cost.epsilon)
+        return times < limits.per_record and limits.record_cap.allows(once_more)
+
+    return [place for place in range(limits.places) if is_allowed(place)]
+
+
+def used_places(state: State, job: str, client: int | None = None) -> dict[int, Used]:
+    """Return what every client that ever contributed, or the one, was charged."""
+    found = defaultdict[int, Used](Used)
+    others: dict[tuple[int, str], float] = {}
+    rows = state.file.rows(_OF_ALL) if client is None else state.file.rows(_OF_ONE, client)
+    for each, where, place, times, epsilon in rows:
+        if where == job:
+            found[each].places[place] = (times, epsilon)
+        else:
+            others[each, where] = max(others.get((each, where), 0.0), epsilon)
+    for (each, _), epsilon in others.items():
+        found[each].elsewhere += epsilon
+    return dict(found)
+
+
+def contributions_made(state: State, job: str, clients: Iterable[int]) -> dict[int, int]:
+    """Return how often each of `clients` has contributed to a job."""
+    made = dict(
+        state.file.rows(
+            "SELECT client, COUNT(*) FROM contributions WHERE job = ? GROUP BY client", job
+        )
+    )
+    return {client: made.get(client, 0) for client in clients}

@@ -1,0 +1,78 @@
+"""When clients contribute to a crowd job: at random moments, which say nothing of anybody's data.
+
+Pure: it reads no clock. A client's moments are uniform over the time that is left, so that a data
+holder that starts again may draw them anew.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from shoal_protocol.sharing.shares import RandomBytes
+
+LAST_MOMENTS: Final = 0.1
+"""The part of the time at its end in which nothing is begun, so that all that is sent arrives."""
+
+_FRACTION: Final = 2.0**53
+
+
+class Schedule:
+    """The next moment of each client that has contributions left."""
+
+    def __init__(
+        self, left: Mapping[int, int], *, now: datetime, end: datetime, random_bytes: RandomBytes
+    ) -> None:
+        """Spread as many contributions as each client has `left` over the time until `end`."""
+        self._random_bytes = random_bytes
+        self._latest = end - LAST_MOMENTS * max(end - now, timedelta(0))
+        self._moments: list[tuple[datetime, int]] = []  # a heap
+        self._next: dict[int, datetime] = {}  # of the moments there, those that hold
+        self._left = dict(left)
+        for client in self._left:
+            self._plan(client, now)
+
+    def due(self, now: datetime, *, most: int) -> list[int]:
+        """Return up to `most` clients whose moment has come; each has one contribution less."""
+        clients: list[int] = []
+        while self._drop_stale() and self._moments[0][0] <= now and len(clients) < most:
+            _, client = heapq.heappop(self._moments)
+            del self._next[client]
+            self._left[client] -= 1
+            clients.append(client)
+        for client in clients:
+            self._plan(client, now)
+        return clients
+
+    def again(self, clients: Sequence[int], now: datetime) -> None:
+        """Have these clients' contributions made as soon as possible: nothing came of them."""
+        for client in clients:
+            self._left[client] += 1
+            self._set(client, now)
+
+    @property
+    def next_moment(self) -> datetime | None:
+        """When a contribution is due next, None if none is left."""
+        return self._moments[0][0] if self._drop_stale() else None
+
+    def _plan(self, client: int, now: datetime) -> None:
+        """Draw the first of so many uniform moments as are left: 1 - U^(1/n) of the time."""
+        left = self._left[client]
+        if left < 1:
+            return
+        seconds = max(0.0, (self._latest - now).total_seconds())
+        word = int.from_bytes(self._random_bytes(8), "little") >> 11
+        uniform = (word + 0.5) / _FRACTION
+        wait = -math.expm1(math.log(uniform) / left) * seconds
+        self._set(client, now + timedelta(seconds=wait))
+
+    def _set(self, client: int, moment: datetime) -> None:
+        self._next[client] = moment
+        heapq.heappush(self._moments, (moment, client))
+
+    def _drop_stale(self) -> bool:
+        """Return whether a moment is left, after those that no longer hold are gone."""
+        while self._moments and self._next.get(self._moments[0][1]) != self._moments[0][0]:
+            heapq.heappop(self._moments)
+        return bool(self._moments)

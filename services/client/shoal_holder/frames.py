@@ -1,0 +1,80 @@
+"""Messages between courier and vault as bytes on a pipe, each in a frame of a stated length."""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import BinaryIO, Final
+
+import pydantic
+
+from shoal_holder.messages import LARGEST_BYTES, Message, MessageT
+from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.errors import MalformedDocument
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+def encode(message: Message) -> bytes:
+    """Return a message's frame: its length, then fields and parts, each behind its own length."""
+    pieces = (message.model_dump_json().encode(), *message.parts)
+    body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
+    if len(body) > LARGEST_BYTES:
+        raise ValueError("a message must not be larger than what the other side reads")
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode(frame: bytes, kinds: Mapping[str, type[MessageT]]) -> MessageT:
+    """Return the message in a frame, one of `kinds`.
+
+    Raises:
+        MalformedDocument: it is none of them, or not as it should be.
+    """
+    pieces, start = [], _LENGTH.size
+    while start < len(frame):
+        size = _length(frame[start : start + _LENGTH.size])
+        start += _LENGTH.size
+        pieces.append(frame[start : start + size])
+        start += size
+    if start != len(frame) or not pieces:
+        raise MalformedDocument("the frame is cut short")
+    try:
+        fields = json.loads(pieces[0])
+        return kinds[fields["kind"]].model_validate(fields | {"parts": tuple(pieces[1:])})
+    except pydantic.ValidationError as error:
+        raise MalformedDocument(describe(error, Message)) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise MalformedDocument("the frame holds no message that is known here") from None
+
+
+def read(pipe: BinaryIO) -> bytes | None:
+    """Return the next frame, None where the other side has ended.
+
+    Raises:
+        MalformedDocument: what comes is no frame, or ends within one.
+    """
+    head = pipe.read(_LENGTH.size)
+    if not head:
+        return None
+    if len(head) < _LENGTH.size or (size := _LENGTH.unpack(head)[0]) > LARGEST_BYTES:
+        raise MalformedDocument("what comes over the pipe is no frame")
+    body = pipe.read(size)
+    if len(body) < size:
+        raise MalformedDocument("the frame is cut short")
+    return head + body
+
+
+def write(pipe: BinaryIO, frame: bytes) -> None:
+    """Send a frame.
+
+    Raises:
+        OSError: the other side has ended.
+    """
+    pipe.write(frame)
+    pipe.flush()
+
+
+def _length(encoded: bytes) -> int:
+    if len(encoded) < _LENGTH.size:
+        raise MalformedDocument("the frame is cut short")
+    size: int = _LENGTH.unpack(encoded)[0]
+    return size

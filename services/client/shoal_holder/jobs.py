@@ -1,0 +1,140 @@
+"""Decides once about each job that the courier offers, signs joins, and ends what is over.
+
+That a job has ended is on file before anybody is told so. It then holds no budget, and no round of
+it is answered, whatever the trainer or the courier says.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from nacl.signing import SigningKey
+
+from shoal_holder import exits
+from shoal_holder.admission import check_request
+from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.exits import LEFT, Joined
+from shoal_holder.reporting import Report
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_protocol.jobs.job_request import JobRequest
+from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, check_ending
+from shoal_protocol.privacy.accounting import NOTHING, compose
+from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedJob
+
+WITHDRAWN: Final = "withdrawn"
+UNPROVEN: Final = "withdrawn, by the trainer's word alone"
+TIME_OVER: Final = "its time is over"
+
+
+class Jobs:
+    """The jobs that this data holder takes part in, from the offer to the end."""
+
+    def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
+        self._site = site
+        self._state = state
+        self._charges = charges
+        self._report = report
+
+    def offer(self, job: str, request: bytes) -> None:
+        """Join a job with all clients that may; nothing is done about one that is known.
+
+        Raises:
+            RefusedJob: none joins; the detail says why.
+            NotReady, LedgerBroken: as `ChargeComparison.check`.
+            ProtocolError: the request is not what it should be.
+        """
+        if not self._state.job_is_known(job):
+            self._join(decode(request, JobRequest), job)
+
+    def _join(self, signed: Signed[JobRequest], job: str) -> None:
+        site, request = self._site, signed.body
+        site.book.get(request.manifest)
+        check_request(
+            signed,
+            job=job,
+            consortium=site.book.current,
+            policy=site.policy,
+            columns=site.records.columns,
+            now=site.clock(),
+        )
+        for _, query in request.terms.installed_models():  # the owner's policy names them
+            from shoal_hosting.installed_models import refusal
+
+            if reason := refusal(query):
+                raise RefusedJob(reason)
+        self._charges.check(joining=True)
+        committed = self._state.committed()
+        cost, positions = request.privacy.cost, sorted(site.positions().items())
+        # of records nothing is asked: who joins is told to everybody, and paid for by nobody
+        joining = [
+            (client, site.keys[here])
+            for client, here in positions
+            if site.policy.cap.allows(compose([committed.get(client, NOTHING), cost]))
+        ]
+        if not joining:
+            raise RefusedJob(
+                f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
+                f"and none of these has budget left for {request.privacy.cap}"
+            )
+        joins = sign_joins(request.manifest, job, joining)
+        self._state.add_job(job, signed.encode(), cost=cost, joins=joins)
+        self._report("job joined", job=job, joining=len(joins))
+
+    def end_those_over(self) -> None:
+        """End the jobs whose time is over."""
+        now = self._site.clock()
+        for each in self._state.open_jobs():
+            if decode(each.request, JobRequest).body.ends_by <= now:
+                self._end(each.job, TIME_OVER)
+
+    def end_as_told(self, job: str, code: str, withdrawal: bytes | None) -> None:
+        """End a job because the trainer said so, with its analyst's withdrawal if that is why.
+
+        Raises:
+            UnknownJob: there is no such job here.
+        """
+        found = exits.joined(self._state.file, job)
+        if code != JobWithdrawn.code:
+            self._end(job, code)
+            return
+        try:
+            if withdrawal is None:
+                raise MalformedDocument("there is no withdrawal")
+            signed = decode(withdrawal, JobWithdrawal)
+            request = decode(found.request, JobRequest).body
+            check_ending(signed, request, self._site.book.get(request.manifest))
+        except ProtocolError as error:
+            self._report("withdrawal not believed", job=job, reason=str(error))
+            self._end(job, UNPROVEN)  # it could as well have no rounds
+        else:
+            self._end(job, WITHDRAWN, withdrawal)
+
+    def leave(self, job: str) -> Joined:
+        """Leave a job with all clients here, for good; return it as it was.
+
+        What answered rounds cost stays charged, and what was sent may still be summed.
+
+        Raises:
+            UnknownJob: no client here joined it.
+            WrongPhase: it has ended here otherwise.
+        """
+        found = exits.joined(self._state.file, job)
+        keys = {client: self._site.keys[here] for client, here in self._site.positions().items()}
+        self._state.end_job(job, LEFT, leaves=exits.sign_leaves(found, keys))
+        self._report("job ended", job=job, reason=LEFT)
+        return found
+
+    def _end(self, job: str, reason: str, withdrawal: bytes | None = None) -> None:
+        self._state.end_job(job, reason, withdrawal=withdrawal)
+        self._report("job ended", job=job, reason=reason)
+
+
+def sign_joins(
+    manifest: str, job: str, clients: Sequence[tuple[int, SigningKey]]
+) -> list[tuple[int, bytes]]:
+    """Return (client, signed join in its wire form) for each (client, key)."""
+    return [
+        (client, sign(Join(manifest=manifest, job=job, client=client), Role.CLIENT, key).encode())
+        for client, key in clients
+    ]

@@ -1,0 +1,379 @@
+"""What courier and vault say to each other: a closed set of messages.
+
+The courier asks and the vault answers, one message at a time. A message is its fields as JSON, and
+byte strings beside them: documents as they were signed, envelopes as they are sent. Both sides
+refuse what is not in this module.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
+
+from pydantic import Field, StringConstraints
+
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import LARGEST_CLIENT_INDEX, Digest, Name, Timestamp
+
+LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
+
+Client = Annotated[int, Field(ge=0, le=LARGEST_CLIENT_INDEX)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
+"""What became of a message: acknowledged, or the code of a refusal."""
+Fact = str | int | float | None
+
+
+class Message(Model):
+    """A message; `parts` are the byte strings that come with it."""
+
+    kind: str
+    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False)
+
+
+class Event(Model):
+    """What happened in the vault, for the log: no client, no value."""
+
+    name: str
+    facts: dict[str, Fact]
+
+
+class Answer(Message):
+    """A message of the vault's."""
+
+    events: tuple[Event, ...] = ()
+
+
+class Done(Answer):
+    """It is done, and on disk."""
+
+    kind: Literal["done"] = "done"
+
+
+class Refusal(Answer):
+    """The vault does not do it: the peer's document is wrong, or nothing here is meant."""
+
+    kind: Literal["refusal"] = "refusal"
+    code: Outcome
+    detail: str
+
+
+class Failure(Answer):
+    """The vault cannot read or write what it must remember; nothing was done."""
+
+    kind: Literal["failure"] = "failure"
+    reason: str
+
+
+# The vault itself
+
+
+class Opened(Answer):
+    """The first message of a vault that started: how it is isolated, and whose keys it has."""
+
+    kind: Literal["opened"] = "opened"
+    isolation: str
+    clients: Count
+    enrolled: Count
+    sequence: Count  # of the manifest in force
+    takes_crowds: bool  # may take part in crowd jobs, or did once
+    charging_nodes: tuple[Name, ...] = ()  # that are to say what they charged the clients here
+    adopted: Count = 0  # rounds that were forgotten here, and taken for spent
+    losses: Count = 0  # of the state file that its owner accepted
+    refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
+
+
+class Refused(Answer):
+    """The only message of a vault that does not start."""
+
+    kind: Literal["refused"] = "refused"
+    reason: str
+
+
+class Contents(Message):
+    """What a program hands to the vault that it starts: what else is read from files.
+
+    The parts are the policy as JSON, the clients' keys one after another, the columns' names as
+    JSON, the records' numbers and where each client's begin, then each accepted version of the
+    manifest and its roster, the pinned one first.
+    """
+
+    kind: Literal["contents"] = "contents"
+    data_directory: str
+    pin: Digest
+    accept_loss: str | None
+    without_nodes: tuple[str, ...]
+    parts: tuple[bytes, ...] = Field(min_length=7, exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Opened
+
+
+class Hello(Message):
+    """A courier is there."""
+
+    kind: Literal["hello"] = "hello"
+    answer: ClassVar[type[Answer]] = Opened
+
+
+class NextManifest(Message):
+    """The manifest version after the one in force, as the authority signed it, and its roster."""
+
+    kind: Literal["next_manifest"] = "next_manifest"
+    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Opened
+
+
+# What nodes charged
+
+
+class ChargesAsked(Answer):
+    """The clients' signed question to a node, which is asked behind that entry of its ledger."""
+
+    kind: Literal["charges_asked"] = "charges_asked"
+    after: Count
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+
+
+class AskCharges(Message):
+    """What is a node to be asked about what it charged?
+
+    `behind` is by how many versions of the manifest the node is behind, by its word.
+    """
+
+    kind: Literal["ask_charges"] = "ask_charges"
+    node: Name
+    behind: Count = 0
+    answer: ClassVar[type[Answer]] = ChargesAsked
+
+
+class Heard(Answer):
+    """Whether there is another question to the node."""
+
+    kind: Literal["heard"] = "heard"
+    more: bool
+
+
+class ShowCharges(Message):
+    """What a node says that it charged, as it signed it."""
+
+    kind: Literal["show_charges"] = "show_charges"
+    node: Name
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Heard
+
+
+class SettleCharges(Message):
+    """Judge what nodes said: nothing is joined or answered before."""
+
+    kind: Literal["settle_charges"] = "settle_charges"
+    answer: ClassVar[type[Answer]] = Opened
+
+
+# Jobs and rounds
+
+
+class OpenJob(Model):
+    """A job that clients here take part in, and the number of its next round."""
+
+    job: Digest
+    next_number: Count
+
+
+class OpenRound(Model):
+    """A round in which something may remain to be made or sent, as its spec says."""
+
+    round_id: Digest
+    manifest: Digest
+    opened_at: Timestamp
+    deadline: Timestamp
+    unprepared: bool  # answers may be left to make
+
+
+class Agenda(Answer):
+    """What there is to do; jobs and rounds whose time is over have ended."""
+
+    kind: Literal["agenda"] = "agenda"
+    jobs: tuple[OpenJob, ...]
+    rounds: tuple[OpenRound, ...]
+    joins: tuple[Digest, ...]  # jobs whose joins
+    leaves: tuple[Digest, ...]  # and leaves nobody has answered
+
+
+class AskAgenda(Message):
+    """What is there to do?"""
+
+    kind: Literal["ask_agenda"] = "ask_agenda"
+    answer: ClassVar[type[Answer]] = Agenda
+
+
+class Decided(Answer):
+    """What became of a job or round that was offered; `reason` says why it is not taken."""
+
+    kind: Literal["decided"] = "decided"
+    taken: bool
+    reason: str | None = None
+
+
+class OfferJob(Message):
+    """A job that the trainer lists, with its request as the analyst signed it."""
+
+    kind: Literal["offer_job"] = "offer_job"
+    job: Digest
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Decided
+
+
+class EndJob(Message):
+    """The trainer says that a job is over, with its analyst's withdrawal if there is one.
+
+    Believed as it is: it costs nobody privacy to answer no more.
+    """
+
+    kind: Literal["end_job"] = "end_job"
+    job: Digest
+    code: Outcome
+    parts: tuple[bytes, ...] = Field(default=(), exclude=True, repr=False, max_length=1)
+    answer: ClassVar[type[Answer]] = Done
+
+
+class OfferRound(Message):
+    """A round of a job, its spec as the trainer signed it."""
+
+    kind: Literal["offer_round"] = "offer_round"
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+    answer: ClassVar[type[Answer]] = Decided
+
+
+class Prepared(Answer):
+    """So many clients' answers were made, charged and stored; whether more are left to make."""
+
+    kind: Literal["prepared"] = "prepared"
+    clients: Count
+    more: bool
+
+
+class Prepare(Message):
+    """Make a portion of a round's answers. The vault answers when they may leave."""
+
+    kind: Literal["prepare"] = "prepare"
+    round_id: Digest
+    answer: ClassVar[type[Answer]] = Prepared
+
+
+# What is sent, and what became of it
+
+
+class Page(Answer):
+    """Clients in ascending order, with what is to be sent of each, or its digest."""
+
+    kind: Literal["page"] = "page"
+    clients: tuple[Client, ...]
+
+
+class Pending(Message):
+    """What of a job's joins or leaves, or a round's envelopes to a node, did nobody answer?
+
+    `about` is the job or round. Clients above `after`: at most `count`, and at most `total_bytes`
+    unless the first alone is larger.
+    """
+
+    kind: Literal["pending"] = "pending"
+    what: Literal["joins", "leaves", "envelopes"]
+    about: Digest
+    node: Annotated[int, Field(ge=0, le=255)] = 0
+    after: int = Field(default=-1, ge=-1, le=LARGEST_CLIENT_INDEX)
+    count: int = Field(ge=1, le=10_000)
+    total_bytes: Count = LARGEST_BYTES
+    answer: ClassVar[type[Answer]] = Page
+
+
+class Acknowledged(Message):
+    """Of which clients does a node hold an envelope, by its word? The parts are the digests."""
+
+    kind: Literal["acknowledged"] = "acknowledged"
+    round_id: Digest
+    node: Annotated[int, Field(ge=0, le=255)]
+    after: int = Field(default=-1, ge=-1, le=LARGEST_CLIENT_INDEX)
+    count: int = Field(ge=1, le=10_000)
+    answer: ClassVar[type[Answer]] = Page
+
+
+class RoundDocuments(Answer):
+    """A round's spec as the trainer signed it, and its job's request as the analyst did."""
+
+    kind: Literal["round_documents"] = "round_documents"
+    parts: tuple[bytes, bytes] = Field(exclude=True, repr=False)
+
+
+class AskSpec(Message):
+    """What is a node to be handed that lost a round?"""
+
+    kind: Literal["ask_spec"] = "ask_spec"
+    round_id: Digest
+    answer: ClassVar[type[Answer]] = RoundDocuments
+
+
+class Receipt(Model):
+    """What became of what was sent of a client. It is nobody's signed word."""
+
+    client: Client
+    outcome: Outcome
+    node: Annotated[int, Field(ge=0, le=255)] = 0
+
+
+class Receipts(Message):
+    """What became of joins, leaves or envelopes; "lost" is what a node no longer holds.
+
+    Believed as it is: what is never sent again costs nobody privacy, and what is sent again is
+    the same bytes.
+    """
+
+    kind: Literal["receipts"] = "receipts"
+    what: Literal["joins", "leaves", "envelopes"]
+    about: Digest
+    receipts: tuple[Receipt, ...]
+    answer: ClassVar[type[Answer]] = Done
+
+
+# Its owner
+
+
+class Told(Answer):
+    """What the owner asked for, as JSON."""
+
+    kind: Literal["told"] = "told"
+    parts: tuple[bytes] = Field(exclude=True, repr=False)
+
+
+class Ask(Message):
+    """The owner's question. All but "leave" change nothing."""
+
+    kind: Literal["ask"] = "ask"
+    question: Literal["status", "policy", "spent", "committed", "ledger", "chain", "held", "leave"]
+    job: Digest | None = None
+    after: Count = 0
+    count: int = Field(default=1000, ge=1, le=10_000)
+    answer: ClassVar[type[Answer]] = Told
+
+
+# All of them
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def kinds_of(*messages: type[MessageT]) -> dict[str, type[MessageT]]:
+    """Return messages by their kinds, as `decode` takes them."""
+    return {each.model_fields["kind"].default: each for each in messages}
+
+
+REQUESTS: Final = kinds_of(
+    *(
+        Hello,
+        NextManifest,
+        AskCharges,
+        ShowCharges,
+        SettleCharges,
+        AskAgenda,
+        OfferJob,
+        EndJob,
+        OfferRound,
+        Prepare,
+    ),
+    *(Pending, Acknowledged, AskSpec, Receipts, Ask),
+)

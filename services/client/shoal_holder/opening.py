@@ -1,0 +1,141 @@
+"""Puts a vault together: from its owner's files, or from what a program hands over."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+from nacl.signing import SigningKey
+
+from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
+from shoal_holder.keys import read_client_keys
+from shoal_holder.messages import Contents
+from shoal_holder.policy import Policy
+from shoal_holder.records import Records
+from shoal_holder.settings import Settings
+from shoal_holder.site import Site, Sources
+from shoal_holder.site_files import STATE_FILE, lock_keys
+from shoal_holder.state import State
+from shoal_holder.vault import Vault
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.manifest import Consortium
+
+KEY_BYTES: Final = 32
+
+
+def open_vault(
+    site: Site,
+    data_directory: Path,
+    *,
+    isolation: str,
+    accept_loss: str | None,
+    without_nodes: Collection[str] = (),
+    lock: BinaryIO | None = None,
+) -> Vault:
+    """Return the vault of a site, over its state.
+
+    Raises:
+        ValueError: the state cannot be used, or the owner's policy asks for more isolation.
+    """
+    if site.policy.require_isolation and isolation not in (NO_SOCKETS, NO_NETWORK):
+        raise ValueError(
+            "require_isolation is set in the policy, and this system neither gives the vault an "
+            "empty network namespace nor a filter of system calls, nor runs it without network"
+        )
+    data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = site.book.current.manifest.authority
+    state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
+    return Vault(
+        site,
+        state,
+        isolation=isolation,
+        accept_loss=accept_loss,
+        without_nodes=without_nodes,
+        lock=lock,
+    )
+
+
+def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault:
+    """Return the vault that the settings describe, which locks its keys.
+
+    Raises:
+        ValueError, OSError, ImportError: a file is missing, broken, or does not fit the others.
+        StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+    """
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pin = settings.pin or read_pin(settings.party)
+    book = ManifestBook.open(settings.consortium, pin, settings.data)
+    policy = Policy.from_toml(settings.agent_policy)
+    lock = lock_keys(settings.agent_keys)
+    try:
+        keys = read_client_keys(settings.agent_keys)
+        records = Records.from_file(  # other columns are never in this process's memory
+            settings.agent_records, policy.columns, client_column=settings.agent_client_column
+        )
+        site = Site(keys, records, policy, book, sources)
+        return open_vault(
+            site,
+            settings.data,
+            isolation=isolation,
+            accept_loss=settings.accept_loss,
+            without_nodes=(settings.without_nodes or "").split(","),
+            lock=lock,
+        )
+    except BaseException:
+        lock.close()
+        raise
+
+
+def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Vault:
+    """Return the vault of what a program handed over.
+
+    Raises:
+        ValueError, OSError: something in it does not fit the rest, or the state cannot be used.
+        ProtocolError: a manifest is not one that follows.
+    """
+    policy, keys, columns, values, starts, first, roster, *followers = contents.parts
+    data = Path(contents.data_directory)
+    book = ManifestBook(Consortium.pinned(first, roster, digest=contents.pin), data)
+    for manifest, its_roster in zip(followers[::2], followers[1::2], strict=True):
+        book.accept(manifest, its_roster)
+    names = tuple(json.loads(columns))
+    records = Records(
+        names,
+        np.frombuffer(values, "<f8").reshape(-1, len(names)),
+        np.frombuffer(starts, "<i8"),
+    )
+    seeds = [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
+    rules = Policy.model_validate_json(policy)
+    site = Site([SigningKey(seed) for seed in seeds], records, rules, book, sources)
+    return open_vault(
+        site,
+        data,
+        isolation=isolation,
+        accept_loss=contents.accept_loss,
+        without_nodes=contents.without_nodes,
+    )
+
+
+def read_pin(party: Path) -> str:
+    """Return the digest of the manifest that a data holder pinned, in a file of its directory.
+
+    Raises:
+        StartupRefused: there is none.
+    """
+    path = party / "pin"
+    try:
+        return path.read_text().strip()
+    except OSError:
+        raise StartupRefused(
+            f"{path} is missing: compare the manifest's digest with the other parties, "
+            "then write it with `shoal party pin`"
+        ) from None
+
+
+def complaint(error: Exception) -> str:
+    """Say why a vault does not start, without what was in a file."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be used: {error.strerror}"
+    return str(error)

@@ -1,0 +1,1 @@
+"""Reads records from Parquet files, where the owner has such."""

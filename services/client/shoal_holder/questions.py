@@ -1,0 +1,79 @@
+"""Answers its owner's questions from the state; all but leaving a job change nothing."""
+
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from shoal_holder import exits
+from shoal_holder.exits import Held, Joined
+from shoal_holder.jobs import Jobs
+from shoal_holder.ledger import ClientCharge
+from shoal_holder.messages import Ask
+from shoal_holder.policy import Policy
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_holder.status import JobStatus
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.wire.errors import UnknownJob
+
+StatedCost = tuple[float, float | None]
+"""mu and epsilon as documents have them: None is infinite."""
+
+TOLD: Final[dict[str, TypeAdapter[Any]]] = {
+    "status": TypeAdapter(tuple[JobStatus, ...]),
+    "policy": TypeAdapter(Policy),
+    "spent": TypeAdapter(dict[int, list[StatedCost]]),
+    "committed": TypeAdapter(dict[int, StatedCost]),
+    "ledger": TypeAdapter(list[ClientCharge]),
+    "chain": TypeAdapter(list[LedgerEntry]),
+    "held": TypeAdapter(list[Held]),
+    "leave": TypeAdapter(Joined),
+}
+"""What each question is answered with."""
+
+
+class Questions:
+    """What the owner may ask."""
+
+    def __init__(self, site: Site, state: State, jobs: Jobs) -> None:
+        self._site = site
+        self._state = state
+        self._jobs = jobs
+
+    def answer(self, asked: Ask) -> bytes:
+        """Return the answer as JSON.
+
+        Raises:
+            UnknownJob, WrongPhase: as `Jobs.leave`.
+        """
+        return TOLD[asked.question].dump_json(self._found(asked))
+
+    def _found(self, asked: Ask) -> Any:
+        state = self._state
+        match asked.question:
+            case "status":
+                return state.jobs()
+            case "policy":
+                return self._site.policy
+            case "spent":
+                return {
+                    client: [_stated(cost) for cost in costs]
+                    for client, costs in state.spent().items()
+                }
+            case "committed":
+                return {client: _stated(cost) for client, cost in state.committed().items()}
+            case "ledger":
+                return state.charges(after=asked.after, count=asked.count)
+            case "chain":
+                return state.chain(after=asked.after, count=asked.count)
+            case "held":
+                return exits.held(state.file)
+            case "leave":
+                if asked.job is None:
+                    raise UnknownJob
+                return self._jobs.leave(asked.job)
+
+
+def _stated(cost: Cost) -> StatedCost:
+    return cost.mu, cost.stated_epsilon

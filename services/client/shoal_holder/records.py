@@ -1,0 +1,137 @@
+"""The data holder's records, checked when they are loaded; knows no query, no key and no peer.
+
+What is wrong is named by file, line and column, never by value: a message may end in a log. An
+empty cell is a missing value; a client without any record has a row of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatMatrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
+
+    `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
+    starts[i + 1]. It is the client of the i-th key in the key file, so neither order may change
+    while the other stays.
+    """
+
+    columns: tuple[str, ...]
+    values: FloatMatrix = field(repr=False)
+    starts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
+            raise ValueError("values must have shape (rows, columns)")
+        if np.isinf(self.values).any():
+            raise ValueError("every value must be a finite number, or NaN where it is missing")
+        if len(self) < 1 or self.starts[0] != 0 or self.starts[-1] != len(self.values):
+            raise ValueError("starts must divide all rows among one or more clients")
+        if (self.counts < 1).any():
+            raise ValueError("every client must have a row")
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many rows each client has, shape (clients,)."""
+        return np.diff(self.starts)
+
+    def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
+        """Return the rows of the client at `position`, shape (its rows, len(columns)).
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        rows = self.values[self.starts[position] : self.starts[position + 1]]
+        return rows[:, positions(self.columns, columns, "the records")]
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        columns: Sequence[str] | None = None,
+        *,
+        client_column: str | None = None,
+    ) -> "Records":
+        """Read a file of the kind that its name ends in: .csv or .parquet.
+
+        Raises:
+            ValueError, OSError, ImportError: as `from_csv` and `from_parquet`.
+        """
+        kinds = {".csv": cls.from_csv, ".parquet": cls.from_parquet}
+        read = kinds.get(Path(path).suffix.lower())
+        if read is None:
+            raise ValueError(f"{path}: a file of records ends in .csv or .parquet")
+        return read(path, columns, client_column=client_column)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | PathLike[str],
+        columns: Sequence[str] | None = None,
+        *,
+        client_column: str | None = None,
+    ) -> "Records":
+        """Read a CSV file (RFC 4180, UTF-8, a header line); `columns` None takes all columns.
+
+        One row is one client's record. With `client_column`, the rows that have the same text in
+        that column are one client's, and clients come in the order of their first rows. Empty
+        cells are missing values. Blank lines may only stand at the end.
+
+        Raises:
+            ValueError: the file cannot be used; the message names line and column.
+            OSError: the file cannot be read.
+        """
+        from shoal_holder.csv_files import read_csv  # which builds on this
+
+        return read_csv(Path(path), columns, client_column=client_column)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | PathLike[str],
+        columns: Sequence[str] | None = None,
+        *,
+        client_column: str | None = None,
+    ) -> "Records":
+        """Read a Parquet file (needs the extra `parquet`); arguments as for `from_csv`.
+
+        A null is a missing value; NaN is refused.
+
+        Raises:
+            ValueError: the file cannot be used; the message names row (from 1) and column.
+            OSError: the file cannot be read.
+        """
+        from shoal_holder.parquet.reading import read_parquet  # only where there is such a file
+
+        return read_parquet(Path(path), columns, client_column=client_column)
+
+
+def positions(header: Sequence[str], names: Sequence[str], where: str) -> list[int]:
+    """Return where these columns are.
+
+    Raises:
+        ValueError: there is no such column.
+    """
+    position = {name: index for index, name in enumerate(header)}
+    for name in names:
+        if name not in position:
+            # what is there is not repeated: without a header line it would be somebody's record
+            raise ValueError(
+                f"{where}: there is no column {name!r}; the header names {len(header)}"
+            )
+    return [position[name] for name in names]

@@ -1,0 +1,87 @@
+"""Serves a vault between two pipes: one frame in, one frame out, until the courier has ended."""
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from shoal_holder import frames, messages
+from shoal_holder.messages import Contents, Refused
+from shoal_holder.noise import NoiseProcess
+from shoal_holder.opening import complaint, from_contents, from_files
+from shoal_holder.settings import Settings
+from shoal_holder.site import Sources
+from shoal_holder.vault import Vault
+from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import CONFIGURATION_ERROR, StartupRefused
+from shoal_protocol.wire.errors import ProtocolError
+
+TO_VAULT, FROM_VAULT = "to-vault", "from-vault"
+FROM_PROGRAM: Final = "contents"
+
+
+def serve(arguments: Sequence[str], *, isolation: str) -> None:
+    """Open the vault that files or a program describe, and answer on two pipes."""
+    os.umask(0o077)  # nobody but its owner reaches what is written
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too: the courier ends it
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a container's first process has to
+    noise = NoiseProcess()  # it loads while this process does
+    sources = Sources(noise)
+    asks, answers = _pipes(arguments)
+    threading.Thread(target=_watch, args=(asks,), daemon=True).start()
+    try:
+        if FROM_PROGRAM in arguments:
+            frame = frames.read(asks)
+            if frame is None:
+                return
+            contents = frames.decode(frame, messages.kinds_of(Contents))
+            vault = from_contents(contents, sources=sources, isolation=isolation)
+        else:
+            settings = read_settings(Settings, "SHOAL_", _of_the_vault(os.environ))
+            vault = from_files(settings, sources=sources, isolation=isolation)
+    except (StartupRefused, ProtocolError, ValueError, OSError, ImportError) as error:
+        reason = " ".join(complaint(error).split())
+        print(f"shoal-vault: will not start: {reason}", file=sys.stderr)
+        with suppress(OSError):
+            frames.write(answers, frames.encode(Refused(reason=reason)))
+        raise SystemExit(CONFIGURATION_ERROR) from None
+    try:
+        _answer(vault, asks, answers)
+    finally:
+        vault.close()
+        noise.close()
+
+
+def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:
+    with suppress(BrokenPipeError):
+        frames.write(answers, vault.answer(frames.encode(messages.Hello())))
+        while (frame := frames.read(asks)) is not None:
+            frames.write(answers, vault.answer(frame))
+
+
+def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:
+    if len(arguments) >= 2:
+        return os.fdopen(int(arguments[0]), "rb"), os.fdopen(int(arguments[1]), "wb")
+    directory = Path(os.environ.get("SHOAL_VAULT_PIPES") or ".")
+    for name in (TO_VAULT, FROM_VAULT):
+        with suppress(FileExistsError):
+            os.mkfifo(directory / name, 0o600)
+    return (directory / TO_VAULT).open("rb"), (directory / FROM_VAULT).open("wb")
+
+
+def _watch(asks: BinaryIO) -> None:
+    """End this process as soon as the courier has: whoever starts next finds all files free."""
+    waiting = select.poll()
+    waiting.register(asks.fileno(), 0)  # which waits for nothing but the other side's end
+    waiting.poll()
+    os._exit(0)
+
+
+def _of_the_vault(environment: "os._Environ[str]") -> dict[str, str]:
+    known = {f"SHOAL_{name.upper()}" for name in Settings.model_fields}
+    return {name: value for name, value in environment.items() if name in known}

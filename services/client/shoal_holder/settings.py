@@ -1,0 +1,49 @@
+"""The settings of the vault's process; the agent's, which starts one, has them too."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """Read once, from the variables `SHOAL_PARTY`, `SHOAL_AGENT_KEYS` and so on."""
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    party: Path = Field(description="the directory with the file pin")
+    consortium: Path = Field(description="the directory with the consortium's manifest and roster")
+    pin: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{64}$",
+        description="the digest of the trusted manifest; without it, the file pin in SHOAL_PARTY",
+    )
+    data: Path = Field(description="a directory on durable storage, for this data holder alone")
+    agent_keys: Path = Field(description="the file with the clients' private keys, one on a line")
+    agent_records: Path = Field(description="the clients' records, a .csv or .parquet file")
+    agent_client_column: str | None = Field(
+        default=None, description="the column that says whose record a row is; without it, one each"
+    )
+    agent_policy: Path = Field(description="the TOML file with what the data holder allows")
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a state that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
+    )
+    without_nodes: str | None = Field(
+        default=None,
+        pattern="^[a-z0-9][a-z0-9-]{0,62}(,[a-z0-9][a-z0-9-]{0,62})*$",
+        description=(
+            "nothing, or names of Compute nodes, with commas between, that are not asked what they "
+            "charged the clients here: nodes that are gone, or not to be believed"
+        ),
+    )
+    vault_pipes: Path | None = Field(
+        default=None,
+        description=(
+            "a directory of named pipes between a vault and an agent in containers of their own; "
+            "without it, the agent starts its vault"
+        ),
+    )

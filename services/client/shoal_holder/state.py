@@ -1,0 +1,318 @@
+"""The data holder's memory on disk: jobs joined, answers given, what they cost, what is unsent.
+
+One SQLite file. It knows no peer and no record. What a client spends is debited in the same
+transaction that stores the bytes to send, before the first of them is sent; a client answers a
+round of a job once, for ever. The ledger only grows.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from pyroaring import BitMap
+
+from shoal_holder import exits, ledger, spending
+from shoal_holder.state_file import StateFile
+from shoal_holder.status import JobStatus, read_jobs
+from shoal_hosting.outcome import ACKNOWLEDGED, PENDING
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.sharing.envelope import envelope_digest
+from shoal_protocol.wire.errors import LedgerBroken
+
+DELIVERED: Final = "delivered"
+FORGOTTEN: Final = "forgotten"
+"""Why a job has ended here of which rounds were forgotten, and charged anew."""
+_JOB_OF: Final = "SELECT job FROM rounds WHERE round = ?"
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A job that this data holder takes part in."""
+
+    job: str
+    request: bytes
+    next_number: int
+
+
+@dataclass(frozen=True)
+class StoredRound:
+    """A round in which something may remain to be prepared or sent."""
+
+    round_id: str
+    spec: bytes
+    request: bytes  # of its job
+
+
+class State:
+    """What the data holder did and has yet to do. One thread at a time.
+
+    What becomes of envelopes once they are stored is in `outbox`, crowd jobs in `crowds.memory`.
+    """
+
+    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
+        """Open or create the state of a data holder in the consortium of `authority`.
+
+        Raises:
+            ValueError: as `StateFile`, or the ledger in it was tampered with.
+        """
+        self.file = StateFile(path, authority=authority, accept_loss=accept_loss)
+        self._committed: Mapping[int, Cost] | None = None
+        try:
+            ledger.verify(self.file)
+        except LedgerBroken as error:
+            self.file.close()
+            whole = "restore the file from where its ledger is whole"
+            raise ValueError(f"{path}: {error}; {whole}") from None
+
+    def close(self) -> None:
+        """Close the file. Nothing is written: whatever was done is on disk already."""
+        self.file.close()
+
+    # Jobs and joins
+
+    def job_is_known(self, job: str) -> bool:
+        """Tell whether a job was ever joined, also where that was forgotten and adopted."""
+        return bool(
+            self.file.rows(
+                "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1",
+                job,
+            )
+        )
+
+    def add_job(
+        self,
+        job: str,
+        request: bytes,
+        *,
+        cost: Cost,
+        joins: Iterable[tuple[int, bytes]],
+    ) -> None:
+        """Store a job, which may cost each client `cost`, with the signed joins to be sent."""
+        self._committed = None
+        with self.file.transaction():
+            self.file.database.execute(
+                "INSERT INTO jobs (job, request, mu, epsilon) VALUES (?, ?, ?, ?)",
+                (job, request, cost.mu, cost.stated_epsilon),
+            )
+            self.file.database.executemany(
+                "INSERT INTO joins VALUES (?, ?, ?, ?)",
+                ((job, client, document, PENDING) for client, document in joins),
+            )
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that we still take part in."""
+        rows = self.file.rows(
+            "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
+            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL ORDER BY rowid"
+        )
+        return [StoredJob(*row) for row in rows]
+
+    def pending_joins(self, job: str) -> list[tuple[int, bytes]]:
+        """Return (client, signed join) of the joins that nobody has answered."""
+        return self.file.rows(
+            "SELECT client, document FROM joins WHERE job = ? AND outcome = ? ORDER BY client",
+            job,
+            PENDING,
+        )
+
+    def settle_joins(self, job: str, outcomes: Iterable[tuple[int, str]]) -> None:
+        """Record (client, outcome) for joins."""
+        self._committed = None
+        with self.file.transaction():
+            self.file.database.executemany(
+                "UPDATE joins SET outcome = ? WHERE job = ? AND client = ? AND outcome = ?",
+                ((outcome, job, client, PENDING) for client, outcome in outcomes),
+            )
+
+    def end_job(
+        self,
+        job: str,
+        reason: str,
+        *,
+        leaves: Iterable[tuple[int, bytes]] = (),
+        withdrawal: bytes | None = None,
+    ) -> None:
+        """Never answer a round of this job again, and erase what was not sent.
+
+        With that are stored the clients' signed `leaves` to be sent, or the analyst's withdrawal.
+        """
+        self._committed = None
+        with self.file.transaction():
+            self.file.database.execute(
+                "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
+            )
+            self._end_rounds(job, reason)
+            exits.store(self.file, job, leaves, withdrawal)
+        self.file.truncate_log()
+
+    # Rounds, the ledger and the outbox
+
+    def add_round(
+        self, round_id: str, job: str, number: int, spec: bytes, ended: str | None
+    ) -> None:
+        """Store the one round that has this number in the job; `ended` if it is not answered.
+
+        The job's earlier rounds are over: the trainer asks for one after the other. Of a job that
+        has ended here meanwhile no round is stored.
+
+        Raises:
+            sqlite3.IntegrityError: the job already has another round of this number.
+        """
+        with self.file.transaction():
+            if exits.has_ended(self.file, job):
+                return
+            self._end_rounds(job, "over")
+            self.file.database.execute(
+                "INSERT INTO rounds (round, job, number, spec, ended) VALUES (?, ?, ?, ?, ?)",
+                (round_id, job, number, spec, ended),
+            )
+
+    def open_rounds(self) -> list[StoredRound]:
+        """Return the rounds that have not ended for us."""
+        rows = self.file.rows(
+            "SELECT round, spec, request FROM rounds JOIN jobs USING (job)"
+            " WHERE rounds.ended IS NULL ORDER BY rounds.rowid"
+        )
+        return [StoredRound(*row) for row in rows]
+
+    def is_open(self, round_id: str) -> bool:
+        """Tell whether a round is on file and has not ended for us."""
+        found = self.file.one("SELECT ended IS NULL FROM rounds WHERE round = ?", round_id)
+        return bool(found and found[0])
+
+    def unanswered(self, round_id: str, clients: Iterable[int]) -> list[int]:
+        """Return those of `clients` that joined the round's job and have not answered this number.
+
+        In ascending order.
+        """
+        rows = self.file.rows(
+            "SELECT client FROM rounds JOIN joins USING (job) WHERE round = ? AND outcome IN (?, ?)"
+            " AND client IN (SELECT value FROM json_each(?)) AND NOT EXISTS ("
+            " SELECT 1 FROM charged WHERE (charged.job, charged.client, charged.number)"
+            " = (joins.job, joins.client, rounds.number)) ORDER BY client",
+            round_id,
+            PENDING,
+            ACKNOWLEDGED,
+            json.dumps(list(clients)),
+        )
+        return [client for (client,) in rows]
+
+    def record_answers(
+        self,
+        round_id: str,
+        cost: Cost,
+        now: datetime,
+        answers: Iterable[tuple[int, Sequence[bytes]]],
+    ) -> bool:
+        """Debit `cost` to each client and store its envelopes, one for each node; all or nothing.
+
+        False if the round's job has ended here meanwhile: nothing may be sent then.
+
+        Raises:
+            sqlite3.IntegrityError: one of the clients has answered this round already.
+        """
+        with self.file.transaction():
+            if exits.has_ended(self.file, *self.file.one(_JOB_OF, round_id)):
+                return False
+            prepared = list(answers)
+            charged = BitMap(client for client, _ in prepared)
+            if charged:
+                ledger.charge(self.file, round_id, cost, now, charged)
+            for client, envelopes in prepared:
+                self.file.database.executemany(
+                    "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?)",
+                    (
+                        (round_id, node, client, envelope_digest(each), each, PENDING)
+                        for node, each in enumerate(envelopes)
+                    ),
+                )
+        return True
+
+    def end_round(self, round_id: str, reason: str) -> None:
+        """Send nothing more in this round, and erase its envelopes.
+
+        If all that were prepared were answered, it ends as delivered whatever the reason.
+        """
+        with self.file.transaction():
+            self._end_round(round_id, reason)
+        self.file.truncate_log()
+
+    def _end_rounds(self, job: str, reason: str) -> None:
+        for (round_id,) in self.file.rows(
+            "SELECT round FROM rounds WHERE job = ? AND ended IS NULL", job
+        ):
+            self._end_round(round_id, reason)
+
+    def _end_round(self, round_id: str, reason: str) -> None:
+        prepared, pending = self.file.one(
+            "SELECT COUNT(*), COUNT(*) FILTER (WHERE outcome = 'pending') FROM outbox"
+            " WHERE round = ?",
+            round_id,
+        )
+        self.file.database.execute(
+            "UPDATE rounds SET ended = ? WHERE round = ? AND ended IS NULL",
+            (DELIVERED if prepared and not pending else reason, round_id),
+        )
+        self.file.database.execute(
+            "UPDATE outbox SET outcome = 'unsent' WHERE round = ? AND outcome = 'pending'",
+            (round_id,),
+        )
+        self.file.database.execute(
+            "UPDATE outbox SET envelope = NULL WHERE round = ? AND envelope IS NOT NULL",
+            (round_id,),
+        )
+
+    def adopt(self, forgotten: Sequence[ledger.Forgotten], now: datetime) -> None:
+        """Charge rounds that this ledger forgot; of their jobs nothing is answered any more."""
+        self._committed = None
+        with self.file.transaction():
+            for each in forgotten:
+                ledger.adopt(self.file, each, now)
+            for job in {each.job for each in forgotten}:
+                self.file.database.execute(
+                    "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (FORGOTTEN, job)
+                )
+                self._end_rounds(job, FORGOTTEN)
+        self.file.truncate_log()
+
+    # What was done and spent
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Return every job that was joined, in order, in counts."""
+        return read_jobs(self.file)
+
+    def committed(self) -> Mapping[int, Cost]:
+        """Return what each client spent, and what open jobs may still ask of it.
+
+        It is added up when a job begins or ends here: its rounds only spend what was set aside,
+        and contributions to crowds are added to it.
+        """
+        if self._committed is None:
+            self._committed = spending.committed(self.file)
+        return self._committed
+
+    def commit_more(self, committed: Mapping[int, Cost]) -> None:
+        """Take the new sums of these clients, which were charged for contributions to a crowd."""
+        if self._committed is not None and committed:
+            # a new mapping: others may be reading the old one
+            self._committed = {**self._committed, **committed}
+
+    def spent(self) -> dict[int, list[Cost]]:
+        """Return what each client's answers cost it, one by one."""
+        return spending.spent(self.file)
+
+    def spent_in_job(self, job: str, clients: Iterable[int]) -> Cost:
+        """Return the most that the rounds of a job answered so far cost one of `clients`."""
+        return spending.spent_in_job(self.file, job, clients)
+
+    def charges(self, *, after: int, count: int) -> list[ledger.ClientCharge]:
+        """Return up to `count` clients' charges that follow the one with the number `after`."""
+        return ledger.charges(self.file, after=after, count=count)
+
+    def chain(self, *, after: int, count: int) -> list[LedgerEntry]:
+        """Return up to `count` entries of the hash-chained ledger that follow entry `after`."""
+        return ledger.entries(self.file, after=after, count=count)

@@ -1,0 +1,134 @@
+"""The data holder's SQLite file: its lock, its version and its transactions; knows no operation.
+
+One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shoal_holder.state_memory import Counted, StateMemory
+from shoal_holder.state_schema import SCHEMA, SCHEMA_VERSION
+from shoal_hosting.marks import DAMAGED, RESTORE
+
+
+class StateFile:
+    """An open state file, for one thread at a time; a second process cannot open it."""
+
+    def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
+        """Open or create the state of a data holder in the consortium of `authority`.
+
+        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it.
+
+        Raises:
+            ValueError: another process has it open, it is of another version or consortium, it is
+                not a state file or a damaged one, or what was charged is not in it.
+        """
+        self._memory: StateMemory | None = None
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)  # SQLite gives its side files the same mode
+        self._path = path
+        self.database = sqlite3.connect(
+            path, isolation_level=None, timeout=0.0, check_same_thread=False
+        )
+        try:
+            self._prepare(authority)
+            self._memory = StateMemory(self.database, path, accept=accept_loss)
+        except BaseException as error:
+            self.database.close()  # or the file stays locked for as long as the error is looked at
+            if isinstance(error, sqlite3.OperationalError):
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise ValueError(f"{path} is in use by another process") from None
+                raise ValueError(f"{path} cannot be used: {error}") from None
+            elif isinstance(error, sqlite3.DatabaseError):
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+                    raise ValueError(f"{path}: {DAMAGED}") from None
+                raise ValueError(f"{path} is not a state file; {RESTORE}") from None
+            raise
+
+    @property
+    def losses(self) -> int:
+        """Return how many losses of this file its owner accepted so far."""
+        return 0 if self._memory is None else self._memory.losses
+
+    def _prepare(self, authority: str) -> None:
+        for pragma in (
+            "auto_vacuum = INCREMENTAL",
+            "locking_mode = EXCLUSIVE",  # held until the file is closed
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+        ):
+            self.database.execute(f"PRAGMA {pragma}")
+        self._lay_out()
+        with self.transaction():  # from here on the file is locked
+            self.database.execute(
+                "INSERT INTO owner SELECT ? WHERE NOT EXISTS (SELECT 1 FROM owner)", (authority,)
+            )
+        if self.one("SELECT authority FROM owner") != (authority,):
+            raise ValueError(f"{self._path} belongs to another consortium")
+        self.truncate_log()  # a crash may have come between an erasure and this
+
+    def _lay_out(self) -> None:
+        """Lay out a new file.
+
+        Raises:
+            ValueError: the file is of another version.
+        """
+        (version,) = self.one("PRAGMA user_version")
+        if version == 0 and self.one("SELECT 1 FROM sqlite_master") is not None:
+            raise ValueError(f"{self._path} is not a state file; {RESTORE}")
+        if version == 0:
+            self.database.executescript(
+                f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            )
+        elif version != SCHEMA_VERSION:
+            raise ValueError(
+                f"{self._path} has schema version {version}, this program needs {SCHEMA_VERSION}; "
+                "run the release that made it"
+            )
+
+    def close(self) -> None:
+        """Close the file. Nothing is written: whatever was done is on disk already."""
+        self.database.close()
+        if self._memory is not None:
+            self._memory.close()
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Return all rows of a query."""
+        return self.database.execute(query, values).fetchall()
+
+    def one(self, query: str, *values: Any) -> Any:
+        """Return the first row of a query, or None."""
+        return self.database.execute(query, values).fetchone()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is done inside, durably, or undo all of it."""
+        self.database.execute("BEGIN IMMEDIATE")
+        counted: Counted | None = None
+        try:
+            before = self.database.total_changes
+            yield
+            if self._memory is not None:
+                counted = self._memory.ending(self.database, before)
+            self.database.execute("COMMIT")
+        except BaseException:
+            if self.database.in_transaction:  # a full disk may have undone it already
+                self.database.execute("ROLLBACK")
+            raise
+        if self._memory is not None:
+            self._memory.ended(counted)
+
+    def give_back(self) -> None:
+        """Give the space of what was erased back to the system; overwrite it in the log, too."""
+        self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
+        self.truncate_log()
+
+    def truncate_log(self) -> None:
+        """Overwrite in the write-ahead log, too, what was erased in the file."""
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")

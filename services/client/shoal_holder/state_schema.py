@@ -1,0 +1,213 @@
+"""The layout of the data holder's SQLite file; it opens no file."""
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 9
+
+_MEMORY: Final = """
+CREATE TABLE memory (                -- what is marked beside the file
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    database TEXT NOT NULL,          -- as the mark names it
+    commits INTEGER NOT NULL         -- that wrote something
+);
+CREATE TRIGGER memory_keeps BEFORE DELETE ON memory
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_JOBS: Final = """
+CREATE TABLE owner (authority TEXT NOT NULL);
+CREATE TABLE jobs (
+    job TEXT PRIMARY KEY,
+    request BLOB NOT NULL,
+    mu REAL NOT NULL,                -- what it may cost each client
+    epsilon REAL,                    -- NULL is infinite
+    ended TEXT                       -- why we have no more part in it; NULL while we have
+);
+CREATE TABLE joins (
+    job TEXT NOT NULL REFERENCES jobs,
+    client INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+CREATE TABLE rounds (
+    round TEXT PRIMARY KEY,
+    job TEXT NOT NULL REFERENCES jobs,
+    number INTEGER NOT NULL,
+    spec BLOB NOT NULL,
+    ended TEXT,                      -- why nothing more is sent; NULL while something may be
+    repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
+    UNIQUE (job, number)
+);
+"""
+
+_LEAVING: Final = """
+CREATE TABLE leaves (                -- of jobs that were left
+    job TEXT NOT NULL REFERENCES jobs,
+    client INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    outcome TEXT NOT NULL,           -- as of a join
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+CREATE TABLE withdrawals (           -- as analysts signed them
+    job TEXT PRIMARY KEY REFERENCES jobs,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
+"""
+
+_CROWD_JOBS: Final = """
+CREATE TABLE crowds (                -- crowd jobs that are contributed to
+    job TEXT PRIMARY KEY,
+    request BLOB NOT NULL,
+    opening BLOB NOT NULL,
+    ended TEXT,                      -- why nothing more is contributed; NULL while something may be
+    closing BLOB,
+    verdict TEXT                     -- what the closing says of our draws and receipts
+);
+"""
+
+_CONTRIBUTIONS: Final = """
+CREATE TABLE contributions (
+    contribution TEXT PRIMARY KEY,   -- digest of record and submission: the ledger's "round"
+    job TEXT NOT NULL REFERENCES crowds,
+    client INTEGER NOT NULL,
+    number INTEGER NOT NULL,         -- of the client's contributions to the job
+    record INTEGER NOT NULL,         -- the place in the job's choice; empty or not, none can tell
+    submission TEXT NOT NULL,        -- digest of the document
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    UNIQUE (job, client, number)
+);
+CREATE TABLE crowd_outbox (          -- what nobody has answered
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    document BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closing bears it out
+    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    draw BLOB NOT NULL,              -- packed
+    receipt BLOB
+) WITHOUT ROWID;
+CREATE INDEX contributions_of ON contributions (client, record);
+CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
+CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER contributions_stay
+BEFORE UPDATE OF contribution, job, client, number, record, submission ON contributions
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER contributions_add BEFORE INSERT ON contributions
+WHEN EXISTS (
+    SELECT 1 FROM contributions WHERE contribution = NEW.contribution
+    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
+)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_CROWD_NONCES: Final = """
+CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
+    job TEXT NOT NULL REFERENCES crowds,
+    client INTEGER NOT NULL,
+    nonce TEXT NOT NULL,
+    PRIMARY KEY (job, client)
+) WITHOUT ROWID;
+"""
+
+_ADOPTED: Final = """
+CREATE TABLE adopted (               -- rounds of a ledger that was lost, as Compute nodes have them
+    round TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    number INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER adopted_keep BEFORE DELETE ON adopted
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER adopted_stay BEFORE UPDATE ON adopted
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+_LEDGER: Final = """
+CREATE TABLE ledger (                -- hash-chained
+    number INTEGER PRIMARY KEY,      -- without gaps
+    previous TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    round TEXT NOT NULL,             -- a round, or a contribution to a crowd
+    job TEXT NOT NULL,
+    mu REAL NOT NULL,
+    epsilon REAL,                    -- NULL is infinite
+    at TEXT NOT NULL,
+    digest TEXT NOT NULL             -- of all of the above and of who is charged
+);
+"""
+
+_CHARGED: Final = """
+CREATE TABLE charged (
+    entry INTEGER PRIMARY KEY AUTOINCREMENT,
+    charge INTEGER NOT NULL REFERENCES ledger,
+    job TEXT NOT NULL,
+    number INTEGER NOT NULL,         -- of the round in its job
+    client INTEGER NOT NULL,
+    UNIQUE (job, client, number)
+);
+CREATE INDEX charged_together ON charged (charge, entry);
+CREATE TABLE ledger_head (           -- the ledger's last entry
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    number INTEGER NOT NULL,
+    digest TEXT NOT NULL
+);
+INSERT INTO ledger_head VALUES (1, 0, lower(hex(zeroblob(32))));
+CREATE TRIGGER charged_keeps BEFORE DELETE ON charged
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER charged_stays BEFORE UPDATE ON charged
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER charged_adds BEFORE INSERT ON charged
+WHEN EXISTS (
+    SELECT 1 FROM charged WHERE entry = NEW.entry
+    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
+)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_head_keeps BEFORE DELETE ON ledger_head
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+
+# REPLACE removes the rows that are in its way without asking the triggers on DELETE
+_LEDGER_RULES: Final = """
+CREATE TRIGGER ledger_keeps BEFORE DELETE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_stays BEFORE UPDATE ON ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_adds BEFORE INSERT ON ledger
+WHEN EXISTS (SELECT 1 FROM ledger WHERE number = NEW.number)
+BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_knows BEFORE INSERT ON ledger
+WHEN NOT EXISTS (SELECT 1 FROM rounds WHERE (round, job) = (NEW.round, NEW.job))
+AND NOT EXISTS (SELECT 1 FROM contributions WHERE (contribution, job) = (NEW.round, NEW.job))
+AND NOT EXISTS (SELECT 1 FROM adopted WHERE (round, job) = (NEW.round, NEW.job))
+BEGIN SELECT RAISE(ABORT, 'the ledger charges what is on file'); END;
+CREATE VIEW spending AS
+    SELECT entry, ledger.job, charged.number, round, client, mu, epsilon, at
+    FROM charged JOIN ledger ON charge = ledger.number;
+"""
+
+_OUTBOX: Final = """
+CREATE TABLE outbox (
+    round TEXT NOT NULL REFERENCES rounds,
+    node INTEGER NOT NULL,
+    client INTEGER NOT NULL,
+    digest BLOB NOT NULL,            -- of the envelope; stays when the envelope is erased
+    envelope BLOB,                   -- until the round has ended here, or a node refused it
+    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
+    PRIMARY KEY (round, node, client)
+);
+CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
+"""
+
+SCHEMA: Final = (
+    _MEMORY
+    + _JOBS
+    + _LEAVING
+    + _CROWD_JOBS
+    + _CONTRIBUTIONS
+    + _CROWD_NONCES
+    + _ADOPTED
+    + _LEDGER
+    + _CHARGED
+    + _LEDGER_RULES
+    + _OUTBOX
+)

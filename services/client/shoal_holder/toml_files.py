@@ -1,0 +1,36 @@
+"""TOML files that people write: what is wrong with one is named by its path and field."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from shoal_protocol.wire.documents import describe
+
+Content = TypeVar("Content")
+Bounds = tuple[float, float]
+"""A column's lower and upper bound, as a file has them."""
+
+
+def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content:
+    """Return what `parse` makes of a file; it raises `pydantic.ValidationError` if it cannot.
+
+    Raises:
+        ValueError: the file is not TOML, or something in it is missing, unknown or out of range.
+        OSError: it cannot be read.
+    """
+    try:
+        return parse(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{path}: {describe(error)}") from None
+
+
+def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
+    """Return columns, named with their bounds, as tasks take them."""
+    return [
+        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
+    ]

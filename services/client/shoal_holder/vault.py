@@ -1,0 +1,262 @@
+"""The vault: hears one message of the courier's after another, and answers each.
+
+It decides all that costs privacy. Of what the courier hands over it believes what is signed as it
+should be, by the versions of the manifest that it accepted itself and by its own clock. What it
+believes without that can only end its part in something, or have the same bytes sent again.
+"""
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, BinaryIO
+
+from shoal_holder import exits, frames, messages, outbox
+from shoal_holder.charge_comparison import ChargeComparison
+from shoal_holder.jobs import Jobs
+from shoal_holder.messages import (
+    Acknowledged,
+    Agenda,
+    Answer,
+    Ask,
+    AskAgenda,
+    AskCharges,
+    AskSpec,
+    ChargesAsked,
+    Decided,
+    Done,
+    EndJob,
+    Event,
+    Failure,
+    Heard,
+    Hello,
+    Message,
+    NextManifest,
+    OfferJob,
+    OfferRound,
+    Opened,
+    OpenJob,
+    Page,
+    Pending,
+    Prepare,
+    Prepared,
+    Receipts,
+    Refusal,
+    RoundDocuments,
+    SettleCharges,
+    ShowCharges,
+    Told,
+)
+from shoal_holder.questions import Questions
+from shoal_holder.rounds import Rounds
+from shoal_holder.site import Site
+from shoal_holder.state import State
+from shoal_holder.status import ADOPTED, count_adopted
+from shoal_hosting.marks import LOSSES_ACCEPTED
+from shoal_hosting.outcome import LOST
+from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
+
+
+class Vault:
+    """One data holder's records, keys, rules and memory, behind messages."""
+
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        *,
+        isolation: str,
+        accept_loss: str | None,
+        without_nodes: Collection[str],
+        lock: BinaryIO | None = None,
+    ) -> None:
+        """Answer for a site; `isolation` says what of the network this process is without.
+
+        `accept_loss` is the token of a loss that the owner accepts; Compute nodes in
+        `without_nodes` are not asked what they charged. `lock` is that of the keys' file, and
+        closed with the vault.
+        """
+        self._lock = lock
+        self._site = site
+        self._state = state
+        self._isolation = isolation
+        self._events: list[Event] = []
+        self._charges = ChargeComparison(
+            site, state, self._report, accept=accept_loss, without=without_nodes
+        )
+        self._jobs = Jobs(site, state, self._charges, self._report)
+        self._rounds = Rounds(site, state, self._charges, self._report)
+        self._questions = Questions(site, state, self._jobs)
+        self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
+            Hello: lambda _: self.opened(),
+            NextManifest: self._next_manifest,
+            AskCharges: self._ask_charges,
+            ShowCharges: self._show_charges,
+            SettleCharges: self._settle_charges,
+            AskAgenda: self._agenda,
+            OfferJob: self._offer_job,
+            EndJob: self._end_job,
+            OfferRound: self._offer_round,
+            Prepare: self._prepare,
+            Pending: self._pending,
+            Acknowledged: self._acknowledged,
+            AskSpec: self._spec,
+            Receipts: self._receipts,
+            Ask: self._told,
+        }
+        if losses := state.file.losses:
+            self._report(LOSSES_ACCEPTED, losses=losses)
+        if adopted := count_adopted(state.file):
+            self._report(ADOPTED, rounds=adopted)
+        self._requests: Mapping[str, type[Message]] = messages.REQUESTS
+        self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
+            state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
+        )
+        if self._takes_crowds:
+            self._load_crowds()
+
+    def _load_crowds(self) -> None:
+        from shoal_holder.crowds.messages import REQUESTS  # only where the owner allows them
+        from shoal_holder.crowds.vault import CrowdVault
+
+        self._requests = {**self._requests, **REQUESTS}
+        self._handlers |= CrowdVault(
+            self._site, self._state, self._charges, self._report
+        ).handlers()
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return the answer to a message, both as frames."""
+        try:
+            request = frames.decode(frame, self._requests)
+            answer = self._handlers[type(request)](request)
+        except ProtocolError as error:
+            answer = Refusal(code=error.code, detail=str(error))
+        except sqlite3.Error as error:
+            answer = Failure(
+                reason=f"the state cannot be read or written: {error.sqlite_errorname}"
+            )
+        events, self._events = tuple(self._events), []
+        return frames.encode(answer.model_copy(update={"events": events}))
+
+    def close(self) -> None:
+        """Close the state. Nothing is written: whatever was done is on disk already."""
+        self._state.close()
+        if self._lock is not None:
+            self._lock.close()  # the state first: who holds the lock finds it free
+
+    def _report(self, event: str, /, **facts: object) -> None:
+        self._events.append(Event.model_validate({"name": event, "facts": facts}))
+
+    def opened(self) -> Opened:
+        """Say whose keys are here, and how this process is isolated."""
+        return Opened(
+            isolation=self._isolation,
+            clients=len(self._site.keys),
+            enrolled=len(self._site.positions()),
+            sequence=self._site.book.current.manifest.sequence,
+            takes_crowds=self._takes_crowds,
+            charging_nodes=tuple(self._charges.nodes),
+            refusal=self._charges.refusal,
+            adopted=count_adopted(self._state.file),
+            losses=self._state.file.losses,
+        )
+
+    def _next_manifest(self, asked: NextManifest) -> Opened:
+        self._site.book.accept(*asked.parts)
+        return self.opened()
+
+    def _ask_charges(self, asked: AskCharges) -> ChargesAsked:
+        after, question = self._charges.query(asked.node, behind=asked.behind)
+        return ChargesAsked(after=after, parts=(question,))
+
+    def _show_charges(self, asked: ShowCharges) -> Heard:
+        return Heard(more=self._charges.hear(asked.node, asked.parts[0]))
+
+    def _settle_charges(self, _: SettleCharges) -> Opened:
+        self._charges.settle()
+        return self.opened()
+
+    def _agenda(self, _: AskAgenda) -> Agenda:
+        self._jobs.end_those_over()
+        rounds = tuple(self._rounds.agenda())
+        jobs = self._state.open_jobs()
+        return Agenda(
+            jobs=tuple(OpenJob(job=each.job, next_number=each.next_number) for each in jobs),
+            rounds=rounds,
+            joins=tuple(each.job for each in jobs if self._state.pending_joins(each.job)),
+            leaves=tuple(exits.pending(self._state.file)),
+        )
+
+    def _offer_job(self, asked: OfferJob) -> Decided:
+        try:
+            self._jobs.offer(asked.job, asked.parts[0])
+        except RefusedJob as refusal:
+            return Decided(taken=False, reason=str(refusal))
+        return Decided(taken=True)
+
+    def _end_job(self, asked: EndJob) -> Done:
+        self._jobs.end_as_told(asked.job, asked.code, asked.parts[0] if asked.parts else None)
+        return Done()
+
+    def _offer_round(self, asked: OfferRound) -> Decided:
+        reason = self._rounds.offer(asked.parts[0])
+        return Decided(taken=reason is None, reason=reason)
+
+    def _prepare(self, asked: Prepare) -> Prepared:
+        return self._rounds.prepare(asked.round_id)
+
+    def _pending(self, asked: Pending) -> Page:
+        if asked.what == "envelopes":
+            found = outbox.pending_envelopes(
+                self._state,
+                asked.about,
+                asked.node,
+                after=asked.after,
+                count=asked.count,
+                total_bytes=asked.total_bytes,
+            )
+        elif asked.what == "joins":
+            found = self._state.pending_joins(asked.about)
+        else:
+            found = exits.pending(self._state.file).get(asked.about, [])
+        page = [each for each in found if each[0] > asked.after][: asked.count]
+        return Page(clients=tuple(each[0] for each in page), parts=tuple(each[1] for each in page))
+
+    def _acknowledged(self, asked: Acknowledged) -> Page:
+        page = outbox.acknowledged_envelopes(
+            self._state, asked.round_id, asked.node, after=asked.after, count=asked.count
+        )
+        return Page(clients=tuple(each[0] for each in page), parts=tuple(each[1] for each in page))
+
+    def _spec(self, asked: AskSpec) -> RoundDocuments:
+        for each in self._state.open_rounds():
+            if each.round_id == asked.round_id:
+                return RoundDocuments(parts=(each.spec, each.request))
+        raise UnknownRound
+
+    def _receipts(self, asked: Receipts) -> Done:
+        if asked.what == "envelopes":
+            self._envelope_receipts(asked)
+        else:
+            outcomes = [(each.client, each.outcome) for each in asked.receipts]
+            if asked.what == "joins":
+                self._state.settle_joins(asked.about, outcomes)
+            else:
+                exits.settle(self._state.file, asked.about, outcomes)
+        return Done()
+
+    def _envelope_receipts(self, asked: Receipts) -> None:
+        settled = [
+            (asked.about, each.node, each.client, each.outcome)
+            for each in asked.receipts
+            if each.outcome != LOST
+        ]
+        if settled:
+            outbox.settle_envelopes(self._state, settled)
+        for node in sorted({each.node for each in asked.receipts if each.outcome == LOST}):
+            lost = [
+                each.client for each in asked.receipts if (each.outcome, each.node) == (LOST, node)
+            ]
+            outbox.send_again(self._state, asked.about, node, lost)
+        self._rounds.end_if_over(asked.about)
+
+    def _told(self, asked: Ask) -> Told:
+        return Told(parts=(self._questions.answer(asked),))

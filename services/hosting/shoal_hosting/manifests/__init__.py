@@ -1,0 +1,1 @@
+"""Manifest versions and their rosters as a service keeps, takes and serves them."""

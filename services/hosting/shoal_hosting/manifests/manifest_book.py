@@ -1,0 +1,209 @@
+"""The manifest versions that a party has accepted, kept in files; it asks no peer for any.
+
+A party starts from the version that it pinned and goes on only along the authority's chain.
+"""
+
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Final
+
+from shoal_hosting.startup import StartupRefused
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.roster import Roster
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import (
+    MalformedDocument,
+    ProtocolError,
+    UnknownManifest,
+    WrongManifest,
+)
+
+MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
+_VERSION: Final = re.compile(r"^(\d{6})-manifest\.json$")
+
+
+def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
+    """Return where version `sequence` of manifest and roster lie below `directory`."""
+    return (
+        directory / HISTORY / f"{sequence:06d}-{MANIFEST}",
+        directory / HISTORY / f"{sequence:06d}-{ROSTER}",
+    )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Replace a file so that a crash leaves either the old content or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class ManifestBook:
+    """All accepted versions, the newest of them in force. Safe to share between threads."""
+
+    def __init__(self, first: Consortium, data_directory: Path) -> None:
+        """Begin with the pinned version; `data_directory` keeps those that follow."""
+        self._directory = data_directory
+        self._versions = {first.digest: first}
+        self._current = first
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, consortium_directory: Path, pin: str, data_directory: Path) -> "ManifestBook":
+        """Open the pinned version, then every later one on file in either directory.
+
+        What was accepted before, and so lies in `data_directory`, goes before what is published:
+        on a rival version a party could enrol again whom it has seen revoked.
+
+        Raises:
+            StartupRefused: no version there has the pinned digest, one is broken, or two rival
+                versions have the same number.
+        """
+        versions = _versions_below(consortium_directory)
+        for manifest, roster in versions:
+            if decode_digest(manifest) == pin:
+                try:
+                    first = Consortium.pinned(
+                        manifest.read_bytes(), roster.read_bytes(), digest=pin
+                    )
+                except (ProtocolError, OSError) as error:
+                    raise StartupRefused(f"{manifest}: {error}") from error
+                book = cls(first, data_directory)
+                book._follow(manifest, _versions_below(data_directory) + versions)
+                return book
+        raise StartupRefused(f"no manifest in {consortium_directory} has the digest in the pin")
+
+    def _follow(self, first: Path, versions: list[tuple[Path, Path]]) -> None:
+        accepted = {self._current.manifest.sequence: (self._current.digest, first)}
+        # the sort is stable: of two with the same number, the one listed first is followed
+        for manifest, roster in sorted(versions, key=lambda paths: paths[0].name):
+            sequence = int(manifest.name[:6])
+            if sequence == self._current.manifest.sequence + 1:
+                try:
+                    self.accept(manifest.read_bytes(), roster.read_bytes())
+                except (ProtocolError, OSError) as error:
+                    raise StartupRefused(f"{manifest}: {error}") from error
+                accepted[sequence] = (self._current.digest, manifest)
+            elif sequence in accepted:
+                digest, known = accepted[sequence]
+                if decode_digest(manifest) != digest:
+                    raise StartupRefused(
+                        f"{manifest} and {known} are rival versions {sequence} of the manifest; "
+                        "ask the consortium's authority which of them holds"
+                    )
+
+    @property
+    def directory(self) -> Path:
+        """Return where the versions that follow the pinned one are kept."""
+        return self._directory
+
+    @property
+    def current(self) -> Consortium:
+        """Return the version in force."""
+        return self._current
+
+    @property
+    def versions(self) -> tuple[Consortium, ...]:
+        """Return all accepted versions, oldest first."""
+        return tuple(self._versions.values())
+
+    def get(self, digest: str) -> Consortium:
+        """Return an accepted version.
+
+        Raises:
+            UnknownManifest: it was never accepted here.
+        """
+        try:
+            return self._versions[digest]
+        except KeyError:
+            raise UnknownManifest from None
+
+    def version(self, sequence: int) -> Consortium:
+        """Return the accepted version of that number.
+
+        Raises:
+            UnknownManifest: it was never accepted here.
+        """
+        for consortium in list(self._versions.values()):
+            if consortium.manifest.sequence == sequence:
+                return consortium
+        raise UnknownManifest
+
+    def roster(self, digest: str) -> Roster:
+        """Return the roster of that digest of an accepted version.
+
+        Raises:
+            UnknownManifest: no accepted version names it.
+        """
+        for consortium in list(self._versions.values()):
+            if consortium.manifest.roster.digest == digest:
+                return consortium.roster
+        raise UnknownManifest("no accepted version of the manifest names this roster")
+
+    def known(self, signed_manifest: bytes) -> Consortium | None:
+        """Return the accepted version that a signed manifest is of, or None for another one."""
+        return self._versions.get(decode(signed_manifest, Manifest).digest)
+
+    def in_force(self, digest: str) -> Consortium:
+        """Return the version in force, which must have this digest.
+
+        Raises:
+            WrongManifest: another is in force.
+        """
+        if self._current.digest != digest:
+            raise WrongManifest
+        return self._current
+
+    def accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
+        """Put the next version in force, durably. A known version changes nothing.
+
+        Raises:
+            WrongManifest, MalformedDocument, BadSignature: as `Consortium.successor`.
+            OSError: it could not be stored; it is not in force.
+        """
+        with self._lock:
+            known = self.known(signed_manifest)
+            if known is not None:
+                return known
+            successor = self._current.successor(signed_manifest, roster)
+            for earlier in self._versions.values():
+                if successor.roster.enrols_again(earlier.roster):
+                    raise MalformedDocument("the roster enrols a client again who was revoked")
+            paths = history_paths(self._directory, successor.manifest.sequence)
+            # the roster first: a manifest on file always has its roster
+            write_durably(paths[1], roster)
+            write_durably(paths[0], signed_manifest)
+            self._versions[successor.digest] = successor
+            self._current = successor
+            return successor
+
+
+def decode_digest(manifest: Path) -> str:
+    """Return the digest of the manifest in a file.
+
+    Raises:
+        StartupRefused: the file holds no manifest.
+    """
+    try:
+        return decode(manifest.read_bytes(), Manifest).digest
+    except (ProtocolError, OSError) as error:
+        raise StartupRefused(f"{manifest} is not a manifest: {error}") from error
+
+
+def _versions_below(directory: Path) -> list[tuple[Path, Path]]:
+    names = sorted(directory.glob(f"{HISTORY}/*-{MANIFEST}"))
+    return [
+        (path, history_paths(directory, int(path.name[:6]))[1])
+        for path in names
+        if _VERSION.match(path.name)
+    ]

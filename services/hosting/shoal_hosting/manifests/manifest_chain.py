@@ -1,0 +1,37 @@
+"""Reads and verifies all manifest versions of a consortium directory."""
+
+from pathlib import Path
+
+from shoal_hosting.manifests.manifest_book import HISTORY, history_paths
+from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.errors import ProtocolError
+
+
+def open_chain(directory: Path, *, pin: str | None = None) -> list[Consortium]:
+    """Open and verify every version, oldest first.
+
+    With `pin`, one of the versions must have that digest. Without it the chain is only known to
+    be whole: whoever wrote the directory could have written another.
+
+    Raises:
+        ValueError: there is no consortium, a version is missing or broken, or none has the pin.
+    """
+    if not (directory / HISTORY).is_dir():
+        raise ValueError(f"{directory} holds no consortium")
+    chain: list[Consortium] = []
+    while (paths := history_paths(directory, len(chain) + 1))[0].exists():
+        try:
+            manifest, roster = (path.read_bytes() for path in paths)
+            if chain:
+                chain.append(chain[-1].successor(manifest, roster))
+            else:
+                digest = decode(manifest, Manifest).digest
+                chain.append(Consortium.pinned(manifest, roster, digest=digest))
+        except (ProtocolError, OSError) as error:
+            raise ValueError(f"{paths[0]}: {error}") from error
+    if not chain:
+        raise ValueError(f"{directory} holds no consortium")
+    if pin is not None and pin not in {version.digest for version in chain}:
+        raise ValueError(f"no version in {directory} has the digest that was pinned")
+    return chain

@@ -1,0 +1,187 @@
+"""Takes a manifest version in as it comes: a small signed manifest, then exactly its roster.
+
+Whoever connects may send one. So nothing of a roster is looked at before the authority's
+signature was, and of what follows only the hash, until it is all there and is the right one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from starlette.concurrency import run_in_threadpool
+
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.trust.manifest import Consortium, RosterReference
+from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
+from shoal_protocol.trust.roster import roster_digest
+from shoal_protocol.wire.errors import MalformedDocument, NotReady, StorageUnavailable
+
+MOST_AT_ONCE: Final = 4
+GRACE_SECONDS: Final = 5.0
+
+
+class _Body:
+    """A body as it comes, of which parts of given lengths are taken."""
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def _next(self) -> bytes | None:
+        async for part in self._stream:
+            return part
+        return None
+
+    async def parts(self, length: int) -> AsyncIterator[bytes]:
+        """Yield the next `length` bytes, in the parts in which they come.
+
+        Raises:
+            MalformedDocument: the body ends before.
+        """
+        while length:
+            part = self._rest or await self._next()
+            if part is None:
+                raise MalformedDocument("the body ends before manifest and roster are complete")
+            part, self._rest = part[:length], part[length:]
+            length -= len(part)
+            if part:
+                yield part
+
+    async def exactly(self, length: int) -> bytes:
+        """Return the next `length` bytes."""
+        return b"".join([part async for part in self.parts(length)])
+
+    async def end(self) -> None:
+        """Wait for the end.
+
+        Raises:
+            MalformedDocument: something else comes.
+        """
+        while not self._rest:
+            part = await self._next()
+            if part is None:
+                return
+            self._rest = part
+        raise MalformedDocument("more follows the roster")
+
+
+class _Roster:
+    """A roster on its way."""
+
+    def __init__(self, named: RosterReference, began: float, patience: asyncio.Timeout) -> None:
+        self.patience = patience
+        self._named = named
+        self._began = began
+        self._received = 0
+        self._digest = roster_digest()
+
+    def rate(self, now: float) -> float:
+        """Return how many bytes came in a second."""
+        return self._received / max(now - self._began, 1.0)
+
+    def is_new(self, now: float) -> bool:
+        """Tell whether it is too early to say how fast it comes."""
+        return now < self._began + GRACE_SECONDS
+
+    def add(self, file: IO[bytes], part: bytes) -> None:
+        """Store the next part."""
+        self._digest.update(part)
+        file.write(part)
+        self._received += len(part)
+
+    def check(self) -> None:
+        """Check it, all of it being there.
+
+        Raises:
+            MalformedDocument: it is not the one that the manifest names.
+        """
+        if self._digest.hexdigest() != self._named.digest:
+            raise MalformedDocument("the roster is not the one that the manifest names")
+
+
+class ManifestIntake:
+    """Takes versions in and has the book accept them. For one event loop.
+
+    Rosters come to disk, `MOST_AT_ONCE` of them; they are judged one by one, for judging takes
+    several times a roster's size in memory. Where another one comes, the slowest gives way, once
+    it has had `GRACE_SECONDS`: whoever has the next manifest can begin as often as he likes, and
+    is not to keep out who has its roster too.
+    """
+
+    def __init__(self, book: ManifestBook) -> None:
+        self._book = book
+        self._judging = asyncio.Lock()
+        self._coming: dict[_Roster, None] = {}
+
+    async def take(self, stream: AsyncIterator[bytes]) -> Consortium:
+        """Return the version, which is in force, or was known; it is read to its end.
+
+        Raises:
+            MalformedDocument, WrongManifest, BadSignature: as `Consortium.successor`, as soon as
+                it is clear.
+            NotReady: too many others come.
+            StorageUnavailable: it could not be stored.
+        """
+        body = _Body(stream)
+        length = manifest_length(await body.exactly(LENGTH_BYTES))
+        signed_manifest = await body.exactly(length)
+        known = await run_in_threadpool(self._look, signed_manifest)
+        if isinstance(known, Consortium):
+            async for _ in body.parts(known.manifest.roster.size_bytes):
+                continue  # it is not looked at: there is one
+            await body.end()
+            return known
+        try:
+            async with asyncio.timeout(None) as patience:
+                return await self._take_roster(body, signed_manifest, known, patience)
+        except TimeoutError:
+            raise NotReady("another roster comes faster") from None
+        except OSError as error:
+            raise StorageUnavailable("the manifest could not be stored") from error
+
+    def _look(self, signed_manifest: bytes) -> Consortium | RosterReference:
+        known = self._book.known(signed_manifest)
+        return known or self._book.current.announced(signed_manifest).body.roster
+
+    async def _take_roster(
+        self,
+        body: _Body,
+        signed_manifest: bytes,
+        named: RosterReference,
+        patience: asyncio.Timeout,
+    ) -> Consortium:
+        roster = _Roster(named, asyncio.get_running_loop().time(), patience)
+        with self._spool() as file:
+            with self._place_for(roster):
+                async for part in body.parts(named.size_bytes):
+                    await run_in_threadpool(roster.add, file, part)
+                await body.end()
+                roster.check()
+            async with self._judging:
+                return await run_in_threadpool(self._accept, signed_manifest, file)
+
+    def _spool(self) -> IO[bytes]:
+        self._book.directory.mkdir(parents=True, exist_ok=True)
+        return TemporaryFile(dir=self._book.directory)
+
+    def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
+        file.seek(0)
+        return self._book.accept(signed_manifest, file.read())
+
+    @contextmanager
+    def _place_for(self, roster: _Roster) -> Iterator[None]:
+        if len(self._coming) >= MOST_AT_ONCE:
+            now = asyncio.get_running_loop().time()
+            slow = [each for each in self._coming if not each.is_new(now)]
+            if not slow:
+                raise NotReady("too many rosters come at once")
+            slowest = min(slow, key=lambda each: each.rate(now))
+            del self._coming[slowest]
+            slowest.patience.reschedule(now)
+        self._coming[roster] = None
+        try:
+            yield
+        finally:
+            self._coming.pop(roster, None)

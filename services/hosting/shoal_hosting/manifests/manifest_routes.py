@@ -1,0 +1,54 @@
+"""The HTTP routes by which a service shows its manifest and is handed the next version."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.manifests.manifest_intake import ManifestIntake
+from shoal_protocol.trust.manifest import Consortium
+
+MANIFEST_PATH: Final = "/v1/manifest"
+MANIFEST_LIMIT_BYTES: Final = 256 << 20  # with the roster: 32 bytes for each enrolled client
+
+
+def manifest_routes(
+    book: ManifestBook, *, accepted: Callable[[], Awaitable[None]] | None = None
+) -> APIRouter:
+    """Return GET and PUT /v1/manifest, and GET of each accepted version and of each roster.
+
+    A version is acknowledged after `accepted`, which may hand it to other processes, has returned.
+
+    Anyone may relay a version; the signature decides.
+    """
+    router = APIRouter()
+    intake = ManifestIntake(book)
+
+    def shown(consortium: Consortium) -> Response:
+        return Response(consortium.signed_manifest.encode(), media_type="application/json")
+
+    @router.get(MANIFEST_PATH)
+    async def show_manifest() -> Response:
+        """Serve the signed manifest in force."""
+        return shown(book.current)
+
+    @router.get("/v1/manifests/{sequence}")
+    async def show_version(sequence: int) -> Response:
+        """Serve an accepted version of the signed manifest."""
+        return shown(book.version(sequence))
+
+    @router.get("/v1/rosters/{digest}")
+    async def show_roster(digest: str) -> Response:
+        """Serve the roster that an accepted version names by this digest."""
+        return Response(book.roster(digest).encode(), media_type="application/octet-stream")
+
+    @router.put(MANIFEST_PATH)
+    async def put_manifest(request: Request) -> dict[str, Any]:
+        """Take the next version: its signed manifest behind its length, then its roster."""
+        consortium = await intake.take(request.stream())
+        if accepted is not None:
+            await accepted()
+        return {"manifest": consortium.digest, "sequence": consortium.manifest.sequence}
+
+    return router

@@ -1,0 +1,1 @@
+"""Asks other services over HTTPS: bounded connections, answers and retries."""

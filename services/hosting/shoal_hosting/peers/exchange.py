@@ -1,0 +1,213 @@
+"""One HTTP exchange with a party, bounded in bytes and time: the one way to ask another service.
+
+It follows nobody elsewhere, decodes nothing, keeps no cookie, takes nothing from the environment,
+and trusts the pinned certificate alone. It knows no path and no meaning, and does not ask twice.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import httpx
+
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.lines import Lines
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.errors import MalformedDocument
+
+LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six million clients
+ORDINARY_ANSWER_BYTES: Final = 16 << 20
+ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
+SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
+USUAL_BYTES_PER_SECOND: Final = 256 << 10  # at which what is large must go: 2 Mbit/s
+LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
+CONNECTIONS: Final = 100
+_NOT_MODIFIED: Final = 304
+
+
+class Unavailable(Exception):
+    """The peer gave no answer that counts; the same request may be made again later."""
+
+    retry_after_seconds: float = 0.0
+    """The least that it asked to be left in peace for."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status, the fields of the head, and a body of bounded size."""
+
+    status: int
+    body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=httpx.Headers, repr=False)
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """Return how long the peer asks to be left in peace, within reason; 0 if it does not."""
+        wish = self.headers.get("Retry-After", "")
+        if not (wish.isascii() and wish.isdecimal() and len(wish) < 9):
+            return 0.0
+        return min(float(wish), LONGEST_WISH_SECONDS)
+
+    def json(self) -> Any:
+        """Return the JSON in the body.
+
+        Raises:
+            MalformedDocument: there is none.
+        """
+        return json_in(self.body)
+
+
+def json_in(body: bytes) -> Any:
+    """Return the JSON in an answer's body.
+
+    Raises:
+        MalformedDocument: there is none.
+    """
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise MalformedDocument("the answer is not JSON") from None
+
+
+class Connection:
+    """Exchanges with whoever has a certificate at a URL, over lines that are kept open."""
+
+    def __init__(
+        self,
+        url: str,
+        certificate: str,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        """Connect over `transport`, or over the network, by up to so many lines, where it is None.
+
+        An answer's head has `answer_seconds` to come, and its body as much to begin with.
+
+        Raises:
+            ValueError: `certificate` is not one certificate in PEM form.
+        """
+        self._url = url.rstrip("/")
+        self._answer_seconds = answer_seconds
+        tls = pinned_tls(certificate)
+        self._transport = transport or Lines(tls, connections=connections)
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the lines."""
+        await self._transport.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        *,
+        media_type: str = "application/json",
+        limit_bytes: int = ORDINARY_ANSWER_BYTES,
+        wait_seconds: float = 0.0,
+        headers: Mapping[str, str] | None = None,
+        parameters: Mapping[str, str | int] | None = None,
+    ) -> Reply:
+        """Send one request and return the reply, whatever its status, if it is no redirect.
+
+        `content` is of `media_type`. The answer's head may take longer by `wait_seconds`, which it
+        was asked to wait, and by what sending `content` takes; its body in proportion to what came
+        of it, up to what `limit_bytes` would take.
+
+        Raises:
+            Unavailable: no connection, a broken one, a slow one, or an answer that is too long,
+                encoded, or leads elsewhere. The message is in words of our own.
+        """
+        patience = self._answer_seconds + wait_seconds
+        fields = httpx.Headers({"Accept-Encoding": "identity"})
+        if content is not None:
+            fields["Content-Type"] = media_type
+        fields.update(headers)
+        request = httpx.Request(
+            method,
+            self._url + path,
+            params=parameters or None,
+            headers=fields,
+            content=content,
+            extensions={"timeout": {"read": patience}},  # for what stands in for the network
+        )
+        sending = len(content or b"") / USUAL_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(patience + sending) as deadline:
+                response = await self._transport.handle_async_request(request)
+                try:
+                    body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)
+                finally:
+                    await response.aclose()
+        except TimeoutError as error:
+            raise Unavailable("no answer in time") from error
+        except (httpx.TransportError, OSError) as error:
+            raise Unavailable(str(error) or type(error).__name__) from error
+        return Reply(response.status_code, body, response.headers)
+
+
+async def _bounded(
+    response: httpx.Response, deadline: asyncio.Timeout, seconds: float, limit_bytes: int
+) -> bytes:
+    """Read an answer; one that drips would hold up all that waits for it, whoever else answers."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise Unavailable("the answer is encoded, which was not asked for")
+    if 300 <= response.status_code < 400 and response.status_code != _NOT_MODIFIED:
+        raise Unavailable("the answer leads elsewhere")  # nobody in the manifest has reason to
+    declared = response.headers.get("Content-Length", "")
+    if declared.isascii() and declared.isdecimal() and int(declared[:20]) > limit_bytes:
+        raise Unavailable("the answer is too long")
+    body = bytearray()
+    latest = asyncio.get_running_loop().time() + seconds
+    longest = limit_bytes / USUAL_BYTES_PER_SECOND
+    deadline.reschedule(latest)
+    async for part in cast("httpx.AsyncByteStream", response.stream):  # as it is on the wire
+        body += part
+        if len(body) > limit_bytes:
+            raise Unavailable("the answer is too long")
+        deadline.reschedule(latest + min(len(body) / SLOWEST_BYTES_PER_SECOND, longest))
+    return bytes(body)
+
+
+class Connections:
+    """Connections to parties, opened when they are first needed, each to its own certificate.
+
+    A party that moved, or renewed its certificate, is another one here; its old lines end idle.
+    """
+
+    def __init__(
+        self,
+        transport: httpx.AsyncBaseTransport | None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """Connect as a `Connection` does."""
+        self._transport, self._answer_seconds = transport, answer_seconds
+        self._known: dict[tuple[str, str], Connection] = {}
+
+    def to(self, party: ServiceParty) -> Connection:
+        """Return the connection to a party."""
+        key = (party.url, party.certificate)
+        if key not in self._known:
+            self._known[key] = Connection(
+                party.url,
+                party.certificate,
+                transport=self._transport,
+                answer_seconds=self._answer_seconds,
+            )
+        return self._known[key]
+
+    async def close(self) -> None:
+        """Close all of them; they are opened again when needed."""
+        while self._known:
+            _, connection = self._known.popitem()
+            await connection.close()

@@ -1,0 +1,287 @@
+"""Kept-alive TLS connections to one party, and answers over them in pieces that wait to be read.
+
+A body is taken in the form that it has on the wire: nothing is decoded. What no service has reason
+to send is refused. It knows no path and no meaning.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final, cast
+
+import httpx
+
+from shoal_hosting.peers.answer_heads import AnswerHead, decoded_head, encoded_head
+
+CONNECT_SECONDS: Final = 10.0
+LARGEST_HEAD_BYTES: Final = 16 << 10
+UNREAD_BYTES: Final = 256 << 10  # of an answer that wait to be read; then its sender waits
+_PIECE_BYTES: Final = 256 << 10  # of a request that are encrypted at once
+_IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a closing line
+_CLOSE_SECONDS: Final = 1.0
+_ADDRESSES: Final = 4  # of a host, of which each has its share of the time to connect
+_PORT: Final = 443
+# Each chunk costs work, however small it is: so many may come, and one more for each so many bytes.
+_CHUNKS: Final = 1024
+_BYTES_PER_CHUNK: Final = 1024
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,8}")
+
+
+class Lines(httpx.AsyncBaseTransport):
+    """Up to so many connections at once, each to whoever shows what `tls` trusts.
+
+    Raises httpx's errors: `ConnectError`, `ReadError` where a connection ends too early, and
+    `RemoteProtocolError` where a peer does not speak as services do.
+    """
+
+    def __init__(self, tls: ssl.SSLContext, *, connections: int) -> None:
+        """Connect to nobody yet."""
+        self._tls = tls
+        self._free = asyncio.Semaphore(connections)
+        self._idle: list[_Line] = []
+        self._open: set[_Line] = set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return the answer's head; the body is read from its stream."""
+        head, content = encoded_head(request), await request.aread()
+        await self._free.acquire()
+        line = None
+        try:
+            line = self._idle_line() or await _connect(request.url, self._tls)
+            self._open.add(line)
+            await line.send(head, content)
+            answer = await line.head(request.method)
+        except BaseException:
+            self._end(line)
+            raise
+        return httpx.Response(
+            answer.status, headers=answer.fields, stream=_Body(self, line, answer)
+        )
+
+    def _idle_line(self) -> "_Line | None":
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_fit():
+                return line
+            self._drop(line)
+        return None
+
+    def _drop(self, line: "_Line") -> None:
+        self._open.discard(line)
+        line.abort()
+
+    def _end(self, line: "_Line | None", *, whole: bool = False) -> None:
+        """Take a line back; one whose answer was read to its end may be used again."""
+        if line is not None:
+            if whole and line.rest():
+                self._idle.append(line)
+            else:
+                self._drop(line)
+        self._free.release()
+
+    async def aclose(self) -> None:
+        """Close all connections, and wait until they are: the event loop may end next."""
+        lines = list(self._open)
+        self._idle.clear()
+        self._open.clear()
+        await asyncio.gather(*(line.close() for line in lines))
+
+
+class _Body(httpx.AsyncByteStream):
+    """An answer's body, piece by piece; when it is closed, its line is free."""
+
+    def __init__(self, lines: Lines, line: "_Line", answer: AnswerHead) -> None:
+        self._lines, self._line, self._answer = lines, line, answer
+        self._closed = self._read = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._line.body(self._answer.length):
+            yield part
+        self._read = True
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._lines._end(self._line, whole=self._read and self._answer.stays)
+
+
+class _Line(asyncio.Protocol):
+    """One connection: what came and was not read yet, and who waits for more."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._news: asyncio.Future[None] | None = None
+        self._ended = self._paused = self._idle = self._cut = False
+        self._writable, self._lost = asyncio.Event(), asyncio.Event()
+        self._writable.set()
+        self._idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._idle:  # nobody asked
+            self._transport.abort()
+            return
+        self._received += data
+        self._writable.set()  # who is answered sends no more
+        if len(self._received) > UNREAD_BYTES and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended = True
+        self._lost.set()
+        self._writable.set()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def _more(self) -> None:
+        """Wait for more than there is.
+
+        Raises:
+            httpx.ReadError: nothing will come.
+        """
+        if self._ended:
+            raise httpx.ReadError("the connection ended before the answer did")
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def rest(self) -> bool:
+        """Tell whether the line can wait for another request: nothing is left of this one."""
+        self._idle, self._idle_since = True, asyncio.get_running_loop().time()
+        return not (self._received or self._ended or self._cut)
+
+    def is_fit(self) -> bool:
+        """Tell whether a line that rested can be asked; it rests no more."""
+        self._idle = False
+        rested = asyncio.get_running_loop().time() - self._idle_since
+        return not (self._ended or self._transport.is_closing()) and rested < _IDLE_SECONDS
+
+    async def send(self, head: bytes, content: bytes) -> None:
+        """Send a request, or as much of it as the peer takes before it answers."""
+        if len(content) <= _PIECE_BYTES:
+            self._transport.write(head + content)
+            return
+        self._transport.write(head)
+        for start in range(0, len(content), _PIECE_BYTES):
+            await self._writable.wait()
+            if self._received or self._ended:
+                self._cut = True  # the answer is there, and wants no more
+                return
+            self._transport.write(memoryview(content)[start : start + _PIECE_BYTES])
+
+    async def head(self, method: str) -> AnswerHead:
+        """Return what the head of the answer to a request says."""
+        searched = 0
+        while (end := self._received.find(b"\r\n\r\n", searched)) < 0:
+            searched = max(0, len(self._received) - 3)
+            if searched > LARGEST_HEAD_BYTES:
+                break
+            await self._more()
+        if not 0 < end <= LARGEST_HEAD_BYTES:
+            raise httpx.RemoteProtocolError("the answer's head is none, or too long")
+        head = decoded_head(bytes(self._received[:end]), method)
+        del self._received[: end + 4]
+        return head
+
+    async def body(self, length: int | None) -> AsyncIterator[bytes]:
+        """Yield a body of so many bytes; of chunks where there is no length."""
+        if length is not None:
+            async for part in self._sized(length):
+                yield part
+            return
+        chunks = received = 0
+        while size := await self._chunk_size():
+            chunks, received = chunks + 1, received + size
+            if chunks > _CHUNKS + received // _BYTES_PER_CHUNK:
+                raise httpx.RemoteProtocolError("the answer comes in too many chunks")
+            async for part in self._sized(size):
+                yield part
+            await self._line_end()
+        await self._line_end()  # no service sends trailers
+
+    async def _sized(self, left: int) -> AsyncIterator[bytes]:
+        while left:
+            if not self._received:
+                await self._more()
+            part = bytes(memoryview(self._received)[:left])
+            del self._received[:left]
+            left -= len(part)
+            yield part
+
+    async def _chunk_size(self) -> int:
+        while (end := self._received.find(b"\r\n")) < 0 and len(self._received) < 10:
+            await self._more()
+        digits = bytes(self._received[: max(end, 0)])
+        if not _CHUNK_SIZE.fullmatch(digits):
+            raise httpx.RemoteProtocolError("the answer has a chunk without a size")
+        del self._received[: end + 2]
+        return int(digits, 16)
+
+    async def _line_end(self) -> None:
+        while len(self._received) < 2:
+            await self._more()
+        if self._received[:2] != b"\r\n":
+            raise httpx.RemoteProtocolError("the answer has a chunk of another size than it says")
+        del self._received[:2]
+
+    def abort(self) -> None:
+        """Let go of the connection at once."""
+        self._transport.abort()
+
+    async def close(self) -> None:
+        """Say goodbye, and wait for it a moment."""
+        self._transport.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._lost.wait()
+        self._transport.abort()  # if the other side does not say goodbye
+
+
+async def _connect(url: httpx.URL, tls: ssl.SSLContext) -> _Line:
+    """Open a connection to the first of a host's addresses that answers.
+
+    Raises:
+        httpx.ConnectError: none does, or not with what `tls` trusts.
+    """
+    loop = asyncio.get_running_loop()
+    addresses: list[str] = []
+    failure: OSError = ConnectionError("it has no address")
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            found = await loop.getaddrinfo(url.host, None, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(each[4][0]) for each in found))[:_ADDRESSES]
+    except OSError as error:
+        failure = error
+    for address in addresses:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS / len(addresses)):
+                _, line = await loop.create_connection(
+                    _Line, address, url.port or _PORT, ssl=tls, server_hostname=url.host
+                )
+        except OSError as error:
+            failure = error
+        else:
+            return line
+    raise httpx.ConnectError(str(failure) or "no connection in time") from failure

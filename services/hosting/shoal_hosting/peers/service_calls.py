@@ -1,0 +1,131 @@
+"""Calls a service once and returns what it answers, checked to have the expected shape."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import httpx
+import pydantic
+
+from shoal_hosting.peers.exchange import LARGEST_ANSWER_BYTES, Connection, Reply, Unavailable
+from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.errors import MalformedDocument
+
+ANSWER_SECONDS: Final = 30.0
+
+Shape = TypeVar("Shape")
+
+
+class Refused(Exception):
+    """A service refused; the message says why, in its own words."""
+
+
+class NoResult(Exception):
+    """What was asked for will never come; the message says why."""
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody knows what was asked for, rather than that it failed."""
+        return False
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+        return None
+
+
+class Page(Protocol):
+    """A part of a list that a service hands out in parts."""
+
+    next: int | None
+
+
+PageT = TypeVar("PageT", bound=Page)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a service is, the certificate that it must show, and the token that it may ask for."""
+
+    url: str
+    certificate: str
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, party: ServiceParty) -> "Endpoint":
+        """Return where a party of the manifest is."""
+        return cls(party.url, party.certificate)
+
+    def ask(
+        self, shape: type[Shape], path: str, *, method: str = "GET", **query: str | int
+    ) -> Shape:
+        """Return what the service answers, which must have a type's shape.
+
+        Raises:
+            Refused: it answered with a problem, or with something else.
+            Unavailable: it did not answer.
+        """
+        try:
+            value = json_of(asyncio.run(call(self, method, path, query)))
+            return pydantic.TypeAdapter(shape).validate_python(value)
+        except Unavailable as error:
+            raise Unavailable(f"{self.url} does not answer: {error}") from error
+        except pydantic.ValidationError as error:
+            raise Refused(f"the answer is none that is expected here: {describe(error)}") from None
+
+    def pages(self, shape: type[PageT], path: str, *, count: int = 1000) -> Iterator[PageT]:
+        """Yield the parts of a list, of `count` entries each; raises as `ask`."""
+        following: int | None = 0
+        while following is not None:
+            page = self.ask(shape, path, after=following, count=count)
+            yield page
+            is_further = page.next is not None and page.next > following
+            following = page.next if is_further else None
+
+
+async def call(
+    service: Endpoint,
+    method: str,
+    path: str,
+    query: dict[str, str | int] | None = None,
+    *,
+    content: bytes | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Reply:
+    """Return a service's reply, whatever its status.
+
+    Raises:
+        Unavailable: it did not answer.
+    """
+    headers = {} if service.token is None else {"Authorization": f"Bearer {service.token}"}
+    async with Connection(
+        service.url, service.certificate, transport=transport, answer_seconds=ANSWER_SECONDS
+    ) as connection:
+        return await connection.ask(
+            method,
+            path,
+            content,
+            limit_bytes=LARGEST_ANSWER_BYTES,
+            headers=headers,
+            parameters=query,
+        )
+
+
+def json_of(reply: Reply) -> Any:
+    """Return the JSON value of a reply.
+
+    Raises:
+        Refused: the reply is a problem, or no JSON.
+    """
+    try:
+        value = reply.json()
+    except MalformedDocument:
+        raise Refused(f"status {reply.status}") from None
+    if 200 <= reply.status < 300:
+        return value
+    if not isinstance(value, dict):
+        raise Refused(f"status {reply.status}")
+    said = str(value.get("detail") or value.get("title") or "without a reason")
+    raise Refused(f"{reply.status}: {said}")

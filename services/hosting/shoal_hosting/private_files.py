@@ -1,0 +1,72 @@
+"""Writing files that are complete or absent, some of them private; knows nothing of their content.
+
+Nothing here overwrites by accident: a new file must not exist, and a replacement is a rename.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_DIRECTORY: Final = 0o700
+PUBLIC_FILE: Final = 0o644
+
+
+def write_new(path: Path, content: bytes, *, private: bool) -> None:
+    """Write a file that must not exist yet, complete and on disk when this returns.
+
+    Raises:
+        FileExistsError: there is one already; it is left as it is.
+    """
+    pending = _write_pending(path, content, private=private)
+    try:
+        os.link(pending, path)  # unlike a rename, this fails if the name is taken
+    except FileExistsError:
+        raise FileExistsError(f"{path} exists already; it was left as it is") from None
+    finally:
+        pending.unlink()
+    _sync_directory(path.parent)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a public file in place of the one that may be there: readers see the old or the new."""
+    _write_pending(path, content, private=False).replace(path)
+    _sync_directory(path.parent)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory that only its owner can enter.
+
+    Raises:
+        FileExistsError: it exists and is not empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already; nothing was written")
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(PRIVATE_DIRECTORY)
+
+
+def _write_pending(path: Path, content: bytes, *, private: bool) -> Path:
+    pending = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    mode = PRIVATE_FILE if private else PUBLIC_FILE
+    descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        pending.unlink()
+        raise
+    return pending
+
+
+def _sync_directory(directory: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no directories; its file system orders renames by itself
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Serves requests over HTTPS: bounded bodies, problem documents, logs and metrics."""

@@ -1,0 +1,154 @@
+"""Bounds on what was answered and is not yet taken, over all connections; knows no path's meaning.
+
+uvicorn would take an answer whole, and hold it for as long as the peer does not read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shoal_hosting.server.problems import PROBLEM_IN_SCOPE, problem
+from shoal_protocol.wire.errors import NotReady
+
+PIECE_BYTES: Final = 16 << 10  # a TLS record
+# What a connection buffers of an answer beside the answer itself: two pieces for TLS, one more
+# and 64 KiB in uvloop's transport.
+BUFFERED_BYTES: Final = 128 << 10
+STALLED_SECONDS: Final = 5.0
+CUT: Final = "shoal.cut"
+"""ASGI extension: the function that ends the request's connection at once."""
+
+
+@dataclass(eq=False)
+class _Body:
+    """The bytes that one or more answers consist of, and how many of those are on their way."""
+
+    content: bytes
+    answers: int = 0
+
+
+@dataclass(eq=False)
+class _Answer:
+    """An answer on its way."""
+
+    body: _Body
+    cut: Callable[[], None] | None
+    waits_since: float
+
+
+class AnswerLimits:
+    """Send large answers piece by piece, each once the connection has room for it.
+
+    All of them together hold at most `unsent_bytes`, or one that is larger is on its way alone.
+    Equal ones are held once, however many ask. An answer for which there is no room takes the
+    place of the one whose reader has taken nothing for longest, if that is `STALLED_SECONDS` or
+    more, and is refused with 503 otherwise. So readers that take nothing keep nobody else from
+    an answer for long.
+
+    An answer of at most `PIECE_BYTES` is not counted: a connection has one at a time.
+    """
+
+    def __init__(self, app: ASGIApp, *, unsent_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = unsent_bytes
+        self._held_bytes = 0
+        self._bodies: dict[bytes, _Body] = {}
+        self._answers: dict[_Answer, None] = {}  # in the order in which they began
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None  # held back until it is clear that there is room
+        refused = False
+
+        async def paced_send(message: Message) -> None:
+            nonlocal start, refused
+            if message["type"] == "http.response.start":
+                start = message
+                return
+            if refused:
+                return
+            content, answer = message.get("body", b""), None
+            if len(content) > PIECE_BYTES:
+                cut = scope.get("extensions", {}).get(CUT)
+                answer = self._admit(content, cut, refusable=start is not None)
+                refused = answer is None
+            if refused:
+                scope[PROBLEM_IN_SCOPE] = NotReady.code
+                await _refusal()(scope, receive, send)
+                return
+            try:
+                if start is not None:
+                    begins, start = start, None
+                    await send(begins)
+                if answer is None:
+                    await send(message)
+                else:
+                    await _send_in_pieces(answer, send, more=message.get("more_body", False))
+            finally:
+                if answer is not None:
+                    self._release(answer)
+
+        await self._app(scope, receive, paced_send)
+
+    def _admit(
+        self, content: bytes, cut: Callable[[], None] | None, *, refusable: bool
+    ) -> _Answer | None:
+        while self._held_bytes and self._held_bytes + self._cost(content) > self._limit_bytes:
+            if not self._cut_longest_stalled():
+                if refusable:
+                    return None
+                break  # the peer has the beginning already
+        self._held_bytes += self._cost(content)
+        body = self._bodies.setdefault(content, _Body(content))
+        body.answers += 1
+        answer = _Answer(body, cut, asyncio.get_running_loop().time())
+        self._answers[answer] = None
+        return answer
+
+    def _cost(self, content: bytes) -> int:
+        return BUFFERED_BYTES + (0 if content in self._bodies else len(content))
+
+    def _release(self, answer: _Answer) -> None:
+        if answer not in self._answers:  # cut before
+            return
+        del self._answers[answer]
+        answer.body.answers -= 1
+        if not answer.body.answers:
+            del self._bodies[answer.body.content]
+        self._held_bytes -= self._cost(answer.body.content)
+
+    def _cut_longest_stalled(self) -> bool:
+        latest = asyncio.get_running_loop().time() - STALLED_SECONDS
+        stalled = [each for each in self._answers if each.cut and each.waits_since <= latest]
+        if not stalled:
+            return False
+        longest = min(stalled, key=lambda each: each.waits_since)
+        self._release(longest)
+        if longest.cut is not None:
+            longest.cut()
+        return True
+
+
+async def _send_in_pieces(answer: _Answer, send: Send, *, more: bool) -> None:
+    loop, view = asyncio.get_running_loop(), memoryview(answer.body.content)
+    for begin in range(0, len(view), PIECE_BYTES):
+        end = begin + PIECE_BYTES
+        answer.waits_since = loop.time()
+        message = {"type": "http.response.body", "body": view[begin:end]}
+        await send(message | {"more_body": more or end < len(view)})
+
+
+def _refusal() -> ASGIApp:
+    return problem(
+        code=NotReady.code,
+        title=NotReady.title,
+        status=503,
+        detail="Too many large answers wait for those who asked for them.",
+        remedy=NotReady.remedy,
+        headers={"Retry-After": str(NotReady.retry_after_seconds)},
+    )

@@ -1,0 +1,97 @@
+"""A FastAPI application with what all services share; knows none of their endpoints."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from shoal_hosting.server.answers import AnswerLimits
+from shoal_hosting.server.limits import BodyLimits
+from shoal_hosting.server.observation import Observation
+from shoal_hosting.server.problems import install_problem_handlers
+
+DOCUMENT_LIMIT_BYTES: Final = 1 << 20
+BODIES_IN_MEMORY_BYTES: Final = 512 << 20
+UNSENT_BYTES: Final = 64 << 20
+
+# FastAPI would hand request URLs and exception messages to any OpenTelemetry provider in the
+# process, or that an environment variable names. Neither may leave it.
+NO_TELEMETRY: Final[Any] = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def create_application(
+    name: str,
+    *,
+    ready: Callable[[], Awaitable[None]],
+    registry: CollectorRegistry,
+    lifespan: Lifespan | None = None,
+    body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
+    body_limit_bytes_by_ending: Mapping[str, int] | None = None,
+    streamed: Collection[str] = (),
+    body_grace_seconds: float = 30.0,
+    slowest_body_bytes_per_second: float = 16_384.0,
+    bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
+    unsent_bytes: int = UNSENT_BYTES,
+) -> FastAPI:
+    """Return an application that answers `/healthz`, `/readyz`, `/metrics` and `/openapi.json`.
+
+    `ready` returns if the service can do its work, and otherwise raises a `ProtocolError` such
+    as `NotReady`. `registry` is this application's own, and the place for the service's metrics.
+    `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
+    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
+    but those to paths with endings in `streamed`, which their routes do not keep in memory;
+    `unsent_bytes` all large answers that were not taken yet.
+    """
+    app = FastAPI(
+        title=name,
+        openapi_url="/openapi.json",
+        docs_url=None,  # it would load its scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would repeat the path that was sent
+        lifespan=lifespan,
+        telemetry=NO_TELEMETRY,
+    )
+    install_problem_handlers(app)
+    ProcessCollector(registry=registry)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """The process runs and answers."""
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """The service can do its work."""
+        await ready()
+        return {"status": "ready"}
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Prometheus metrics; none is labelled by client, record or path."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    # The last added is the outermost.
+    app.add_middleware(
+        BodyLimits,
+        limit_bytes=body_limit_bytes,
+        limit_bytes_by_ending=body_limit_bytes_by_ending or {},
+        streamed=streamed,
+        grace_seconds=body_grace_seconds,
+        slowest_bytes_per_second=slowest_body_bytes_per_second,
+        in_memory_bytes=bodies_in_memory_bytes,
+    )
+    app.add_middleware(AnswerLimits, unsent_bytes=unsent_bytes)
+    app.add_middleware(Observation, registry=registry)
+    return app

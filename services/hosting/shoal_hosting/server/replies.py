@@ -1,0 +1,104 @@
+"""What the routes of all services have in common: ids in paths, and the forms of their answers."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated, Any, Final
+
+from fastapi import Header, Query, Response
+from pydantic import AfterValidator
+
+from shoal_hosting.server.problems import problem_document
+from shoal_hosting.server.waiting import Changes
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownRound
+
+JSON: Final = "application/json"
+ID_PATTERN: Final = "[0-9a-f]{64}"
+
+Outcome = int | ProtocolError
+"""201 for a document of several that is new, 200 for one on file, or why it is refused."""
+
+
+def checked_round(round_id: str) -> str:
+    """Return what may be a round's id.
+
+    Raises:
+        UnknownRound
+    """
+    if not re.fullmatch(ID_PATTERN, round_id):
+        raise UnknownRound("a round's id is 64 lower-case hex digits")
+    return round_id
+
+
+def _checked_job(job: str) -> str:
+    if not re.fullmatch(ID_PATTERN, job):
+        raise UnknownJob
+    return job
+
+
+RoundId = Annotated[str, AfterValidator(checked_round)]
+JobId = Annotated[str, AfterValidator(_checked_job)]
+IfNoneMatch = Annotated[str | None, Header()]
+Count = Annotated[int, Query(ge=1, le=1000)]
+
+
+def document(encoded: bytes, status: int = 200) -> Response:
+    """Answer with a document as it was signed, or other JSON that is encoded."""
+    return Response(encoded, status, media_type=JSON)
+
+
+def shown(value: Any, status: int = 200) -> Response:
+    """Answer with a value in canonical JSON."""
+    return document(canonical_json(value), status)
+
+
+def taken(value: Any, *, is_new: bool) -> Response:
+    """Answer 201 to what is new, and 200 to what is on file."""
+    return shown(value, 201 if is_new else 200)
+
+
+def listed(documents: Iterable[bytes]) -> Response:
+    """Answer with several documents as they were signed."""
+    return document(b'{"documents":[' + b",".join(documents) + b"]}")
+
+
+def outcome(what: Outcome) -> dict[str, Any]:
+    """Return what became of one document of several."""
+    if isinstance(what, ProtocolError):
+        return {"status": what.status, "problem": problem_document(what)}
+    return {"status": what}
+
+
+def tagged(digest: str, encoded: bytes, if_none_match: str | None) -> Response:
+    """Answer with what has this digest, unless the asker has it."""
+    headers = {"ETag": f'"{digest}"'}
+    if if_none_match is not None and headers["ETag"] in if_none_match:
+        return Response(status_code=304, headers=headers)
+    return Response(encoded, media_type=JSON, headers=headers)
+
+
+async def changing_list(
+    name: str,
+    changes: Changes,
+    look: Callable[[], Awaitable[list[Any]]],
+    wait_seconds: float,
+    if_none_match: str | None,
+) -> Response:
+    """Answer with the list `name`, held back until it has an entry or another ETag."""
+
+    def tag_of(found: bytes) -> str:
+        return f'"{hashlib.sha256(found).hexdigest()}"'
+
+    async def look_for_news() -> bytes | None:
+        found = await look()
+        encoded = canonical_json({name: found})
+        if if_none_match is None:
+            return encoded if found else None
+        return None if tag_of(encoded) in if_none_match else encoded
+
+    found = await changes.until_found(name, look_for_news, wait_seconds)
+    if found is None and if_none_match is not None:
+        return Response(status_code=304, headers={"ETag": if_none_match})
+    found = found or canonical_json({name: []})
+    return Response(found, media_type=JSON, headers={"ETag": tag_of(found)})

@@ -1,0 +1,246 @@
+"""Runs an application over TLS until it is told to stop; knows signals and sockets only."""
+
+import asyncio
+import resource
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from shoal_hosting.server.heads import BoundedHeads
+from shoal_hosting.server.logs import describe_exception
+from shoal_hosting.startup import StartupRefused
+
+KEEP_ALIVE_SECONDS: Final = 75
+STOP_WITHIN_SECONDS: Final = 10
+BACKLOG: Final = 2048
+DROP_IDLE_SECONDS: Final = 0.2
+TLS_HANDSHAKE_SECONDS: Final = 10.0
+MOST_CONNECTIONS: Final = 8192
+
+log = structlog.get_logger()
+
+
+class Loop(uvloop.Loop):
+    """An event loop whose TLS servers let go of a peer that does not finish its handshake.
+
+    uvicorn has no setting for it, and uvloop would wait for a minute.
+    """
+
+    async def create_server(  # type: ignore[override]
+        self, *arguments: Any, ssl: ssl.SSLContext | None = None, **named: Any
+    ) -> asyncio.AbstractServer:
+        if ssl is not None:
+            named |= {"ssl": ssl, "ssl_handshake_timeout": TLS_HANDSHAKE_SECONDS}
+        return await super().create_server(*arguments, **named)
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that stops in bounded time and then returns, so that stopping is success.
+
+    `on_stop` is called first, so that long polls can be answered at once. A second signal ends
+    requests in progress at once.
+    """
+
+    on_stop: Callable[[], None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM and SIGINT; unlike uvicorn's own, do not raise the signal again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        stops = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.handle_exit) for number in stops}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish requests in progress, then the application; each has its bounded time."""
+        bound = self.config.timeout_graceful_shutdown or STOP_WITHIN_SECONDS
+        if self.on_stop is not None:
+            self.on_stop()
+        dropping = asyncio.create_task(self._drop_idle_connections())
+        try:
+            async with asyncio.timeout(2 * bound + 1):
+                await super().shutdown(sockets)
+        except TimeoutError:
+            log.error("the application did not stop in time and is ended")
+        finally:
+            dropping.cancel()
+
+    async def _drop_idle_connections(self) -> None:
+        """Cut connections on which no request is in progress.
+
+        A peer that pools connections answers no TLS closure until it uses them again.
+        """
+        while True:
+            await asyncio.sleep(DROP_IDLE_SECONDS)
+            if not self.server_state.tasks:
+                for connection in list(self.server_state.connections):
+                    connection.transport.abort()
+
+
+def server(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    stop_within_seconds: int = STOP_WITHIN_SECONDS,
+    most_connections: int | None = None,
+) -> Server:
+    """Return a server for `app`, not yet started; `tls` None is for loopback and for tests.
+
+    Beyond `most_connections` open connections further requests get 503.
+    """
+
+    def given_tls(config: uvicorn.Config, default: object) -> ssl.SSLContext:
+        if tls is None:
+            raise ValueError("no TLS context was given")
+        return tls
+
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        ssl_context_factory=None if tls is None else given_tls,
+        loop="uvloop",
+        http=BoundedHeads,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # whoever connects could put any address there
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=stop_within_seconds,
+        limit_concurrency=most_connections,
+    )
+    return Server(config)
+
+
+def serve(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    work: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    on_stop: Callable[[], None] | None = None,
+    stop_within_seconds: int = STOP_WITHIN_SECONDS,
+    most_connections: int | None = None,
+) -> None:
+    """Serve `app` until SIGTERM or SIGINT, then stop within about twice `stop_within_seconds`.
+
+    `on_stop` is called as soon as it is told to stop, to let go of requests that wait.
+
+    As many files may be open as the system allows the process. By default `most_connections` is
+    `MOST_CONNECTIONS`, or three quarters of those files where they are fewer: connections that
+    are still shaking hands, the database and peers need some too.
+
+    `work` runs beside the application, is cancelled once the last request was answered, and may
+    then tidy up. Should it end by itself, the service stops: half of it is no service.
+
+    Raises:
+        StartupRefused: the address cannot be listened on.
+        SystemExit: status 1, when `work` ended by itself.
+    """
+    open_files = _allow_open_files()
+    running = server(
+        app,
+        host=host,
+        port=port,
+        tls=tls,
+        stop_within_seconds=stop_within_seconds,
+        most_connections=most_connections or min(MOST_CONNECTIONS, open_files * 3 // 4),
+    )
+    running.on_stop = on_stop
+    listener = _listen(host, port)
+    log.info("listening", port=listener.getsockname()[1], tls=tls is not None)
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(_serve(running, listener, work))
+    log.info("stopped")
+
+
+async def step_for_ever(
+    step: Callable[[], Awaitable[None]], wake: asyncio.Event, *, tick_seconds: float
+) -> None:
+    """Call `step` whenever `wake` is set, and every `tick_seconds` if it is not."""
+    while True:
+        wake.clear()  # before the step, so that what comes in during it causes another
+        await step()
+        try:
+            async with asyncio.timeout(tick_seconds):
+                await wake.wait()
+        except TimeoutError:
+            continue
+
+
+async def _serve(
+    running: Server,
+    listener: socket.socket,
+    work: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> None:
+    asyncio.get_running_loop().set_exception_handler(_log_loop_exception)
+    if work is None:
+        await running.serve(sockets=[listener])
+        return
+
+    def stop(_: asyncio.Task[None]) -> None:
+        running.should_exit = True
+
+    working = asyncio.create_task(work())
+    working.add_done_callback(stop)
+    await running.serve(sockets=[listener])
+    ended_by_itself = working.done()
+    working.cancel()
+    [outcome] = await asyncio.gather(working, return_exceptions=True)
+    if isinstance(outcome, Exception):
+        log.error("the work beside the application failed", **describe_exception(outcome))
+    if ended_by_itself or isinstance(outcome, Exception):
+        raise SystemExit(1)
+
+
+def _log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio would, without the message, which shows the exception and its values."""
+    error = context.get("exception")
+    log.error("a task failed", **({} if error is None else describe_exception(error)))
+
+
+def _allow_open_files() -> int:
+    """Raise the number of files that the process may open to the most allowed, and return it."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # a system that names no limit and has one yet
+        log.warning("the limit of open files could not be raised", files=allowed)
+        return allowed
+    return most
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        # At once: from here on a connection waits to be accepted instead of being refused.
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartupRefused(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return listener

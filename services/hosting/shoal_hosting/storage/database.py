@@ -1,0 +1,305 @@
+"""What every durable store needs of SQLite or PostgreSQL; knows no service's tables."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    exc,
+    make_url,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from shoal_protocol.wire.errors import StorageUnavailable
+
+if TYPE_CHECKING:
+    from shoal_hosting.storage.database_memory import Memory
+
+BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
+_ATTEMPTS: Final = 5  # at a transaction that others were in the way of
+_IN_THE_WAY: Final = ("40001", "40P01")  # SQLSTATE: serialisation failure, deadlock
+_PRAGMAS: Final = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",  # a commit is on the disk when it returns
+    "PRAGMA foreign_keys=ON",
+    f"PRAGMA busy_timeout={BUSY_TIMEOUT_MILLISECONDS}",
+    "PRAGMA secure_delete=ON",  # what is erased is overwritten
+)
+# Seconds of silence before a machine counts as gone: until the first probe, between probes, and
+# how many may stay unanswered.
+_PROBE_AFTER: Final = 10
+_PROBE_EVERY: Final = 5
+_PROBES: Final = 3
+GONE_AFTER_SECONDS: Final = _PROBE_AFTER + _PROBES * _PROBE_EVERY
+# A process whose machine is gone must not hold its locks for long: the server probes a silent
+# connection, and gives up one that does not acknowledge what was sent. And a commit is on the disk
+# when it returns, whatever the server's default.
+_SESSION: Final = f"""SELECT
+    set_config('lock_timeout', '{BUSY_TIMEOUT_MILLISECONDS}ms', false),
+    set_config('idle_in_transaction_session_timeout', '30s', false),
+    set_config('tcp_keepalives_idle', '{_PROBE_AFTER}', false),
+    set_config('tcp_keepalives_interval', '{_PROBE_EVERY}', false),
+    set_config('tcp_keepalives_count', '{_PROBES}', false),
+    set_config('tcp_user_timeout', '{GONE_AFTER_SECONDS}s', false),
+    set_config('synchronous_commit', coalesce(
+        nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)
+"""
+_COMPARED: Final = "SELECT pg_advisory_lock_shared(1836345465, hashtext(current_schema()))"
+# the condition that another session than this one is of a process that compared the schema
+OTHERS_COMPARED: Final = """EXISTS (
+    SELECT FROM pg_locks JOIN pg_database ON pg_locks.database = pg_database.oid
+    WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2
+    AND classid = 1836345465 AND objid = (hashtext(current_schema())::bigint & 4294967295)::oid
+    AND pid <> pg_backend_pid()
+)"""
+# The same from our side: a server whose machine is gone must not hold the one thread that asks it.
+_CONNECTING: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": _PROBE_AFTER,
+    "keepalives_interval": _PROBE_EVERY,
+    "keepalives_count": _PROBES,
+    "tcp_user_timeout": 1000 * GONE_AFTER_SECONDS,
+}
+# for the session, which ends with its process or its machine
+_HOLD: Final = "SELECT pg_try_advisory_lock(1399353153, hashtext(current_schema()))"
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the database URL of an SQLite file."""
+    return f"sqlite+pysqlite:///{path}"
+
+
+class DatabaseHeld(Exception):
+    """Another process of this service has the PostgreSQL database to itself."""
+
+
+def open_engine(url: str, *, alone: bool = False) -> Engine:
+    """Open a database; SQLite with full synchronisation and a write-ahead log.
+
+    Every SQLite transaction takes the write lock when it begins: one that read first and asked
+    for the lock afterwards could be refused it. On PostgreSQL each statement sees what was
+    committed before it, and rows are locked by those who rely on them.
+
+    With `alone`, one process at a time can use a PostgreSQL schema: the only connection holds a
+    lock for as long as it lasts. Whoever has lost it, unnoticed perhaps, cannot write any more,
+    for every transaction runs on a connection that holds the lock.
+    """
+    # an error of the database would otherwise quote the values of its statement
+    chosen = make_url(url)
+    is_postgresql = chosen.get_backend_name() == "postgresql"
+    options: dict[str, Any] = {}
+    if is_postgresql:
+        ours = {name: each for name, each in _CONNECTING.items() if name not in chosen.query}
+        options = {"isolation_level": "READ COMMITTED", "connect_args": ours}
+        if alone:
+            options |= {"pool_size": 1, "max_overflow": 0}
+    engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
+    if is_postgresql:
+        event.listen(engine, "connect", _prepare_postgresql)
+        if alone:
+            event.listen(engine, "connect", _hold_postgresql)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # or the driver would begin transactions of its own
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    connection.execute(_SESSION)
+    connection.commit()  # or the driver would undo it with the transaction that it began
+
+
+def _hold_postgresql(connection: Any, _record: object) -> None:
+    [held] = connection.execute(_HOLD).fetchone()
+    connection.commit()
+    if not held:
+        connection.close()
+        raise DatabaseHeld
+
+
+def tell_compared(engine: Engine, db: Connection) -> None:
+    """Let others see that this process compared the PostgreSQL schema, for as long as it runs.
+
+    Every session of the process says so, from `db` on.
+    """
+    db.exec_driver_sql(_COMPARED)  # for the session: it outlasts the transaction
+    event.listen(engine, "connect", _tell_compared)
+
+
+def _tell_compared(connection: Any, _record: object) -> None:
+    connection.execute(_COMPARED)
+    connection.commit()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def translating_storage_errors() -> Iterator[None]:
+    """Turn a database that is locked, full, broken or away into `StorageUnavailable`.
+
+    What is a fault of ours, such as a violated constraint, passes through as it is.
+    """
+    try:
+        yield
+    except (exc.IntegrityError, exc.ProgrammingError, exc.DataError):
+        raise
+    except (exc.DBAPIError, exc.TimeoutError, DatabaseHeld) as error:
+        raise StorageUnavailable from error
+
+
+def insert_ignoring(db: Connection) -> type[postgresql.Insert] | type[sqlite.Insert]:
+    """Return the dialect's INSERT, which knows ON CONFLICT DO NOTHING."""
+    return postgresql.Insert if db.dialect.name == "postgresql" else sqlite.Insert
+
+
+def sqlstate(error: BaseException | None) -> str | None:
+    """Return PostgreSQL's code for what was wrong, if it was PostgreSQL that said so."""
+    original = error.orig if isinstance(error, exc.DBAPIError) else None
+    return getattr(original, "sqlstate", None)
+
+
+def _others_were_in_the_way(error: StorageUnavailable) -> bool:
+    return sqlstate(error.__cause__) in _IN_THE_WAY
+
+
+def truncate_log(engine: Engine) -> None:
+    """Write SQLite's log back and cut it off; elsewhere do nothing.
+
+    SQLite overwrites what a transaction erases (secure_delete), but its write-ahead log still holds
+    the pages as they were until then.
+
+    Raises:
+        StorageUnavailable: somebody else is using the database, or it cannot be written.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    try:
+        connection = engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            cursor.close()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:  # the driver's own: such as a full disk
+        raise StorageUnavailable from error
+    if busy:
+        raise StorageUnavailable
+
+
+class StorageThread:
+    """The one thread in which a service's SQL runs, so that the event loop never waits for a disk.
+
+    One writer also means that SQLite never has two of this process's transactions in each
+    other's way.
+    """
+
+    def __init__(self, engine: Engine, memory: "Memory | None" = None) -> None:
+        """Run transactions on `engine`; with `memory`, none is told of before it is marked."""
+        self._engine = engine
+        self._memory = memory
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        self._marking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="marking")
+
+    async def run(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Run `transaction(connection, ...)`; what it wrote is durable on return.
+
+        It commits as a whole or not at all, also if the caller stops waiting for it. One that
+        PostgreSQL broke off in favour of another process's is begun again from its start.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+        """
+        call = partial(self._transact, transaction, *arguments, **named)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._executor, call)
+        # what it read may be of a commit whose mark is not written yet
+        if self._memory is not None and not self._memory.is_settled:
+            # the next transaction begins meanwhile, and its mark may be written with this one's
+            await loop.run_in_executor(self._marking, self._memory.settle)
+        return answer
+
+    def run_here(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        """Do what `run` does, in the calling thread: for start-up, before requests arrive."""
+        answer = self._transact(transaction, *arguments, **named)
+        if self._memory is not None:
+            self._memory.settle()
+        return answer
+
+    def _transact(
+        self,
+        transaction: Callable[Concatenate[Connection, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        attempt = 1
+        while True:
+            try:
+                return self._run_once(lambda db: transaction(db, *arguments, **named))
+            except StorageUnavailable as error:
+                if attempt == _ATTEMPTS or not _others_were_in_the_way(error):
+                    raise
+                attempt += 1
+
+    def _run_once(self, transaction: Callable[[Connection], Answer]) -> Answer:
+        memory = self._memory
+        with translating_storage_errors(), self._engine.begin() as connection:
+            if memory is None:
+                return transaction(connection)
+            begun = memory.begun(connection)
+            answer = transaction(connection)
+            counted = memory.ending(connection, begun)
+        memory.ended(counted)
+        return answer
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether other processes may use the database, too."""
+        return self._engine.dialect.name == "postgresql"
+
+    def truncate_log(self) -> None:
+        """Do what `truncate_log` says."""
+        truncate_log(self._engine)
+
+    def let_go(self) -> None:
+        """Let go of the database: no transaction runs any more, or none ever did."""
+        self._engine.dispose()
+        if self._memory is not None:
+            self._memory.close()
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the database."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._executor.shutdown)
+        await loop.run_in_executor(None, self._marking.shutdown)
+        self.let_go()

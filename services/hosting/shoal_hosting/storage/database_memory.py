@@ -1,0 +1,219 @@
+"""A service's commits, counted in its database and marked outside it; it knows no round and no job.
+
+Each process counts under a name of its own, so that replicas over one PostgreSQL do not wait for
+each other's commits, and each one's mark is of what that process acknowledged.
+"""
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    event,
+    literal,
+    select,
+    text,
+    update,
+)
+
+from shoal_hosting.marks import (
+    DAMAGED,
+    LOSSES_ACCEPTED,
+    Mark,
+    Marking,
+    MemoryLost,
+    Stored,
+    open_marking,
+    pages_are_whole,
+)
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.append_only import only_changes
+from shoal_hosting.storage.database import (
+    OTHERS_COMPARED,
+    tell_compared,
+    translating_storage_errors,
+)
+from shoal_hosting.storage.ledger import RESTORE, LedgerTables
+from shoal_protocol.privacy.ledger import EMPTY, Head
+from shoal_protocol.wire.errors import LedgerBroken, StorageUnavailable
+
+log = structlog.get_logger()
+
+MARK: Final = "memory"  # the file beside the database
+_WRITTEN: Final = "rows_written"
+
+
+def memory_table(metadata: MetaData) -> Table:
+    """Add the table in which commits are counted to `metadata`."""
+    table = Table(
+        "memory",
+        metadata,
+        Column("database", String(32), primary_key=True),  # as a mark names it
+        Column("commits", BigInteger, nullable=False),  # that wrote something
+    )
+    only_changes(table)
+    return table
+
+
+class Memory:
+    """Counts commits and marks them: for `StorageThread`, which calls it around each transaction.
+
+    A read is not counted; nothing is marked before it is durable, or told before it is marked.
+    """
+
+    def __init__(self, table: Table, ledger: LedgerTables | None, marking: Marking) -> None:
+        self._marking = marking
+        self._unsure = False  # whether a commit that failed reached the disk
+        commits = table.c.commits
+        head = [] if ledger is None else [ledger.head.c.number, ledger.head.c.digest]
+        self._count = (
+            update(table)
+            .where(table.c.database == marking.database)
+            .values(commits=commits + 1)
+            .returning(commits, *(select(column).scalar_subquery() for column in head))
+        )
+
+    def begun(self, db: Connection) -> int:
+        """Return how much was written on this connection before a transaction."""
+        return _written(db)
+
+    def ending(self, db: Connection, begun: int) -> tuple[int, Head] | None:
+        """Count a transaction that is about to commit, if it wrote something."""
+        if _written(db) == begun and not self._unsure:
+            return None
+        row = db.execute(self._count).one()
+        self._unsure = True
+        return row[0], Head(*row[1:]) if len(row) > 1 else EMPTY
+
+    def ended(self, counted: tuple[int, Head] | None) -> None:
+        """Take note of what was committed; `settle` is to be called before anybody hears of it."""
+        if counted is not None:
+            self._unsure = False
+            self._marking.committed(*counted)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all that was committed is marked."""
+        return self._marking.is_settled
+
+    def settle(self) -> None:
+        """Mark what was committed; what an earlier call could not mark is marked now.
+
+        Raises:
+            StorageUnavailable: it is committed and not marked: nobody may hear of it yet.
+        """
+        try:
+            self._marking.settle()
+        except OSError as error:
+            raise StorageUnavailable from error
+
+    def close(self) -> None:
+        """Let go of the mark."""
+        self._marking.close()
+
+
+def open_memory(
+    engine: Engine,
+    mark: Path,
+    table: Table,
+    *,
+    ledger: LedgerTables | None,
+    accept: str | None,
+) -> Memory:
+    """Hold a database against the file `mark`, once its schema was checked; begin both if new.
+
+    `accept` is as in `open_marking`.
+
+    Raises:
+        StartupRefused: the database does not know what it acknowledged, or the mark is damaged or
+            cannot be written.
+        StorageUnavailable: it cannot be reached.
+    """
+    is_postgresql = engine.dialect.name == "postgresql"
+    if is_postgresql:
+        event.listen(engine, "after_cursor_execute", _note_rows)
+    try:
+        if not is_postgresql:
+            _check_pages(engine)
+        with translating_storage_errors(), engine.begin() as db:
+
+            def stored(mark: Mark | None) -> Stored:
+                return _stored(db, table, ledger, mark)
+
+            def begin(mark: Mark) -> None:
+                db.execute(table.insert().values(database=mark.database, commits=mark.commits))
+
+            def vouched() -> bool:
+                return is_postgresql and _others_compared(db)
+
+            marking = open_marking(mark, stored, begin, accept=accept, vouched=vouched)
+            if is_postgresql:
+                tell_compared(engine, db)
+    except MemoryLost as error:
+        engine.dispose()
+        raise StartupRefused(str(error)) from None
+    except LedgerBroken as error:
+        engine.dispose()
+        raise StartupRefused(f"{error}; {RESTORE}") from None
+    except OSError as error:
+        engine.dispose()
+        raise StartupRefused(f"{mark} cannot be used: {error.strerror}") from None
+    if marking.losses:
+        log.warning(LOSSES_ACCEPTED, losses=marking.losses)
+    return Memory(table, ledger, marking)
+
+
+def _stored(db: Connection, table: Table, ledger: LedgerTables | None, mark: Mark | None) -> Stored:
+    head = EMPTY if ledger is None else ledger.hold(db, lock=False)
+    touched = db.execute(select(table.c.commits).where(table.c.commits > 0).limit(1)).first()
+    commits, holds = None, True
+    if mark is not None:
+        of_mark = select(table.c.commits).where(table.c.database == mark.database)
+        commits = db.execute(of_mark).scalar_one_or_none()
+        holds = mark.ledger == EMPTY or (ledger is not None and ledger.holds(db, mark.ledger))
+    untouched = touched is None and not head.number
+    marked = db.execute(select(table.c.database, table.c.commits).order_by(table.c.database))
+    return Stored(commits, head, holds, untouched, tuple((name, many) for name, many in marked))
+
+
+def _check_pages(engine: Engine) -> None:
+    """Read all of an SQLite file once, so that a page that is broken shows now and not in use."""
+    with translating_storage_errors():
+        connection = engine.raw_connection()
+    try:
+        is_whole = pages_are_whole(connection.dbapi_connection, Path(engine.url.database or ""))
+    except sqlite3.DatabaseError as error:
+        raise StorageUnavailable from error
+    finally:
+        connection.close()
+    if not is_whole:
+        engine.dispose()
+        raise StartupRefused(DAMAGED)
+
+
+def _others_compared(db: Connection) -> bool:
+    """Tell whether another process is in use of this schema, and compared its mark."""
+    return bool(db.execute(select(literal(1)).where(text(OTHERS_COMPARED))).first())
+
+
+def _written(db: Connection) -> int:
+    if db.dialect.name == "sqlite":
+        changes: int = db.connection.dbapi_connection.total_changes  # type: ignore[union-attr]
+        return changes
+    rows: int = db.info.get(_WRITTEN, 0)
+    return rows
+
+
+def _note_rows(
+    db: Connection, cursor: Any, _statement: str, _parameters: Any, context: Any, _many: bool
+) -> None:
+    if context is not None and (context.isinsert or context.isupdate or context.isdelete):
+        db.info[_WRITTEN] = db.info.get(_WRITTEN, 0) + max(cursor.rowcount, 0)

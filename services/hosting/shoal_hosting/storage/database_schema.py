@@ -1,0 +1,107 @@
+"""Makes a service's tables in an empty database, and refuses to start over another's."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, exc, func, inspect, select
+
+from shoal_hosting.startup import StartupRefused
+from shoal_hosting.storage.database import (
+    GONE_AFTER_SECONDS,
+    DatabaseHeld,
+    sqlstate,
+    translating_storage_errors,
+)
+from shoal_protocol.wire.errors import StorageUnavailable
+
+WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
+"""How long a starting process waits for a database that another one has: until a server with much
+to do has found out that the other's machine is gone."""
+_LOCKED: Final = "55P03"  # SQLSTATE: lock not available
+_NOT_ALLOWED: Final = "42501"  # SQLSTATE: insufficient privilege
+# Of those who use one database, one at a time makes its tables. Any number of ours does.
+_MAKING_TABLES: Final = 0x53686F616C
+_VERSION_TABLE: Final = "schema_version"
+
+log = structlog.get_logger()
+
+
+def check_schema(
+    engine: Engine,
+    metadata: MetaData,
+    version: int,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Make the tables of `metadata` in an empty database; refuse one of another version.
+
+    While another process has the database, this one waits, for `pause(1.0)` at a time and
+    `WAIT_FOR_DATABASE_SECONDS` in all: the other may have ended, and its server not know.
+
+    Raises:
+        StartupRefused: the database has another version's tables, or somebody else's, or another
+            process keeps it to itself; or its user may not make tables, or its URL has an option
+            that is none.
+        StorageUnavailable: it cannot be reached.
+    """
+    for attempt in range(WAIT_FOR_DATABASE_SECONDS + 1):
+        try:
+            _check_schema(engine, metadata, version)
+            return
+        except StorageUnavailable as error:
+            if not _another_has_it(error):
+                raise
+        except exc.ProgrammingError as error:
+            if sqlstate(error) == _NOT_ALLOWED:
+                raise StartupRefused(
+                    "the database's user may not make and read tables in its schema: grant it that"
+                ) from None
+            if error.statement is None:  # it came of connecting
+                raise StartupRefused("the database's URL has an option that is not known") from None
+            raise
+        if attempt == 0:
+            log.warning(
+                "another process uses the database: waiting for it to end",
+                at_most_seconds=WAIT_FOR_DATABASE_SECONDS,
+            )
+        if attempt < WAIT_FOR_DATABASE_SECONDS:
+            pause(1.0)
+    raise StartupRefused(
+        "another process uses the database, and has not let go of it for "
+        f"{WAIT_FOR_DATABASE_SECONDS} s; stop it, or name another database"
+    )
+
+
+def _another_has_it(error: StorageUnavailable) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, DatabaseHeld) or sqlstate(cause) == _LOCKED
+
+
+def _check_schema(engine: Engine, metadata: MetaData, version: int) -> None:
+    own = MetaData()
+    versions = Table(_VERSION_TABLE, own, Column("version", Integer, primary_key=True))
+    with translating_storage_errors(), engine.begin() as connection:
+        if engine.dialect.name == "postgresql":  # another replica may start at the same time
+            connection.execute(select(func.pg_advisory_xact_lock(_MAKING_TABLES)))
+        names = set(inspect(connection).get_table_names())
+        if _VERSION_TABLE not in names:
+            if names & set(metadata.tables):
+                raise StartupRefused(
+                    "the database holds tables without a schema version: it is not this service's; "
+                    "name its own, or restore that"
+                )
+            own.create_all(connection)
+            metadata.create_all(connection)
+            connection.execute(versions.insert().values(version=version))
+            return
+        found = connection.execute(select(versions.c.version)).scalars().all()
+        if list(found) != [version]:
+            raise StartupRefused(
+                f"the database has schema version {', '.join(map(str, found)) or 'none'}, "
+                f"this program needs {version}; run the release that made it"
+            )
+        missing = set(metadata.tables) - names
+        if missing:
+            raise StartupRefused(f"the database is another service's: it lacks {min(missing)}")

@@ -1,0 +1,79 @@
+"""Hands accepted manifest versions from one replica to the others; it trusts none of them.
+
+A version on file is judged like one from anywhere else: by the authority's signature and chain.
+"""
+
+import structlog
+from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table, func, select
+
+from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+
+log = structlog.get_logger()
+
+
+def manifest_table(metadata: MetaData) -> Table:
+    """Add the table of the versions that any replica has accepted, each with its roster."""
+    return Table(
+        "manifests",
+        metadata,
+        Column("sequence", Integer, primary_key=True, autoincrement=False),
+        Column("manifest", LargeBinary, nullable=False),  # signed
+        Column("roster", LargeBinary, nullable=False),
+    )
+
+
+class SharedManifests:
+    """The versions that a service's replicas have accepted between them."""
+
+    def __init__(self, book: ManifestBook, table: Table) -> None:
+        """Share what is in `book`, and add to it what others shared in `table`."""
+        self._book = book
+        self._table = table
+        self._refused = 0  # the number of a version on file that does not follow ours
+
+    def exchange(self, db: Connection) -> None:
+        """Accept what is on file beyond the version in force here, or else add what is not.
+
+        Raises:
+            StorageUnavailable: a version could not be stored in this replica's directory.
+        """
+        query = select(func.coalesce(func.max(self._table.c.sequence), 0))
+        on_file: int = db.execute(query).scalar_one()
+        own = self._book.current.manifest.sequence
+        if on_file > own:
+            self._adopt(db)
+        for sequence in range(on_file + 1, own + 1):
+            self._add(db, sequence)
+
+    def _adopt(self, db: Connection) -> None:
+        while True:
+            sequence = self._book.current.manifest.sequence + 1
+            columns = self._table.c
+            query = select(columns.manifest, columns.roster).where(columns.sequence == sequence)
+            following = db.execute(query).one_or_none()
+            if following is None:
+                return
+            try:
+                self._book.accept(*following)
+            except OSError as error:
+                raise StorageUnavailable("the manifest could not be stored") from error
+            except ProtocolError as error:
+                if self._refused != sequence:
+                    log.error("a manifest on file does not follow ours", problem=error.code)
+                self._refused = sequence
+                return
+            log.info("a manifest is adopted from another replica", sequence=sequence)
+
+    def _add(self, db: Connection, sequence: int) -> None:
+        try:
+            version = self._book.version(sequence)
+        except ProtocolError:  # older than the one that this replica's party pinned
+            return
+        row = {
+            "sequence": sequence,
+            "manifest": version.signed_manifest.encode(),
+            "roster": version.roster.encode(),
+        }
+        db.execute(insert_ignoring(db)(self._table).values(row).on_conflict_do_nothing())

@@ -1,0 +1,124 @@
+"""Work beside requests: functions in threads, and pieces that are begun again where they fail."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from shoal_hosting.clock import Clock
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_hosting.server.logs import describe_exception
+from shoal_protocol.wire.errors import StorageUnavailable
+
+log = structlog.get_logger()
+Answer = TypeVar("Answer")
+
+
+class Worker:
+    """Calls functions in threads of its own, or in any executor that is handed in."""
+
+    def __init__(self, name: str, *, threads: int = 1, executor: Executor | None = None) -> None:
+        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """Return what `work(*arguments)` returns."""
+        call = partial(work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def close(self) -> None:
+        """Wait for the work that was begun, and let go of the threads."""
+        self._executor.shutdown()
+
+
+@dataclass
+class Pace:
+    """How often to try what may fail: twice as long after each failure, within bounds."""
+
+    first: timedelta = timedelta(milliseconds=100)
+    longest: timedelta = timedelta(seconds=5)
+    failures: int = 0
+    next_at: datetime | None = None
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether it is time to try."""
+        return self.next_at is None or now >= self.next_at
+
+    def failed(self, now: datetime) -> None:
+        """Wait twice as long as after the failure before."""
+        self.next_at = now + min(self.first * 2 ** min(self.failures, 10), self.longest)
+        self.failures += 1
+
+    def succeeded(self) -> None:
+        """Wait no more."""
+        self.failures = 0
+        self.next_at = None
+
+
+class Work:
+    """What is under way, by name. A piece that failed is begun again, less and less often."""
+
+    def __init__(self, clock: Clock, pace: Callable[[], Pace] = Pace) -> None:
+        """Begin with nothing under way; `pace` makes that of a piece that fails."""
+        self._clock = clock
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._paces: dict[str, Pace] = defaultdict(pace)  # of pieces that failed
+
+    def is_under_way(self, name: str) -> bool:
+        """Tell whether this piece has not ended."""
+        return name in self._under_way
+
+    def begin(
+        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
+    ) -> asyncio.Task[None] | None:
+        """Begin a piece unless it is under way, or failed a moment ago."""
+        if name in self._under_way or not self._paces[name].is_due(self._clock()):
+            return None
+        task = asyncio.get_running_loop().create_task(self._do(name, work, *arguments))
+        self._under_way[name] = task
+        task.add_done_callback(lambda _: self._under_way.pop(name, None))
+        return task
+
+    async def _do(
+        self, name: str, work: Callable[..., Coroutine[Any, Any, None]], *arguments: object
+    ) -> None:
+        try:
+            await work(*arguments)
+        except StorageUnavailable:
+            self._paces[name].failed(self._clock())
+            log.warning("work waits for the store", work=name)
+        except Unavailable:
+            self._paces[name].failed(self._clock())
+            log.debug("work waits for a party", work=name)
+        except Exception as error:  # noqa: BLE001 -- the other pieces go on; it is tried again
+            self._paces[name].failed(self._clock())
+            log.error("work failed", work=name, **describe_exception(error))
+        else:
+            self._paces.pop(name, None)
+
+    async def progress(self, wake: asyncio.Event, *, patience_seconds: float) -> bool:
+        """Wait until a piece ends or `wake` is set; False if neither comes in time."""
+        if not self._under_way:
+            return wake.is_set()
+        news = asyncio.ensure_future(wake.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {*self._under_way.values(), news},
+                timeout=patience_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            news.cancel()
+        return bool(done)
+
+    async def close(self) -> None:
+        """End what is under way; what is not done is done after the next start."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

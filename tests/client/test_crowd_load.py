@@ -1,0 +1,108 @@
+"""A simulated crowd's wire and patience: without an answer the same bytes are sent again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.load import crowds
+from bench.load.crowds import CrowdLoad
+from shoal_agent.crowds.trainer import Outcome, Sent
+from shoal_holder.crowds.crowd import Crowd
+from shoal_hosting.outcome import ACKNOWLEDGED
+from shoal_hosting.peers.exchange import Unavailable
+from shoal_protocol.crowds.documents import Draw
+from shoal_protocol.wire.documents import Signed
+from tests.client.world import World
+from tests.protocol.crowd_examples import (
+    CROWD_CONSORTIUM,
+    CROWD_DOCUMENTS,
+    CROWD_JOB,
+    KEY,
+    OPENING,
+    RECORD,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+class Flaky:
+    """A trainer that is not there at first, then does not know, then acknowledges."""
+
+    def __init__(self) -> None:
+        self.nonces: list[Sequence[str]] = []
+        self.sent: list[bytes] = []
+
+    async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
+        self.nonces.append(nonces)
+        if len(self.nonces) == 1:
+            raise Unavailable("not there")
+        return [CROWD_DOCUMENTS["draw"]]
+
+    async def submit(self, crowd: Crowd, sent: Sequence[Sent]) -> list[Outcome | None]:
+        self.sent += [each.document for each in sent]
+        if len(self.sent) == 1:
+            raise Unavailable("not there")
+        if len(self.sent) == 2:
+            return [None]
+        return [Outcome(ACKNOWLEDGED, CROWD_DOCUMENTS["submission_receipt"].encode())]
+
+
+async def test_a_phone_asks_with_the_same_nonce_and_sends_the_same_bytes_until_it_is_answered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
+    load = CrowdLoad(
+        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+    )
+    load._clients = [0]
+    trainer: Any = Flaky()
+    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
+    await load._contribute(trainer, crowd, range(1), np.array([[7]]))
+    assert trainer.nonces[0] == trainer.nonces[1] and len(trainer.nonces) == 2
+    assert len(trainer.sent) == 3 and len(set(trainer.sent)) == 1
+    assert load.done == 1
+
+
+async def test_phones_that_share_a_request_ask_again_for_the_draws_that_did_not_come(
+    world: World,
+) -> None:
+    asked: list[list[str]] = []
+
+    class Busy:
+        async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[str]:
+            asked.append(list(nonces))
+            return [f"drawn by {each}" for each in nonces[:2]]
+
+    load = CrowdLoad(
+        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+    )
+    trainer: Any = Busy()
+    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
+    drawn: list[Any] = await load._draw(trainer, crowd, ["a", "b", "c"])
+    assert drawn == ["drawn by a", "drawn by b", "drawn by c"]
+    assert asked == [["a", "b", "c"], ["c"]]
+
+
+async def test_a_crowd_gives_up_on_a_trainer_that_never_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent:
+        async def draw(self, crowd: Crowd, nonces: Sequence[str]) -> list[Signed[Draw]]:
+            raise Unavailable("not there")
+
+    monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
+    load = CrowdLoad(
+        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+    )
+    load._clients = [0]
+    trainer: Any = Silent()
+    crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
+    with pytest.raises(Unavailable):
+        await load._contribute(trainer, crowd, range(1), np.array([[7]]))
+    assert load.done == 0

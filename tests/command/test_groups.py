@@ -1,0 +1,69 @@
+"""Which commands there are, who may add some, and what a data holder's own commands load."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import shoal_command
+from shoal_command import GROUP, OF_DATA_HOLDERS, available, command_line
+from tests.command.running import shoal, words
+
+LOADED = """
+import importlib, json, sys
+for value in sys.argv[1:]:
+    importlib.import_module(value.partition(":")[0])
+print(json.dumps(sorted(sys.modules)))
+"""
+
+added = typer.Typer(help="Added.")
+
+
+@added.command()
+def hello() -> None:
+    """Say hello."""
+    typer.echo("hello")
+
+
+@added.command()
+def more() -> None:
+    """Say more."""
+    typer.echo("more")
+
+
+def test_a_data_holders_commands_load_no_analysis_consortium_or_learning() -> None:
+    asked = [sys.executable, "-c", LOADED, *OF_DATA_HOLDERS.values()]
+    loaded = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+    assert "shoal_command.agent" in loaded
+    of_others = {"shoal", "shoal_command_groups", "shoal_consortium", "shoal_learning"}
+    assert {each.partition(".")[0] for each in loaded} & of_others == set()
+
+
+def test_a_distribution_adds_groups_and_commands_by_its_entry_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = {"added": f"{__name__}:added", "added.last": f"{__name__}:hello"}
+    entries = [EntryPoint(name, value, GROUP) for name, value in values.items()]
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    monkeypatch.setattr(
+        shoal_command, "entry_points", lambda group: entries if group == GROUP else []
+    )
+    assert set(entries) <= set(available())
+    app = command_line([*entries, EntryPoint("records", OF_DATA_HOLDERS["records"], GROUP)])
+    for asked in (["added", "hello"], ["added", "last"]):
+        assert CliRunner().invoke(app, asked).output == "hello\n"
+    assert CliRunner().invoke(app, ["records", "check", "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", sorted({each.name.partition(".")[0] for each in available()}))
+def test_the_list_of_commands_says_what_each_group_says_of_itself(name: str) -> None:
+    said, [row] = (
+        words(shoal(name, "--help")),
+        [line for line in shoal("--help").stdout.splitlines() if line.startswith(f"│ {name} ")],
+    )
+    sentence = row.strip("│ ").removeprefix(name).strip()
+    assert sentence and sentence in said

@@ -1,0 +1,77 @@
+"""A site whose whole directory was lost or set back, mark included, is told by the nodes."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal_hosting.marks import MemoryLost
+from tests.simulated.trust import SITES, Trust
+from tests.simulation import PRIVACY, Federation
+
+SITE = "clinic-a"
+CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})
+
+
+class Forgetful(Federation):
+    """A federation of which one site's directory can be lost or set back."""
+
+    async def copy(self, to: Path) -> None:
+        await self.crash(SITE)
+        shutil.copytree(self._directory / SITE, to)
+        await self.start_the_dead()
+
+    async def set_back(self, copy: Path | None) -> None:
+        await self.crash(SITE)
+        shutil.rmtree(self._directory / SITE)
+        if copy is not None:
+            shutil.copytree(copy, self._directory / SITE)
+
+    async def refusal(self) -> str:
+        """Step until the site says what it forgot; return the token of that loss."""
+        with pytest.raises(MemoryLost) as lost:
+            for _ in range(3):
+                await self.step()
+                self.clock.move(1.0)
+        found = re.search("bring back.*SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", str(lost.value))
+        assert found is not None
+        return found[1]
+
+    async def accept(self, token: str) -> None:
+        await self.crash(SITE)
+        self._holder_arguments = {SITE: {"accept_loss": token}}
+        await self.step()
+
+    async def charged(self) -> set[tuple[str, int, int]]:
+        entries = await self.holder(SITE).ledger()
+        return {(each.job, each.number, each.client) for each in entries}
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "set back"])
+async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_adopts_it(
+    trust: Trust, tmp_path: Path, is_lost: bool
+) -> None:
+    async with Forgetful(trust, tmp_path / "parties") as federation:
+        await federation.learn(privacy=CHEAP)
+        await federation.copy(tmp_path / "copy")
+        await federation.learn(privacy=CHEAP)
+        whole = await federation.charged()
+        spent = await federation.holder(SITE).committed()
+        assert len(whole) == 2 * SITES[SITE]
+
+        await federation.set_back(None if is_lost else tmp_path / "copy")
+        token = await federation.refusal()
+        assert len(await federation.charged()) == (0 if is_lost else SITES[SITE])
+
+        await federation.accept(token)
+        assert await federation.charged() == whole
+        assert await federation.holder(SITE).committed() == pytest.approx(spent)
+        await federation.learn(privacy=CHEAP)
+        charged = await federation.charged()
+        assert len(charged) == 3 * SITES[SITE]
+
+        await federation.crash(SITE)  # the setting may stay, and the loss is known
+        await federation.learn(privacy=CHEAP)
+        status = await federation.holder(SITE).status()
+        assert (status.refusal, status.adopted) == (None, 2 if is_lost else 1)

@@ -1,0 +1,111 @@
+"""The vault's process has no network and loads nothing that could use one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shoal_holder
+from shoal_agent.vault_contents import contents_of
+from shoal_agent.vault_link import VaultLink, VaultPipes
+from shoal_holder.isolation import NO_SOCKETS, NONE
+from shoal_holder.messages import Hello, Opened
+from shoal_holder.opening import open_vault
+from shoal_holder.reporting import silent
+from shoal_holder.site import Site, Sources
+from tests.client.world import POLICY, World, no_noise
+
+MODULES = sorted(
+    f"shoal_holder.{path.stem}"
+    for path in Path(next(iter(shoal_holder.__path__))).glob("*.py")
+    if path.stem != "__init__"
+)
+FORBIDDEN = {
+    *("ssl", "_ssl", "asyncio", "http", "http.client", "httpx", "httpcore", "urllib.request"),
+    *("uvicorn", "fastapi", "starlette", "structlog", "opendp", "jax", "numpyro", "pickle"),
+    *("multiprocessing", "scipy", "matplotlib", "sqlalchemy"),
+}
+TRY = """
+import _socket, subprocess, sys
+from shoal_holder.isolation import isolate, isolation
+print(isolate())
+for family in (_socket.AF_INET, _socket.AF_INET6, _socket.AF_UNIX, _socket.AF_NETLINK):
+    for kind in (_socket.SOCK_STREAM, _socket.SOCK_DGRAM, _socket.SOCK_RAW):
+        try:
+            _socket.socket(family, kind)
+        except OSError as error:
+            print(type(error).__name__)
+        else:
+            print("made")
+program = "from shoal_holder.isolation import isolation; print('child', isolation())"
+print(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout)
+"""
+
+
+def run(program: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return done.stdout.decode().split("\n")
+
+
+def test_the_vault_loads_nothing_that_reaches_a_network() -> None:
+    program = f"import json, sys, {', '.join(MODULES)}; print(json.dumps(sorted(sys.modules)))"
+    [loaded, *_] = run(program)
+    assert set(json.loads(loaded)) & FORBIDDEN - {"pickle"} == set()
+    agent = {name for name in json.loads(loaded) if name.startswith("shoal_agent")}
+    assert agent == set()
+    assert not {name for name in json.loads(loaded) if name.startswith("shoal_hosting.peers")}
+
+
+def test_no_socket_of_any_kind_can_be_made_once_a_process_is_isolated() -> None:
+    said = [line for line in run(TRY) if line]
+    assert said[0] == NO_SOCKETS
+    assert set(said[1:-1]) == {"PermissionError"} and len(said) == 14
+    assert said[-1] == f"child {NO_SOCKETS}"
+
+
+def started(world: World) -> VaultPipes:
+    contents = contents_of(
+        keys=world.keys,
+        records=world.records,
+        policy=POLICY,
+        book=world.book,
+        data_directory=world.directory / "data",
+        accept_loss=None,
+        without_nodes=(),
+    )
+    return VaultPipes.start(None, contents)
+
+
+async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:
+    """Asked of the kernel: its filter is on, and its network has no interface but loopback."""
+    pipes = started(World(tmp_path))
+    link = VaultLink.over(pipes, silent)
+    assert link.opened.isolation == NO_SOCKETS
+    assert pipes._process is not None
+    process = Path("/proc") / str(pipes._process.pid)
+    status = dict(
+        line.split(":\t", 1)
+        for line in (process / "status").read_text().splitlines()
+        if ":\t" in line
+    )
+    assert status["Seccomp"] == "2" and status["NoNewPrivs"] == "1"
+    devices = (process / "net/dev").read_text().splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in devices] == ["lo"]
+    sockets = [each for each in (process / "fd").iterdir() if "socket" in str(each.readlink())]
+    assert sockets == []
+    children = (process / "task" / str(pipes._process.pid) / "children").read_text().split()
+    [child] = children  # which draws noise
+    assert "Seccomp:\t2" in (process.parent / child / "status").read_text()
+    assert (await link.ask(Hello(), Opened)).isolation == NO_SOCKETS
+    link.close()
+
+
+def test_an_owner_who_requires_isolation_is_served_by_no_other_vault(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    strict = POLICY.model_copy(update={"require_isolation": True})
+    site = Site(world.keys, world.records, strict, world.book, Sources(no_noise))
+    with pytest.raises(ValueError, match="require_isolation"):
+        open_vault(site, tmp_path / "data", isolation=NONE, accept_loss=None)
+    open_vault(site, tmp_path / "data", isolation=NO_SOCKETS, accept_loss=None).close()

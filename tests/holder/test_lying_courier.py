@@ -1,0 +1,261 @@
+"""The vault against a courier that shows old documents, reorders, repeats, forges and lies."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nacl.signing import SigningKey
+
+from shoal_consortium.parties import next_manifest
+from shoal_holder import frames, messages
+from shoal_holder.messages import (
+    AskAgenda,
+    Decided,
+    Done,
+    EndJob,
+    Failure,
+    Message,
+    NextManifest,
+    OfferJob,
+    OfferRound,
+    Opened,
+    Page,
+    Pending,
+    Prepare,
+    Prepared,
+    Receipt,
+    Receipts,
+    Refusal,
+    SettleCharges,
+)
+from shoal_holder.vault import Vault
+from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.wire.documents import sign
+from tests.client.world import NODES, POLICY, World, state_of, vault_of
+
+CLIENTS = 12
+ANSWERS: dict[str, Any] = messages.kinds_of(
+    *(Done, Refusal, Failure, Opened, Decided, Prepared, Page, messages.Agenda)
+)
+LIES = ("acknowledged", "lost", "pending", "unsent", "conflicting-share")
+
+
+class Courier:
+    """What is on the other side of a vault's pipe."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        # of what nodes charged another test tells: here there are none to be asked
+        everybody = tuple(f"compute-{node}" for node in range(NODES))
+        self.holder = world.holder(without_nodes=everybody)
+        self.vault: Vault = vault_of(self.holder)
+        self.ask(SettleCharges())
+        self.envelopes: dict[tuple[str, int, int], bytes] = {}
+        """By round, node and client: what the vault handed over first."""
+
+    def ask(self, message: Message) -> Any:
+        answer = frames.decode(self.vault.answer(frames.encode(message)), ANSWERS)
+        assert not isinstance(answer, Failure)
+        return answer
+
+    def look(self, round_id: str) -> None:
+        """Take all that is to be sent; nothing of it may ever be other bytes."""
+        for node in range(NODES):
+            asked = Pending(what="envelopes", about=round_id, node=node, count=1000)
+            page = self.ask(asked)
+            for client, envelope in zip(page.clients, page.parts, strict=True):
+                first = self.envelopes.setdefault((round_id, node, client), envelope)
+                assert first == envelope, "two answers to one round"
+
+    def charged(self) -> list[tuple[str, int, int]]:
+        entries = state_of(self.holder).charges(after=0, count=10_000)
+        return [(each.job, each.number, each.client) for each in entries]
+
+
+@pytest.fixture
+def courier(tmp_path: Path) -> Iterator[Courier]:
+    opened = Courier(World(tmp_path, CLIENTS))
+    yield opened
+    opened.vault.close()
+
+
+def joined(courier: Courier, **changes: Any) -> Any:
+    request = courier.world.submit(**changes)
+    assert courier.ask(OfferJob(job=request.digest, parts=(request.encode(),))).taken
+    return request
+
+
+def test_a_round_that_is_offered_again_is_answered_once_with_the_same_bytes(
+    courier: Courier,
+) -> None:
+    spec = courier.world.announce(joined(courier))
+    for _ in range(3):
+        courier.ask(OfferRound(parts=(spec.encode(),)))
+        courier.ask(AskAgenda())
+        courier.ask(Prepare(round_id=spec.digest))
+        courier.look(spec.digest)
+    assert Counter(courier.charged()).most_common(1)[0][1] == 1
+    assert len(courier.charged()) == CLIENTS
+    assert len(courier.envelopes) == CLIENTS * NODES
+
+
+def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) -> None:
+    world = courier.world
+    request = world.submit()
+    forged = sign(request.body, "analyst", SigningKey(b"x" * 32))
+    answer = courier.ask(OfferJob(job=request.digest, parts=(forged.encode(),)))
+    assert isinstance(answer, Refusal) and answer.code == "bad-signature"
+    request = joined(courier)
+    honest = world.announce(request)
+    for lie in (
+        sign(honest.body, "trainer", SigningKey(b"x" * 32)),
+        sign(honest.body, "compute-0", world.parties["compute-0"].signing_key),
+        replace(honest, body=honest.body.model_copy(update={"number": 1})),
+    ):
+        answer = courier.ask(OfferRound(parts=(lie.encode(),)))
+        assert isinstance(answer, Refusal)
+    assert courier.ask(AskAgenda()).rounds == ()
+    assert courier.ask(OfferRound(parts=(honest.encode(),))).taken
+    assert courier.ask(Prepare(round_id="f" * 64)).code == "unknown-round"
+
+
+def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
+    """A spec that was kept back until its deadline is worth nothing, whatever else is said."""
+    world = courier.world
+    spec = world.announce(joined(courier))
+    world.clock.pass_seconds(60)
+    decided = courier.ask(OfferRound(parts=(spec.encode(),)))
+    assert (decided.taken, decided.reason) == (False, "missed")
+    late = world.submit()
+    world.clock.pass_seconds(60)
+    decided = courier.ask(OfferJob(job=late.digest, parts=(late.encode(),)))
+    assert "the time to join has passed" in decided.reason
+    assert courier.charged() == []
+
+
+def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) -> None:
+    world = courier.world
+    spec = world.announce(joined(courier))
+    assert courier.ask(OfferRound(parts=(spec.encode(),))).taken
+    courier.ask(AskAgenda())
+    world.clock.pass_seconds(60)
+    assert courier.ask(Prepare(round_id=spec.digest)).clients == 0
+    assert courier.charged() == []
+
+
+def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
+    world, first = courier.world, courier.world.consortium
+    world.announce(joined(courier))
+    roster = first.roster.with_revoked([5])
+    second = next_manifest(first, roster=roster, authority=world.authority)
+    assert courier.ask(NextManifest(parts=(second.encode(), roster.encode()))).sequence == 2
+    rival = next_manifest(first, roster=first.roster.with_revoked([6]), authority=world.authority)
+    rivals_roster = first.roster.with_revoked([6]).encode()
+    for manifest, its_roster in (
+        (rival.encode(), rivals_roster),  # of the same number
+        (first.signed_manifest.encode(), first.roster.encode()),
+    ):
+        courier.ask(NextManifest(parts=(manifest, its_roster)))
+        assert courier.ask(messages.Hello()).sequence == 2
+        assert courier.ask(messages.Hello()).enrolled == CLIENTS - 1
+    old = world.submit()  # bound to the first
+    answer = courier.ask(OfferJob(job=old.digest, parts=(old.encode(),)))
+    assert isinstance(answer, Refusal) and answer.code == "wrong-manifest"
+
+
+def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
+    courier: Courier,
+) -> None:
+    request = joined(courier)
+    spec = courier.world.announce(request)
+    courier.ask(EndJob(job=request.digest, code="unknown-job"))
+    assert courier.ask(OfferRound(parts=(spec.encode(),))).code == "unknown-job"
+    assert courier.ask(AskAgenda()).jobs == ()
+    assert courier.charged() == []
+
+
+def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courier) -> None:
+    request = joined(courier)
+    spec = courier.world.announce(request)
+    courier.ask(OfferRound(parts=(spec.encode(),)))
+    courier.ask(AskAgenda())
+    answer = courier.vault.answer(frames.encode(messages.Ask(question="leave", job=request.digest)))
+    assert frames.decode(answer, messages.kinds_of(messages.Told)).parts
+    assert courier.ask(Prepare(round_id=spec.digest)).code == "unknown-round"
+    assert courier.charged() == []
+
+
+def test_what_is_no_message_is_refused_and_changes_nothing(courier: Courier) -> None:
+    spec = courier.world.announce(joined(courier))
+    for frame in (b"", b"\0" * 40, frames.encode(OfferRound(parts=(b"{}",)))):
+        answer = frames.decode(courier.vault.answer(frame), ANSWERS)
+        assert isinstance(answer, Refusal)
+    assert courier.ask(OfferRound(parts=(spec.encode(),))).taken
+
+
+def _messages(world: World, documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
+    """Return any message about these jobs and rounds that a courier may send, true or not."""
+    jobs, specs = [each for each, _ in documents], [each for _, each in documents]
+    job, spec = st.sampled_from(jobs), st.sampled_from(specs)
+    receipt = st.builds(
+        Receipt,
+        client=st.integers(0, CLIENTS),
+        outcome=st.sampled_from(LIES),
+        node=st.integers(0, NODES),
+    )
+    receipts = st.lists(receipt, max_size=4).map(tuple)
+    return st.one_of(
+        job.map(lambda each: OfferJob(job=each.digest, parts=(each.encode(),))),
+        spec.map(lambda each: OfferRound(parts=(each.encode(),))),
+        st.just(AskAgenda()),
+        spec.map(lambda each: Prepare(round_id=each.digest)),
+        st.builds(
+            lambda each, told: Receipts(what="envelopes", about=each.digest, receipts=told),
+            spec,
+            receipts,
+        ),
+        st.builds(
+            lambda each, told: Receipts(what="joins", about=each.digest, receipts=told),
+            job,
+            receipts,
+        ),
+        job.map(lambda each: EndJob(job=each.digest, code="wrong-phase")),
+        st.floats(1.0, 40.0),  # in which time passes
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_order_of_messages_spends_more_than_the_policy_or_answers_twice(
+    data: st.DataObject,
+) -> None:
+    with TemporaryDirectory() as directory:
+        world = World(Path(directory), CLIENTS)
+        courier = Courier(world)
+        documents = []
+        for _ in range(4):  # of which the policy allows three
+            request = world.submit()
+            documents.append((request, world.announce(request)))
+        sent = data.draw(st.lists(_messages(world, documents), max_size=40))
+        for each in sent:
+            if isinstance(each, float):
+                world.clock.pass_seconds(each)
+            else:
+                courier.ask(each)
+            for _, spec in documents:
+                courier.look(spec.digest)
+        charged = courier.charged()
+        assert len(charged) == len(set(charged))
+        handed_over = {(round_id, client) for round_id, _, client in courier.envelopes}
+        rounds = {spec.digest: request.digest for request, spec in documents}
+        paid = {(job, client) for job, _, client in charged}
+        assert {(rounds[round_id], client) for round_id, client in handed_over} <= paid
+        for costs in state_of(courier.holder).spent().values():
+            assert POLICY.cap.allows(compose(costs))
+        courier.vault.close()

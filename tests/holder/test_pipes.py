@@ -1,0 +1,137 @@
+"""A vault in a process of its own: started by its agent, or met at named pipes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal_agent import vault_link
+from shoal_agent.client_files import write_client_keys
+from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
+from shoal_consortium.consortium_files import create
+from shoal_holder.isolation import NO_SOCKETS
+from shoal_holder.messages import Ask, Hello, Opened, Told
+from shoal_holder.reporting import silent
+from shoal_holder.settings import Settings
+from tests.client.test_policy import RULES
+from tests.client.world import World
+
+CLIENTS = 12
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, CLIENTS)
+
+
+@pytest.fixture
+def settings(world: World) -> Settings:
+    home = world.directory / "site"
+    home.mkdir()
+    create(
+        world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
+    )
+    write_client_keys(home / "clients.key", world.keys)
+    (home / "pin").write_text(world.consortium.digest + "\n")
+    rows = [f"{age},{pressure}" for age, pressure in world.records.values]
+    (home / "records.csv").write_text("\n".join(["age,pressure", *rows]))
+    (home / "policy.toml").write_text(RULES)
+    return Settings(
+        party=home,
+        consortium=world.directory / "consortium",
+        data=world.directory / "data",
+        agent_keys=home / "clients.key",
+        agent_records=home / "records.csv",
+        agent_policy=home / "policy.toml",
+    )
+
+
+class Container:
+    """A vault at named pipes, which is started again whenever it ended, as its container is."""
+
+    def __init__(self, settings: Settings, pipes: Path) -> None:
+        given = settings.model_dump(exclude_none=True)
+        variables = {f"SHOAL_{name.upper()}": str(value) for name, value in given.items()}
+        self._environment = os.environ | variables | {"SHOAL_VAULT_PIPES": str(pipes)}
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "shoal_holder"]
+        self.process = subprocess.Popen(command, env=self._environment)
+
+
+@pytest.fixture
+def container(settings: Settings, world: World) -> Iterator[Container]:
+    pipes = world.directory / "pipes"
+    pipes.mkdir()
+    running = Container(settings, pipes)
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def meet(world: World) -> VaultLink:
+    return VaultLink.over(VaultPipes.meet(world.directory / "pipes"), silent)
+
+
+async def test_a_vault_at_named_pipes_ends_with_its_courier_and_serves_the_next(
+    world: World, container: Container
+) -> None:
+    for _ in range(2):
+        link = meet(world)
+        assert link.opened.isolation == NO_SOCKETS
+        assert (await link.ask(Hello(), Opened)).enrolled == CLIENTS
+        assert (await link.ask(Ask(question="status"), Told)).parts == (b"[]",)
+        link.close()
+        assert container.process.wait(30) == 0
+        container.start()
+
+
+async def test_a_vault_that_is_killed_is_missed_at_the_next_question(
+    world: World, container: Container
+) -> None:
+    link = meet(world)
+    container.process.send_signal(signal.SIGKILL)
+    container.process.wait()
+    with pytest.raises(VaultGone):
+        await link.ask(Hello(), Opened)
+    link.close()
+
+
+def test_a_vault_stops_when_it_is_told_to_though_nobody_came(container: Container) -> None:
+    container.process.send_signal(signal.SIGTERM)
+    assert container.process.wait(30) in (0, -signal.SIGTERM)  # before or after it listens
+
+
+def test_a_courier_says_that_no_vault_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vault_link, "PIPES_SECONDS", 0.0)
+    with pytest.raises(VaultRefused, match="no vault has opened the pipes"):
+        VaultPipes.meet(world.directory)
+
+
+def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
+    settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings.agent_records.write_text("age,pressure\n1,SECRET\n")
+    with pytest.raises(VaultRefused, match="line 2, column 'pressure': not a number") as refusal:
+        VaultLink.over(VaultPipes.start(settings, None), silent)
+    said = capfd.readouterr().err
+    assert "shoal-vault: will not start" in said
+    assert "SECRET" not in said + str(refusal.value)
+
+
+def test_a_second_vault_over_the_same_keys_does_not_start_until_the_first_has_ended(
+    settings: Settings, world: World
+) -> None:
+    first = VaultLink.over(VaultPipes.start(settings, None), silent)
+    other = settings.model_copy(update={"data": world.directory / "other"})
+    with pytest.raises(VaultRefused, match=r"clients\.key is in use"):
+        VaultLink.over(VaultPipes.start(other, None), silent)
+    first.close()
+    VaultLink.over(VaultPipes.start(other, None), silent).close()

@@ -1,0 +1,46 @@
+"""The write-ahead log is cut off after an erasure, or the node is told that it is not."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from shoal_hosting.storage.database import open_engine, sqlite_url, truncate_log
+from shoal_protocol.wire.errors import StorageUnavailable
+
+
+def test_what_was_erased_is_in_the_log_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "compute.sqlite"
+    engine = open_engine(sqlite_url(path))
+    with engine.begin() as db:
+        db.exec_driver_sql("CREATE TABLE payloads (payload BLOB)")
+    assert (tmp_path / "compute.sqlite-wal").stat().st_size > 0
+    truncate_log(engine)
+    assert (tmp_path / "compute.sqlite-wal").stat().st_size == 0
+    engine.dispose()
+
+
+def test_a_log_that_is_in_use_is_left_for_later(tmp_path: Path) -> None:
+    path = tmp_path / "compute.sqlite"
+    engine = open_engine(sqlite_url(path))
+    with engine.begin() as db:
+        db.exec_driver_sql("CREATE TABLE payloads (payload BLOB)")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM payloads").fetchall()
+    with engine.begin() as db:
+        db.exec_driver_sql("INSERT INTO payloads VALUES (zeroblob(10))")
+    with pytest.raises(StorageUnavailable):
+        truncate_log(engine)
+    reader.close()
+    truncate_log(engine)
+    engine.dispose()
+
+
+def test_a_database_that_cannot_be_used_is_unavailable(tmp_path: Path) -> None:
+    path = tmp_path / "compute.sqlite"
+    path.write_bytes(b"not a database, and long enough to be read as one" * 100)
+    engine = open_engine(sqlite_url(path))
+    with pytest.raises(StorageUnavailable):
+        truncate_log(engine)
+    engine.dispose()
