@@ -5,28 +5,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from demo.diabetes import load
 from demo.federation import Federation
-from demo.report import Fit, Summary, draw, mean_absolute_error, show
+from demo.report import Summary
 from demo.scenario import (
     CERTIFICATE,
     CLINIC_PATIENTS,
     COMPUTE_NODES,
     MANIFEST,
-    Outcome,
     Scenario,
 )
-from shoal_protocol.posteriors import LinearRegressionPosterior
 
-DIRECTORY = Path("build/demo")
+DIRECTORY: Final = Path("build/demo")
 
 
 def main() -> int:
     """Play the scenario, show and keep what came of it. Return the process's exit status."""
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
     data = load()
@@ -43,47 +42,30 @@ def main() -> int:
         except RuntimeError as error:
             console.print(f"the demo failed: {error}", style="red")
             return 1
-    _finish(console, scenario.clients, outcome)
-    return _verify(console)
-
-
-def _finish(console: Console, clients: int, outcome: Outcome) -> None:
-    data, report = load(), outcome.report
-    rows, truth = data.training[:, :-1], data.training[:, -1]
-    fit = Fit.of(rows, truth)
-    unseen, unseen_truth = data.held_out[:, :-1], data.held_out[:, -1]
-    if not isinstance(report.posterior, LinearRegressionPosterior):
-        raise TypeError("the demonstration learns a linear regression")
-    prediction, _ = report.posterior.predict(unseen)
-    summary = Summary(
-        clients=clients,
+    summary = Summary.of(
+        data,
+        outcome.report,
         compute_nodes=COMPUTE_NODES,
         dropped_clients=CLINIC_PATIENTS,
-        cohort_size=report.cohort_sizes[-1],
-        epsilon=report.privacy.epsilon,
-        delta=report.privacy.delta,
-        mae_private=mean_absolute_error(prediction, unseen_truth),
-        mae_nonprivate=mean_absolute_error(fit.predict(unseen), unseen_truth),
-        mae_trivial=mean_absolute_error(truth.mean(keepdims=True), unseen_truth),
-        seconds=round(sum(outcome.timings.values()), 1),
+        timings=outcome.timings,
     )
-    posterior = report.posterior
-    if not isinstance(posterior, LinearRegressionPosterior):
-        raise TypeError("the demonstration's job is a linear regression")
-    show(console, posterior, fit, summary, outcome.timings)
     summary.write(DIRECTORY / "summary.json")
-    draw(posterior, fit, DIRECTORY / "posterior.png")
-    console.print(f"written: {DIRECTORY}/summary.json, {DIRECTORY}/posterior.png")
+    summary.draw(DIRECTORY / "posterior.png")
+    console.print("", *summary.lines(), sep="\n", markup=False)
+    status_of_certificate = _verify(console)
+    console.print(f"Picture and figures: {DIRECTORY}/posterior.png, {DIRECTORY}/summary.json")
+    return status_of_certificate
 
 
 def _verify(console: Console) -> int:
     """Check the release certificate as any sceptic would; return the command's exit status."""
     files = [str(DIRECTORY / CERTIFICATE), "--manifest", str(DIRECTORY / MANIFEST)]
+    command = [sys.executable, "-m", "shoal_command", "certificate", "verify", *files]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     shoal = os.path.relpath(Path(sys.executable).with_name("shoal"))
-    told = f"\n$ {shoal} certificate verify {' '.join(files)}"
-    console.print(told, style="bold", highlight=False)
-    command = [sys.executable, "-m", "shoal_client", "certificate", "verify", *files]
-    return subprocess.run(command, check=False).returncode
+    verdict = "holds" if done.returncode == 0 else f"DOES NOT HOLD: {done.stderr.strip()}"
+    console.print(f"Certificate {verdict} ($ {shoal} certificate verify {' '.join(files)})")
+    return done.returncode
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def quickstart(
     service writes its output to a file in `logs`.
     """
     command = [
-        *(sys.executable, "-m", "shoal_client", "quickstart", str(home), "--json"),
+        *(sys.executable, "-m", "shoal_command", "quickstart", str(home), "--json"),
         *("--compute", str(nodes), "--first-port", str(free_ports(nodes + 2 + len(clients)))),
         *options,
         *(f"--clients={site}={count}" for site, count in clients.items()),
@@ -48,4 +48,4 @@ def agent(home: Path, site: str, *, port: int, records: Path, policy: Path, logs
         "SHOAL_AGENT_RECORDS": str(records),
         "SHOAL_AGENT_POLICY": str(policy),
     }
-    return Process(site, "shoal_client.agent", environment, logs / f"{site}.log")
+    return Process(site, "shoal_agent", environment, logs / f"{site}.log")

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from demo.diabetes import DELTA, EPSILON, TASK, Diabetes
+from demo.diabetes import DELTA, EPSILON, TASK, Patients
 from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port, quickstart
 from demo.watching import held_shares, wait_until
-from shoal_client import Analyst, Job
-from shoal_protocol.jobs import PosteriorReport
+from shoal import Analyst, Job, JobSettings
+from shoal_protocol.posteriors.report import PosteriorReport
 
 HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 CLINIC: Final = "clinic"
@@ -30,7 +30,6 @@ MANIFEST, CERTIFICATE = "manifest.json", "certificate.json"
 
 POLICY: Final = f"""\
 analysts = ["analyst"]
-tasks = ["linear_regression"]
 queries = {json.dumps(TASK.query_names())}
 columns = {json.dumps([column.name for column in TASK.columns])}
 maximum_epsilon = {EPSILON}
@@ -53,7 +52,7 @@ class Outcome:
 class Scenario:
     """One run of the story in `directory`; `say` is told each turn of it."""
 
-    def __init__(self, directory: Path, data: Diabetes, say: Say) -> None:
+    def __init__(self, directory: Path, data: Patients, say: Say) -> None:
         """Lay down the hospitals' files; nothing runs yet."""
         self._directory = directory
         self._say = say
@@ -130,15 +129,17 @@ class Scenario:
         self._analyst = Analyst.open(home / "parties" / "analyst", home / "consortium")
         return self._analyst.submit(
             TASK,
-            epsilon=EPSILON,
-            delta=DELTA,
-            dropouts=DROPOUTS,
-            colluders=COLLUDERS,
-            minimum_population=self.clients,
-            maximum_population=self.clients,
-            join_seconds=JOIN_SECONDS,
-            round_seconds=ROUND_SECONDS,
-            grace_seconds=GRACE_SECONDS,
+            JobSettings(
+                epsilon=EPSILON,
+                delta=DELTA,
+                dropouts=DROPOUTS,
+                colluders=COLLUDERS,
+                minimum_population=self.clients,
+                maximum_population=self.clients,
+                join_seconds=JOIN_SECONDS,
+                round_seconds=ROUND_SECONDS,
+                grace_seconds=GRACE_SECONDS,
+            ),
         )
 
     def _join(self, federation: Federation, job: Job) -> None:

@@ -29,7 +29,6 @@ CAP: Final = 40.0
 
 POLICY: Final = f"""\
 analysts = ["analyst"]
-tasks = ["logistic_regression"]
 queries = ["gradient_sum"]
 columns = ["minutes", "days", "returns"]
 maximum_epsilon = {CAP}

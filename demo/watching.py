@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import httpx
 
 from demo.federation import Process
-from shoal_hosting.connections import pinned_tls
+from shoal_hosting.peers.connections import pinned_tls
 
 PATIENCE_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.02

@@ -11,14 +11,10 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal_client import CrowdFederation
-from shoal_client.crowd_federation import LearningCrowd
-from shoal_client.estimators import (
-    CrowdLinearRegression,
-    CrowdLogisticRegression,
-    CrowdPoissonRegression,
-)
-from shoal_learning.draw_and_discard.simulated_crowd import SimulatedCrowd
+from shoal import CrowdFederation, CrowdSettings
+from shoal.estimators import CrowdLinearRegression, CrowdLogisticRegression, CrowdPoissonRegression
+from shoal.jobs.federation import LearningCrowd
+from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "40000"))
@@ -61,11 +57,13 @@ else:
     crowd = CrowdFederation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        contributions=PHONES,
-        contributions_per_client=1,
-        contributions_per_record=1,
-        session_seconds=60,
-        open_seconds=max(20, PHONES // 20),
+        CrowdSettings(
+            contributions=PHONES,
+            contributions_per_client=1,
+            contributions_per_record=1,
+            session_seconds=60,
+            open_seconds=max(20, PHONES // 20),
+        ),
     )
 
 # %% [markdown]

@@ -11,10 +11,9 @@ from matplotlib import pyplot
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression as LeastSquares
 
-from shoal_client import Federation
-from shoal_client.estimators import LinearRegression
-from shoal_client.federation import Learning
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal import Federation, JobSettings, SimulatedFederation
+from shoal.estimators import LinearRegression
+from shoal.jobs.federation import Learning
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 
@@ -54,15 +53,17 @@ else:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        epsilon=1.0,
-        delta=1e-5,
-        dropouts=20,
-        colluders=20,
-        minimum_population=300,
-        maximum_population=400,
-        join_seconds=600,
-        round_seconds=300,
-        grace_seconds=300,
+        JobSettings(
+            epsilon=1.0,
+            delta=1e-5,
+            dropouts=20,
+            colluders=20,
+            minimum_population=300,
+            maximum_population=400,
+            join_seconds=600,
+            round_seconds=300,
+            grace_seconds=300,
+        ),
     )
 
 # %%

@@ -2,7 +2,8 @@
 # # A model of your own, in NumPyro
 #
 # Days in hospital spread more than a Poisson distribution lets them. A model of one stay is a
-# function of one record; its latents are those of all stays. Needs `pip install '.[numpyro]'`.
+# function of one record; its latents are those of all stays. It needs
+# `pip install . './analysis[numpyro]'`.
 
 # %%
 import os
@@ -15,11 +16,10 @@ import numpyro
 import numpyro.distributions as dist
 from matplotlib import pyplot
 
-from shoal_client import Federation
-from shoal_client.estimators import NumpyroModel
-from shoal_client.federation import Learning
+from shoal import Federation, JobSettings, SimulatedFederation
+from shoal.estimators import NumpyroModel
+from shoal.jobs.federation import Learning
 from shoal_hosting.installed_models import digest_of
-from shoal_learning.simulated_federation import SimulatedFederation
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 
@@ -80,15 +80,17 @@ else:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        epsilon=2.0,
-        delta=1e-5,
-        dropouts=20,
-        colluders=20,
-        minimum_population=1500,
-        maximum_population=2000,
-        join_seconds=600,
-        round_seconds=60,
-        grace_seconds=60,
+        JobSettings(
+            epsilon=2.0,
+            delta=1e-5,
+            dropouts=20,
+            colluders=20,
+            minimum_population=1500,
+            maximum_population=2000,
+            join_seconds=600,
+            round_seconds=60,
+            grace_seconds=60,
+        ),
     )
 
 # %%

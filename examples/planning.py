@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib import pyplot
 from sklearn.base import clone
 
-from shoal_client.estimators import LinearRegression
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal import SimulatedFederation
+from shoal.estimators import LinearRegression
 
 # %% [markdown]
 # ## What you expect

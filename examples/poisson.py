@@ -10,10 +10,9 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal_client import Federation
-from shoal_client.estimators import Poisson
-from shoal_client.federation import Learning
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal import Federation, JobSettings, SimulatedFederation
+from shoal.estimators import Poisson
+from shoal.jobs.federation import Learning
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 
@@ -38,15 +37,17 @@ else:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        epsilon=1.0,
-        delta=1e-5,
-        dropouts=20,
-        colluders=20,
-        minimum_population=600,
-        maximum_population=800,
-        join_seconds=600,
-        round_seconds=300,
-        grace_seconds=300,
+        JobSettings(
+            epsilon=1.0,
+            delta=1e-5,
+            dropouts=20,
+            colluders=20,
+            minimum_population=600,
+            maximum_population=800,
+            join_seconds=600,
+            round_seconds=300,
+            grace_seconds=300,
+        ),
     )
 
 # %%

@@ -11,10 +11,9 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal_client import Federation
-from shoal_client.estimators import PoissonRegression
-from shoal_client.federation import Learning
-from shoal_learning.simulated_federation import SimulatedFederation
+from shoal import Federation, JobSettings, SimulatedFederation
+from shoal.estimators import PoissonRegression
+from shoal.jobs.federation import Learning
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 
@@ -54,15 +53,17 @@ else:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        epsilon=2.0,
-        delta=1e-5,
-        dropouts=20,
-        colluders=20,
-        minimum_population=1500,
-        maximum_population=2000,
-        join_seconds=600,
-        round_seconds=60,
-        grace_seconds=60,
+        JobSettings(
+            epsilon=2.0,
+            delta=1e-5,
+            dropouts=20,
+            colluders=20,
+            minimum_population=1500,
+            maximum_population=2000,
+            join_seconds=600,
+            round_seconds=60,
+            grace_seconds=60,
+        ),
     )
 
 # %%

@@ -13,16 +13,15 @@ import os
 import numpy as np
 from matplotlib import pyplot
 
-from shoal_client import Analyst, ColumnBounds, Federation
-from shoal_client.estimators import LogisticRegression
-from shoal_client.federation import Learning
-from shoal_client.planning import Study, compare
-from shoal_client.planning.comparing import trust
-from shoal_learning.draw_and_discard.simulation import in_turn, simulate
-from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.draw_and_discard.model import CrowdModel
-from shoal_protocol.draw_and_discard.tasks import CrowdTask
-from shoal_protocol.draw_and_discard.updates import design_rows
+from shoal import Analyst, ColumnBounds, CrowdSettings, Federation, JobSettings, SimulatedFederation
+from shoal.estimators import LogisticRegression
+from shoal.jobs.federation import Learning
+from shoal.planning import Study, compare
+from shoal.planning.comparing import trust
+from shoal_learning.crowds.model import CrowdModel
+from shoal_learning.crowds.simulation import in_turn, simulate
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.crowds.updates import design_rows
 
 DIRECTORY = os.environ.get("SHOAL_FEDERATION")  # of a real federation; without one, a simulation
 PHONES = int(os.environ.get("SHOAL_PHONES", "20000"))
@@ -89,15 +88,17 @@ else:
     federation = Federation.open(
         f"{DIRECTORY}/parties/analyst",
         f"{DIRECTORY}/consortium",
-        epsilon=EPSILON,
-        delta=DELTA,
-        dropouts=few,
-        colluders=few,
-        minimum_population=PHONES,
-        maximum_population=PHONES,
-        join_seconds=600,
-        round_seconds=60,
-        grace_seconds=60,
+        JobSettings(
+            epsilon=EPSILON,
+            delta=DELTA,
+            dropouts=few,
+            colluders=few,
+            minimum_population=PHONES,
+            maximum_population=PHONES,
+            join_seconds=600,
+            round_seconds=60,
+            grace_seconds=60,
+        ),
     )
 model = LogisticRegression(
     features=FEATURES, target={TARGET: (0, 1)}, rounds=ROUNDS, batch=None, learning_rate=0.2
@@ -134,11 +135,13 @@ if DIRECTORY is None:
 else:
     crowd = Analyst.open(f"{DIRECTORY}/parties/analyst", f"{DIRECTORY}/consortium").open_crowd(
         task,
-        contributions=PHONES,
-        contributions_per_client=1,
-        contributions_per_record=1,
-        session_seconds=60,
-        open_seconds=max(20, PHONES // 20),
+        CrowdSettings(
+            contributions=PHONES,
+            contributions_per_client=1,
+            contributions_per_record=1,
+            session_seconds=60,
+            open_seconds=max(20, PHONES // 20),
+        ),
     )
     crowd_model = crowd.wait()  # by what the trainer signed in the end
     crowd.verify()  # that it follows, contribution by contribution, from what it opened with

@@ -24,13 +24,13 @@ from figures.datasets import Gdsc, Split, gdsc_split, load_uci, scaled, splits
 from figures.running import run_all
 from figures.scores import Floats, rank_correlation
 from figures.sources import Files
-from shoal_client import Analyst
+from shoal import Analyst, JobSettings
 from shoal_learning.learners import learner_for
-from shoal_protocol.certificate_checks import verify_certificate
-from shoal_protocol.jobs import PosteriorReport
+from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.questions import ReleasedSum
-from shoal_protocol.tasks import LinearRegressionTask
+from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.round_rules import ReleasedSum
 
 COMPUTE_NODES: Final = 3
 SIMULATED: Final = 399
@@ -220,15 +220,17 @@ def _learn(analyst: Analyst, point: Point) -> tuple[PosteriorReport, bytes]:
     clients = len(point.split.train)
     job = analyst.submit(
         point.task,
-        epsilon=point.epsilon,
-        delta=DELTA,
-        dropouts=0,
-        colluders=0,
-        minimum_population=clients,
-        maximum_population=clients,
-        join_seconds=SECONDS,
-        round_seconds=SECONDS,
-        grace_seconds=SECONDS,
+        JobSettings(
+            epsilon=point.epsilon,
+            delta=DELTA,
+            dropouts=0,
+            colluders=0,
+            minimum_population=clients,
+            maximum_population=clients,
+            join_seconds=SECONDS,
+            round_seconds=SECONDS,
+            grace_seconds=SECONDS,
+        ),
     )
     report, certificate = job.wait(), job.certificate()
     if certificate is None:
@@ -262,7 +264,6 @@ def _agent(directory: Path, point: Point, port: int) -> Process:
     policy.write_text(
         f"""\
 analysts = ["analyst"]
-tasks = ["linear_regression"]
 queries = {json.dumps(point.task.query_names())}
 columns = {json.dumps(names)}
 maximum_epsilon = {point.epsilon + 1.0}

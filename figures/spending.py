@@ -6,7 +6,8 @@ Formulas only; draws nothing and reads nothing.
 import math
 
 from figures.published import FIRST_ROUND
-from shoal_protocol.accounting import Cap, Cost, compose, epsilon_of
+from shoal_protocol.privacy.accounting import Cap, Cost, compose
+from shoal_protocol.privacy.together import epsilon_of
 
 
 def published_cost(*, epsilon: float, delta: float, understated: float) -> float:

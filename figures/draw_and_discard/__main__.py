@@ -22,8 +22,8 @@ from figures.authors import key
 from figures.draw_and_discard import checks, experiments, pictures
 from figures.draw_and_discard.checks import EpsilonT
 from figures.draw_and_discard.experiments import Accuracy, Discards, Size, Spread
+from figures.draw_and_discard.later_noise import epsilon_t_table
 from figures.report import Report
-from shoal_protocol.draw_and_discard.later_noise import epsilon_t_table
 
 DELTA: Final = 1e-5
 EPSILONS: Final = (1.0, 2.0, 4.0, 8.0)

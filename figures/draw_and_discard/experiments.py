@@ -11,19 +11,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from figures.running import run_all
-from shoal_learning.draw_and_discard.chains import lifetimes, noisy_instances
-from shoal_learning.draw_and_discard.simulation import Contributors, simulate
-from shoal_protocol.draw_and_discard.expectations import contractions, expected_rmse
-from shoal_protocol.draw_and_discard.tasks import CrowdTask, Family
-from shoal_protocol.draw_and_discard.theory import (
+from figures.draw_and_discard.chains import lifetimes, noisy_instances
+from figures.draw_and_discard.theorems import (
     discarded,
     expected_fixation_time,
     expected_lifetime,
+    expected_rmse,
     spread_after,
     stationary_spread,
 )
-from shoal_protocol.tasks.bounds import ColumnBounds
+from figures.running import run_all
+from shoal_learning.crowds.expectations import contractions
+from shoal_learning.crowds.simulation import Contributors, simulate
+from shoal_protocol.crowds.tasks import CrowdTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.models.regressions import Family
 
 Floats = NDArray[np.float64]
 
