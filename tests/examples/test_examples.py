@@ -1,17 +1,17 @@
 """The examples run as they stand, on simulated federations; on a real one by a directory's name."""
 
 import ast
+import json
+import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import pytest
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot
 
+from figures import notebooks
 from shoal import CrowdSettings, JobSettings, estimators
 from shoal.estimators import Estimator
 from shoal.estimators.parameters import Parameters
@@ -23,18 +23,10 @@ WITHOUT_A_FEDERATION = {"planning"}
 
 
 @pytest.fixture(autouse=True)
-def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Count the axes with something on them in each picture, instead of opening a window."""
-    pictures: list[int] = []
-
-    def show() -> None:
-        pyplot.gcf().canvas.draw()
-        pictures.append(sum(axes.has_data() for axes in pyplot.gcf().axes))
-        pyplot.close("all")
-
-    monkeypatch.setattr(pyplot, "show", show)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep a real federation out, and close what pictures a failing example leaves."""
     monkeypatch.delenv("SHOAL_FEDERATION", raising=False)
-    yield pictures
+    yield
     pyplot.close("all")
 
 
@@ -42,14 +34,27 @@ def stem(path: Path) -> str:
     return path.stem
 
 
+def shape_of(outputs: list[dict[str, Any]]) -> list[Any]:
+    """Return what outputs show but for figures, which differ by processor, and pictures' bytes."""
+    return [
+        re.sub(r"[\s\d.,+-]+", " ", "".join(each["text"])) if "text" in each else [*each["data"]]
+        for each in outputs
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
-def test_an_example_runs_and_shows_pictures(
-    path: Path, shown: list[int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    runpy.run_path(str(path))
-    assert shown and min(shown) > 0
-    assert capsys.readouterr().out
+def test_an_example_runs_and_shows_what_its_notebook_shows(path: Path) -> None:
+    cells = notebooks.cells_of(path.read_text("utf-8"))
+    kept = json.loads((notebooks.NOTEBOOKS / f"{path.stem}.ipynb").read_text("utf-8"))["cells"]
+    assert [("".join(each["source"]), each["cell_type"] == "markdown") for each in kept] == [
+        (each.source, each.markdown) for each in cells
+    ], "python -m figures.notebooks writes it anew"
+    shown = notebooks.run(cells)
+    kinds = [output["output_type"] for outputs in shown for output in outputs]
+    assert {"stream", "display_data"} == set(kinds)
+    for cell, outputs in zip(kept, shown, strict=True):
+        assert shape_of(cell.get("outputs", [])) == shape_of(outputs)
 
 
 def test_every_estimator_has_its_example() -> None:
