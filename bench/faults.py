@@ -25,12 +25,12 @@ import structlog
 
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from tests.simulated.audit import audit
-from tests.simulated.durable import DurableSteps
-from tests.simulated.losses import Losses, count_losses
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulated.weather import faults_seen, forecast, live_through
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.durable import DurableSteps
+from tests.world.federation import Federation
+from tests.world.losses import Losses, count_losses
+from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.world.weather import faults_seen, forecast, live_through
 
 # nodes and sharing, one for every job in turn
 FEDERATIONS: Final[tuple[tuple[int, Sharing], ...]] = (

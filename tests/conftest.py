@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.databases"]  # one server of PostgreSQL, not one for each module
+pytest_plugins = ["tests.world.databases"]  # one server of PostgreSQL, not one for each module
 
 settings.register_profile("the same every time", derandomize=True, deadline=None)
 settings.load_profile("the same every time")

@@ -29,8 +29,8 @@ from shoal_hosting.peers.exchange import Connection, Connections, Unavailable
 from shoal_hosting.peers.peer import Peer
 from shoal_hosting.peers.service_calls import Endpoint, Refused
 from shoal_trainer.peers import Peers
-from tests.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
-from tests.hosting.certificates import make_identity
+from tests.world.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
+from tests.world.tls_identities import make_identity
 
 IDENTITY = make_identity()
 BOMBS = bombs()

@@ -17,8 +17,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.protocol.certified import TWO_ROUNDS
 from tests.test_packaging import distributions
+from tests.world.certified import TWO_ROUNDS
 
 ROOT = Path(__file__).parents[1]
 SITE = Path(sysconfig.get_path("purelib"))

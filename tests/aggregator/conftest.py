@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal_aggregator.assembly import Service, assemble
-from tests.service_parties import HandMovedClock, book, party
+from tests.world.parties import HandMovedClock, book, party
 
 Assemble = Callable[[], Service]
 

@@ -16,8 +16,8 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from tests.aggregator.conftest import Assemble
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, client_of, problem_code, signed_by
+from tests.world import examples
+from tests.world.parties import HandMovedClock, client_of, problem_code, signed_by
 
 ROUND = examples.SPEC.digest
 ROUND_PATH = f"/v1/rounds/{ROUND}"

@@ -19,8 +19,8 @@ from tests.aggregator.test_aggregator import (
     give_up,
     post,
 )
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, party
+from tests.world import examples
+from tests.world.parties import HandMovedClock, book, party
 
 NODES = st.integers(0, examples.NODES - 1)
 ACTIONS = st.one_of(

@@ -14,7 +14,7 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
-from tests.protocol import examples
+from tests.world import examples
 
 ROUND = examples.SPEC.digest
 SPEC = examples.named("trainer", examples.SPEC)

@@ -21,8 +21,8 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, client_of, party, problem_code, signed_by
+from tests.world import examples
+from tests.world.parties import HandMovedClock, book, client_of, party, problem_code, signed_by
 
 NODES = 5
 THREE = ThresholdSharing(threshold=3)

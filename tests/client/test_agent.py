@@ -29,7 +29,7 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
-from tests.client.world import Timer, World, no_noise
+from tests.world.around_holder import Timer, World, no_noise
 
 CLIENTS = 12
 

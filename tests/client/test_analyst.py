@@ -20,8 +20,8 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
-from tests.client.reporting_trainer import ReportingTrainer
-from tests.client.world import PRIVACY, TASK, World, problem
+from tests.world.around_analyst import ReportingTrainer
+from tests.world.around_holder import PRIVACY, TASK, World, problem
 
 JOB: dict[str, Any] = {
     **PRIVACY.model_dump(),

@@ -15,10 +15,10 @@ from shoal_protocol.wire.errors import (
     UnknownJob,
     UnknownManifest,
 )
-from tests.protocol import certified, examples
-from tests.service_parties import book
-from tests.tampering import flipped
-from tests.trainer.federation import CONSORTIUM
+from tests.world import certified, examples
+from tests.world.around_trainer import CONSORTIUM
+from tests.world.parties import book
+from tests.world.strategies import flipped
 
 MAKING = certified.under(CONSORTIUM)
 CERTIFICATE = MAKING.encode()

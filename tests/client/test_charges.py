@@ -18,7 +18,7 @@ from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import Charges, RoundCharged
 from shoal_protocol.wire.documents import from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
-from tests.client.world import World, problem
+from tests.world.around_holder import World, problem
 
 CHARGE = RoundCharged(
     entry=1,

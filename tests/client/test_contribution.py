@@ -20,7 +20,7 @@ from shoal_protocol.sharing import envelope, received
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.client.world import COLUMNS, NODES, QUERY, World, no_noise
+from tests.world.around_holder import COLUMNS, NODES, QUERY, World, no_noise
 
 SHARING = ADDITIVE
 

@@ -17,9 +17,9 @@ from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import CrowdClosing
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJob
-from tests.client.crowd_world import TASK, CrowdWorld, Lies
 from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten
-from tests.client.world import problem
+from tests.world.around_holder import problem
+from tests.world.around_holder_crowds import TASK, CrowdWorld, Lies
 
 
 @pytest.fixture

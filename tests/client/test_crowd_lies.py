@@ -17,8 +17,8 @@ from shoal_protocol.crowds.documents import CrowdClosing, Draw, LogEntry, Submis
 from shoal_protocol.crowds.evidence import CrowdEvidence, differences
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
-from tests.client.crowd_world import CrowdWorld, Lies
-from tests.client.world import state_of
+from tests.world.around_holder import state_of
+from tests.world.around_holder_crowds import CrowdWorld, Lies
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_protocol.crowds.documents import Draw
 from shoal_protocol.wire.documents import Signed
-from tests.client.world import World
-from tests.protocol.crowd_examples import (
+from tests.world.around_holder import World
+from tests.world.crowd_examples import (
     CROWD_CONSORTIUM,
     CROWD_DOCUMENTS,
     CROWD_JOB,

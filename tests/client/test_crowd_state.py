@@ -25,9 +25,9 @@ from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.client.crowd_world import CROWD_POLICY
-from tests.client.world import NOW, POLICY
-from tests.protocol.crowd_examples import CROWD_DOCUMENTS
+from tests.world.around_holder import NOW, POLICY
+from tests.world.around_holder_crowds import CROWD_POLICY
+from tests.world.crowd_examples import CROWD_DOCUMENTS
 
 INCREMENTAL = 2
 CROWD, OTHER_CROWD, JOB = "a" * 64, "b" * 64, "c" * 64

@@ -33,9 +33,9 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.client.crowd_world import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
-from tests.client.world import COLUMNS, NOW, Timer, problem, records_for, state_of
-from tests.service_parties import problem_code
+from tests.world.around_holder import COLUMNS, NOW, Timer, problem, records_for, state_of
+from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
+from tests.world.parties import problem_code
 
 WHOLE_TIME = 1000  # seconds until the job closes
 

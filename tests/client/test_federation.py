@@ -24,8 +24,8 @@ from shoal_protocol.studies import LogisticRegressionTask
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, UnknownJob
-from tests.client.reporting_trainer import ReportingTrainer
-from tests.client.world import TASK, World, problem
+from tests.world.around_analyst import ReportingTrainer
+from tests.world.around_holder import TASK, World, problem
 
 ASKED: dict[str, Any] = {
     "epsilon": 1.0,

@@ -36,7 +36,7 @@ from shoal_protocol.studies.round_rules.linear_regression import query_for, thre
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Consortium
 from tests.client.test_policy import RULES
-from tests.client.world import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
+from tests.world.around_holder import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)

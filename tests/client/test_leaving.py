@@ -24,7 +24,7 @@ from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
-from tests.client.world import POLICY, TASK, Timer, World, problem
+from tests.world.around_holder import POLICY, TASK, Timer, World, problem
 
 CLIENTS = 12
 TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})

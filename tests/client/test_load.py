@@ -20,8 +20,8 @@ from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_protocol.crowds.documents import weights_digest
 from shoal_protocol.studies import ColumnBounds
-from tests.client.world import World
-from tests.protocol.crowd_examples import (
+from tests.world.around_holder import World
+from tests.world.crowd_examples import (
     CLOSING,
     CROWD_CONSORTIUM,
     CROWD_JOB,

@@ -20,8 +20,8 @@ from shoal_protocol.studies import (
     VariationalTask,
 )
 from shoal_protocol.studies.round_rules.variational import gradient_query
-from tests.client.world import COLUMNS, POLICY, World
-from tests.models import install_examples
+from tests.world.around_holder import COLUMNS, POLICY, World
+from tests.world.installed_models import install_examples
 
 CLIENTS = 12
 AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)

@@ -23,7 +23,7 @@ from shoal_holder.negative_binomial import (
     two_over_e,
 )
 from shoal_protocol.privacy.mechanisms import LARGEST_LAPLACE_SCALE
-from tests.simulated.chance import fixed_bytes
+from tests.world.chance import fixed_bytes
 
 FALSE_ALARM = 1e-6
 

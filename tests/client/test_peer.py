@@ -11,7 +11,7 @@ from shoal_hosting.peers import peer as peers
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import Answer, Peer, outcomes
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.client.world import World, problem
+from tests.world.around_holder import World, problem
 
 Handler = Callable[[httpx.Request], httpx.Response]
 

@@ -20,8 +20,8 @@ from shoal_holder.sampling.exact import exact_noise
 from shoal_learning.linear_regression import SHARES
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.wire.documents import sign
-from tests.protocol import examples
-from tests.protocol.crowd_examples import CROWD_DOCUMENTS, CROWD_TASK
+from tests.world import examples
+from tests.world.crowd_examples import CROWD_DOCUMENTS, CROWD_TASK
 
 AGREEMENT = 1.6
 """Factor within which plan and simulation must agree: the plan's approximations, and the chance in

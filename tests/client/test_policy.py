@@ -9,7 +9,7 @@ from shoal_holder.policy import Policy
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.study_request import StudyRequest
-from tests.client.world import POLICY, PRIVACY, QUERY, TASK, World
+from tests.world.around_holder import POLICY, PRIVACY, QUERY, TASK, World
 
 RULES = """
 analysts = ["analyst"]

@@ -11,7 +11,7 @@ from shoal_holder import outbox
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import received
 from shoal_protocol.wire.documents import Signed
-from tests.client.world import NODES, World, problem, state_of
+from tests.world.around_holder import NODES, World, problem, state_of
 
 CLIENTS = 12
 ROUND_SECONDS = 60

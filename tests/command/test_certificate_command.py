@@ -12,8 +12,8 @@ from shoal_command.certificate_views import COMPARE, NOT_SHOWN
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
-from tests.protocol import examples
-from tests.protocol.certified import CHANGED, MAKINGS, TWO_ROUNDS
+from tests.world import examples
+from tests.world.certified import CHANGED, MAKINGS, TWO_ROUNDS
 
 
 def verify(directory: Path, encoded: bytes, manifest: bytes, *more: str, status: int) -> Result:

@@ -36,8 +36,8 @@ from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.phases import CrowdPhase
 from tests.command.running import run, words
 from tests.command.test_job_command import UNKNOWN, Trial, no_logs, shoal, trainer_of
-from tests.protocol.crowd_examples import CLOSING, OPENING
-from tests.protocol.examples import named
+from tests.world.crowd_examples import CLOSING, OPENING
+from tests.world.examples import named
 
 __all__ = ["no_logs"]
 CLIENTS = 30

@@ -10,9 +10,9 @@ from typer.testing import Result
 from shoal_command import connection
 from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
 from tests.command.running import run
-from tests.protocol import examples
-from tests.protocol.certified import Making
 from tests.protocol.test_ledger import LEDGER, ledger
+from tests.world import examples
+from tests.world.certified import Making
 
 
 def exported(entries: list[LedgerEntry]) -> dict[str, Any]:

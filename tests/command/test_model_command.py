@@ -7,7 +7,7 @@ import pytest
 
 from shoal_hosting.installed_models import digest_of
 from tests.command.running import run
-from tests.models import install
+from tests.world.installed_models import install
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.command.test_consortium_building import (
     counted,
     keys,
 )
-from tests.tampering import flipped
+from tests.world.strategies import flipped
 
 
 def party(role=PartyRole.COMPUTE):

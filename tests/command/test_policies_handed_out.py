@@ -22,8 +22,8 @@ from shoal_protocol.studies.linear_regression import Centring, RegressionMethod
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.command.running import shoal
-from tests.protocol import examples
-from tests.protocol.crowd_examples import CROWD_JOB
+from tests.world import examples
+from tests.world.crowd_examples import CROWD_JOB
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
 TASKS: dict[str, Task] = {

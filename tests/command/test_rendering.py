@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from shoal_command.options import with_options_of
 from shoal_command.rendering import rendered
-from tests.protocol.examples import CONSORTIUM, SPEC
+from tests.world.examples import CONSORTIUM, SPEC
 
 JOB, ROUND = "ab" * 32, "cd" * 32
 

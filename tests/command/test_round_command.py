@@ -16,9 +16,9 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command import running
-from tests.protocol import examples
-from tests.protocol.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
 from tests.protocol.test_accounts import NODES, SIGNED_SPEC, holdings, published, vote
+from tests.world import examples
+from tests.world.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
 
 MIXED = Held.of(
     (client, examples.answer_id(client, "another" if client == 3 else "first"))

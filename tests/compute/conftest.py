@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compute.federation import Federation
+from tests.world.around_node import Federation
 
 
 @pytest.fixture

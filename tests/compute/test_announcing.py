@@ -19,9 +19,9 @@ from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
 from shoal_protocol.wire.errors import StorageUnavailable
-from tests.compute.federation import SECOND, Federation
-from tests.protocol import examples
-from tests.protocol.examples import signing_key
+from tests.world import examples
+from tests.world.around_node import SECOND, Federation
+from tests.world.examples import signing_key
 
 CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
 

@@ -1,6 +1,6 @@
 """The node's HTTP face: what it shows to an operator, and what it never shows."""
 
-from tests.compute.federation import Federation, envelopes
+from tests.world.around_node import Federation, envelopes
 
 
 async def test_metrics_count_and_name_nobody(federation: Federation) -> None:

@@ -13,8 +13,8 @@ from shoal_compute.schema import ledger, shares
 from shoal_protocol.jobs.charges import MOST_QUERIES, Charges, ChargesQuery, check_charges
 from shoal_protocol.wire.documents import Role, Signed, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, decode_clients
-from tests.compute.federation import SECOND, Federation
-from tests.protocol.examples import client_key
+from tests.world.around_node import SECOND, Federation
+from tests.world.examples import client_key
 
 NONCE = "0a" * 16
 

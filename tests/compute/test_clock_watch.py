@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from shoal_compute.clock_watch import ClockWatch
 from shoal_compute.metrics import Metrics
-from tests.compute.federation import Federation
-from tests.protocol.examples import OPENED_AT
+from tests.world.around_node import Federation
+from tests.world.examples import OPENED_AT
 
 SECOND = timedelta(seconds=1)
 

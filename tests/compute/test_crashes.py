@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
 from shoal_protocol.rounds.attestations import Holdings, Vote, cohort_of
-from tests.compute.federation import (
+from tests.world.around_node import (
     POPULATION,
     Federation,
     envelopes,

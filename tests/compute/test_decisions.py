@@ -16,9 +16,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase
-from tests.compute.federation import consortium, holdings, party, vote
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, POLICY, answer_id, signing_key
+from tests.world import examples
+from tests.world.around_node import consortium, holdings, party, vote
+from tests.world.examples import OPENED_AT, POLICY, answer_id, signing_key
 
 COHORTS = st.sampled_from([range(12), range(11), range(10), range(9)])
 EVENTS = {

@@ -37,7 +37,8 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.phases import Phase
-from tests.compute.federation import (
+from tests.world import examples
+from tests.world.around_node import (
     POPULATION,
     Federation,
     consortium,
@@ -45,8 +46,7 @@ from tests.compute.federation import (
     party,
     vote,
 )
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, signing_key
+from tests.world.examples import OPENED_AT, signing_key
 
 TRUST = consortium()
 SPEC = sign(examples.spec(manifest=TRUST), "trainer", signing_key("trainer"))

@@ -6,7 +6,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, decode_answer, encode_query
-from tests.compute.federation import Federation, envelopes
+from tests.world.around_node import Federation, envelopes
 
 CLIENTS = range(6)
 

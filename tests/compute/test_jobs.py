@@ -17,10 +17,10 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.requests import ROUNDS
-from tests.compute.federation import Federation, consortium, job_for
 from tests.compute.test_announcing import CAP, announce
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT
+from tests.world import examples
+from tests.world.around_node import Federation, consortium, job_for
+from tests.world.examples import OPENED_AT
 
 
 def request_of(federation: Federation, **changes: Any) -> JobRequest:

@@ -15,10 +15,10 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import LedgerBroken
-from tests.compute.federation import Federation
 from tests.compute.test_jobs import request_of, told
 from tests.hosting.test_ledger import tamper
-from tests.protocol.examples import OPENED_AT, SPEC
+from tests.world.around_node import Federation
+from tests.world.examples import OPENED_AT, SPEC
 
 SETTINGS = {"dropouts": 1, "colluders": 2, "mu": 0.3}
 

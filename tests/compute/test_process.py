@@ -19,10 +19,10 @@ from nacl.public import PrivateKey
 
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, ComputeParty
 from shoal_protocol.wire.documents import sign
-from tests.hosting.certificates import make_identity
-from tests.pinned import pinned_client
-from tests.protocol import examples
-from tests.protocol.examples import signing_key
+from tests.world import examples
+from tests.world.examples import signing_key
+from tests.world.loopback import pinned_client
+from tests.world.tls_identities import make_identity
 
 pytestmark = pytest.mark.slow
 

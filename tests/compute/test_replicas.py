@@ -29,7 +29,9 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import StorageUnavailable
-from tests.compute.federation import (
+from tests.hosting.test_manifest_book import next_version
+from tests.world import examples
+from tests.world.around_node import (
     POPULATION,
     Federation,
     envelopes,
@@ -37,9 +39,7 @@ from tests.compute.federation import (
     holdings,
     party,
 )
-from tests.hosting.test_manifest_book import next_version
-from tests.protocol import examples
-from tests.protocol.examples import signing_key
+from tests.world.examples import signing_key
 
 CAP = gaussian_mu(epsilon=4.0, delta=1e-6)
 

@@ -17,7 +17,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import sign
-from tests.compute.federation import (
+from tests.world.around_node import (
     POPULATION,
     Federation,
     consortium,
@@ -26,7 +26,7 @@ from tests.compute.federation import (
     holdings,
     vote,
 )
-from tests.protocol.examples import POLICY, signing_key
+from tests.world.examples import POLICY, signing_key
 
 EVERYONE = ["published"] * 3
 NOBODY = ["abandoned"] * 3

@@ -39,9 +39,9 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_uint64
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import Phase
-from tests.compute.federation import holdings, vote
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, POPULATION, signing_key
+from tests.world import examples
+from tests.world.around_node import holdings, vote
+from tests.world.examples import OPENED_AT, POPULATION, signing_key
 
 SPEC = sign(examples.SPEC, "trainer", signing_key("trainer"))
 ROUND = SPEC.digest

@@ -24,7 +24,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
 from tests.compute.test_gossip import known_round
-from tests.protocol.examples import DIMENSION, seed
+from tests.world.examples import DIMENSION, seed
 
 SCHEME = ADDITIVE
 CLIENTS = st.sets(st.integers(0, 11))

@@ -13,10 +13,10 @@ from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode, sign
-from tests.compute.federation import Federation
 from tests.compute.test_announcing import CAP, announce
 from tests.compute.test_replicas import Replicas, replicas  # noqa: F401 -- a fixture
-from tests.protocol.examples import signing_key
+from tests.world.around_node import Federation
+from tests.world.examples import signing_key
 
 TAKEN, KNOWN, REFUSED = (201, ""), (200, ""), (409, "conflicting-document")
 OTHER_JOB = "ab" * 32

@@ -17,9 +17,9 @@ from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
 from shoal_protocol.wire.documents import Signed, sign
-from tests.compute.federation import SECOND, Federation, envelopes
-from tests.protocol import examples
-from tests.protocol.examples import answer_id, client_key, random_bytes, signing_key
+from tests.world import examples
+from tests.world.around_node import SECOND, Federation, envelopes
+from tests.world.examples import answer_id, client_key, random_bytes, signing_key
 
 
 @pytest.fixture

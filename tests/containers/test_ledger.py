@@ -8,7 +8,7 @@ import pytest
 
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Holdings, Vote
 from tests.containers.ledger import Outbox, Round, reckon
-from tests.protocol import examples
+from tests.world import examples
 
 SPEC, RESULT = examples.SPEC, examples.RESULT
 BOUND: dict[str, Any] = {"manifest": SPEC.manifest, "round": SPEC.digest}

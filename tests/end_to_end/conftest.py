@@ -11,7 +11,7 @@ import pytest
 from demo.federation import Federation, Process
 from shoal_consortium import quickstart
 from tests.end_to_end.holding import EPSILON_OF_ALL_TESTS
-from tests.simulated.trust import CONSORTIUM_POLICY, Trust, make_trust
+from tests.world.trust import CONSORTIUM_POLICY, Trust, make_trust
 
 PORTS = 8  # five services, and an agent of each of three sites
 

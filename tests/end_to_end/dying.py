@@ -6,7 +6,7 @@ DYING_MODULE is the module, DYING_STEP a step's name and DYING_WHEN "before" or 
 import os
 import runpy
 
-from tests.simulated.durable import Death, DurableSteps, Process, When
+from tests.world.durable import Death, DurableSteps, Process, When
 
 if __name__ == "__main__":
     death = Death(When(os.environ["DYING_WHEN"]), "process", os.environ["DYING_STEP"])

@@ -11,8 +11,8 @@ from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import read_pin
-from tests.simulated.chance import FixedNoise
-from tests.simulated.trust import HOLDER_POLICY, Trust
+from tests.world.chance import FixedNoise
+from tests.world.trust import HOLDER_POLICY, Trust
 
 EPSILON_OF_ALL_TESTS = 20.0  # they share one consortium, and its clients' budgets
 POLICY = HOLDER_POLICY.model_copy(

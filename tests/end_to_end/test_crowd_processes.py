@@ -21,7 +21,7 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
-from tests.pinned import pinned_client
+from tests.world.loopback import pinned_client
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from tests.end_to_end.test_real_processes import (
     values_of,
     wait_until,
 )
-from tests.simulated.trust import TASK, Trust
+from tests.world.trust import TASK, Trust
 
 OTHERS = ("clinic-a", "clinic-b")
 

@@ -33,9 +33,9 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64
 from shoal_protocol.wire.phases import JobPhase
 from tests.end_to_end.holding import POLICY, data_of, holder_of
-from tests.pinned import pinned_client
-from tests.simulated.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
-from tests.simulation import Federation as Simulated
+from tests.world.federation import Federation as Simulated
+from tests.world.loopback import pinned_client
+from tests.world.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
 
 CLIENTS = sum(SITES.values())
 

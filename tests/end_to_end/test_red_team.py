@@ -12,7 +12,7 @@ from demo.federation import Federation as Processes
 from demo.federation import Process
 from shoal_consortium import quickstart
 from shoal_redteam.registry import all_attacks
-from tests.simulated.trust import SITES, Trust
+from tests.world.trust import SITES, Trust
 
 # their owners allow nothing: the red team has their clients' keys, and answers in their place
 POLICY = """

@@ -25,7 +25,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.wire.documents import Signed, decode
 from tests.end_to_end.conftest import first_free_port
-from tests.pinned import pinned_client
+from tests.world.loopback import pinned_client
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ from shoal.jobs.job_settings import CrowdSettings
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
-from tests.client.crowd_world import TASK, CrowdWorld
+from tests.world.around_holder_crowds import TASK, CrowdWorld
 
 FEATURES = {"minutes": (0, 120), "days": (0, 60)}
 GIVEN: dict[str, Any] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.simulated.trust import Trust, make_trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import Trust, make_trust
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK, TASK_WITH_PROJECTION, Trust
+from tests.world.wire import Fault, Rule
 
 SERVICES = ("compute-0", "compute-1", "compute-2", "aggregator", "trainer")
 PARTIES = (*SITES, *SERVICES)

@@ -18,10 +18,10 @@ from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import RefusedCertificate
 from shoal_trainer import progress
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
-from tests.simulated.audit import look_at
-from tests.simulated.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.audit import look_at
+from tests.world.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import SITES, Trust, make_trust
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode, sign
 from tests.federation.test_consortium_changes import publish, second_version
-from tests.simulated.audit import audit
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.audit import audit
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
 

@@ -12,9 +12,9 @@ from shoal_consortium.party_files import read_signing_key
 from shoal_holder.records import Records
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
-from tests.simulated.audit import audit
-from tests.simulated.trust import COLUMNS, SITES, Trust
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import COLUMNS, SITES, Trust
 
 CLIENTS = sum(SITES.values())
 NEWCOMER = SigningKey(b"newcomer".ljust(32, b"."))

@@ -17,11 +17,11 @@ from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
-from tests.simulated.audit import audit
-from tests.simulated.durable import MARK, Death, DurableSteps, Step, When
-from tests.simulated.lives import Life
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.durable import MARK, Death, DurableSteps, Step, When
+from tests.world.federation import Federation
+from tests.world.lives import Life
+from tests.world.trust import SITES, Trust, make_trust
 
 ABSENT = "clinic-c"  # two sites have the 10 clients that a job needs
 CLIENTS = sum(SITES.values()) - SITES[ABSENT]

@@ -15,11 +15,11 @@ import pytest
 
 from tests.federation.test_batches import specs_of
 from tests.federation.test_crash_anywhere import ABSENT, CLIENTS, PARTIES
-from tests.simulated.audit import audit
-from tests.simulated.batches import BATCH, CONSORTIUM, HOLDERS, TASK
-from tests.simulated.durable import Death, DurableSteps, Step, When
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.batches import BATCH, CONSORTIUM, HOLDERS, TASK
+from tests.world.durable import Death, DurableSteps, Step, When
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust, make_trust
 
 ROUNDS = 2
 JOB = TASK.model_copy(update={"rounds": ROUNDS})

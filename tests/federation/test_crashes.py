@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust
+from tests.world.wire import Fault, Rule
 
 # by who dies: sender, receiver, path and how many of them, in a job's order
 TO = {

@@ -20,8 +20,8 @@ from tests.federation.test_crowd_jobs import (
     finish,
     open_crowd,
 )
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
 JUMPER, *OTHERS = SITES

@@ -18,9 +18,9 @@ from tests.federation.test_crowd_jobs import (
     finish,
     open_crowd,
 )
-from tests.simulated.durable import Death, DurableSteps, Step, When
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.durable import Death, DurableSteps, Step, When
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust, make_trust
 
 KNOWN = {
     "clinic-a": {"add", "charge", "settle", "end", "conclude"},

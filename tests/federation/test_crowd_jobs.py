@@ -18,9 +18,9 @@ from shoal_learning.crowds.model import CrowdModel
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.studies import ColumnBounds
 from shoal_protocol.wire.phases import CrowdPhase
-from tests.simulated.trust import HOLDER_POLICY, SITES, Trust, make_trust
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
+from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
 OPEN_SECONDS = 100

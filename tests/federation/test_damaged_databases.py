@@ -22,9 +22,9 @@ from shoal_holder.opening import complaint
 from shoal_holder.site_files import STATE_FILE
 from shoal_hosting.service import refusing_what_is_on_file
 from shoal_hosting.startup import StartupRefused
-from tests.simulated.lives import Life
-from tests.simulated.trust import SITES, Trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.lives import Life
+from tests.world.trust import SITES, Trust
 
 PAGE_BYTES, LOG_HEAD_BYTES, FRAME_BYTES = 4096, 32, 24 + 4096
 DATABASES = {

@@ -8,8 +8,8 @@ import pytest
 from shoal_learning.linear_regression import LinearRegression
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.studies import LinearRegressionTask
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK, make_trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 
 DEFAULT = LinearRegressionTask(features=TASK.features, target=TASK.target, centring="private")
 

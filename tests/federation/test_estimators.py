@@ -16,11 +16,11 @@ from shoal.jobs.job_failures import OutOfBudget
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.party import load_party
 from shoal_protocol.certificates.checks import verify_certificate
-from tests.simulated.chance import fixed_bytes
-from tests.simulated.lives import Life, quiet
-from tests.simulated.trust import SITES, TASK, Trust
-from tests.simulation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS
-from tests.simulation import Federation as Simulated
+from tests.world.chance import fixed_bytes
+from tests.world.federation import GRACE_SECONDS, JOIN_SECONDS, PRIVACY, ROUND_SECONDS
+from tests.world.federation import Federation as Simulated
+from tests.world.lives import Life, quiet
+from tests.world.trust import SITES, TASK, Trust
 
 T = TypeVar("T")
 CLIENTS = sum(SITES.values())

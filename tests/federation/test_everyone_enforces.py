@@ -22,11 +22,11 @@ from shoal_protocol.privacy.ledger_checks import contradictions
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed
-from tests.compute import federation as nodes
 from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
-from tests.protocol import examples
-from tests.simulated.trust import SITES, Trust
-from tests.simulation import PRIVACY, Federation
+from tests.world import around_node as nodes
+from tests.world import examples
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import SITES, Trust
 
 ALL_THERE_IS = PRIVACY.model_copy(update={"epsilon": 4.0})
 STATE = {"trainer": "trainer", "aggregator": "aggregator"} | dict.fromkeys(SITES, "holder")

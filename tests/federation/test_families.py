@@ -16,8 +16,8 @@ from shoal_protocol.studies import (
     NormalTask,
     PoissonTask,
 )
-from tests.simulated.trust import HOLDER_POLICY, SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 
 QUERIES = ("counts", "first_moments", "second_moment_matrix")
 AGE = ColumnBounds(name="age", lower=0.0, upper=120.0)

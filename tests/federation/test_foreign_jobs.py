@@ -11,8 +11,8 @@ from shoal_hosting.party import load_party
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
-from tests.simulated.trust import SITES, Trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust
 
 
 def signed_by(trust: Trust, federation: Federation, who: str) -> bytes:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal_hosting.marks import MemoryLost
-from tests.simulated.trust import SITES, Trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import SITES, Trust
 
 SITE = "clinic-a"
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})

@@ -6,9 +6,9 @@ import pytest
 
 from shoal.jobs.job_failures import JobRefused
 from shoal_holder.sampling.exact import exact_noise
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.audit import audit
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust
 
 CLIENTS = sum(SITES.values())
 

@@ -10,8 +10,8 @@ from shoal_hosting.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION
 
 CLIENTS = sum(SITES.values())
 

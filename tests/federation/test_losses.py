@@ -13,10 +13,10 @@ from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import Uint64Vector
-from tests.simulated.losses import Losses, count_losses, explain
-from tests.simulated.trust import SITES, Trust
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.losses import Losses, count_losses, explain
+from tests.world.trust import SITES, Trust
+from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
 

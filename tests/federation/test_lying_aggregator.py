@@ -10,7 +10,7 @@ from shoal_aggregator.aggregation import Summed
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
-from tests.simulation import Federation
+from tests.world.federation import Federation
 
 
 async def test_an_aggregator_that_changes_the_total_gets_no_posterior(

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.simulated.audit import audit, look_at
-from tests.simulated.trust import SITES
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import ROUND_SECONDS, Federation
+from tests.world.audit import audit, look_at
+from tests.world.federation import ROUND_SECONDS, Federation
+from tests.world.trust import SITES
+from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
 MISSING = SITES["clinic-c"]

@@ -3,10 +3,10 @@
 import pytest
 
 from shoal_protocol.posteriors import LinearRegressionPosterior
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION
+from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
 FIRST = (0,)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from shoal_holder.records import Records
-from tests.simulated.trust import COLUMNS, SITES, TASK, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.federation import Federation
+from tests.world.trust import COLUMNS, SITES, TASK, Trust, make_trust
 
 HOW_MANY = (1, 2, 3)
 

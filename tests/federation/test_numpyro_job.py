@@ -12,11 +12,11 @@ from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.posteriors import NumpyroPosterior
 from shoal_protocol.studies import ColumnBounds, NumpyroTask
 from shoal_protocol.studies.round_rules import ReleasedSum
-from tests.models import install_examples
 from tests.privacy.test_taint import rounds_of
-from tests.simulated.batches import BATCH, CONSORTIUM, POLICY
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.batches import BATCH, CONSORTIUM, POLICY
+from tests.world.federation import Federation
+from tests.world.installed_models import install_examples
+from tests.world.trust import SITES, Trust, make_trust
 
 ROUNDS = 2
 

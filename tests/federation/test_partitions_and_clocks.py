@@ -11,10 +11,10 @@ from itertools import permutations
 
 import pytest
 
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION
+from tests.world.wire import Fault, Rule
 
 CLIENTS = sum(SITES.values())
 LATE_SITE = "clinic-c"  # it has as many clients as may be missing

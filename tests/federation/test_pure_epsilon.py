@@ -9,9 +9,9 @@ import pytest
 from shoal.jobs.job_failures import JobRefused
 from shoal_holder.sampling.exact import exact_noise
 from shoal_protocol.privacy.accounting import compose
-from tests.simulated.audit import audit
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.audit import audit
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
 PURE = PRIVACY.model_copy(update={"delta": 0.0})

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES
 
 NODE = "compute-1"
 CLIENTS = sum(SITES.values())

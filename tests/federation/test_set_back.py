@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from shoal_compute import assembly as compute
 from shoal_compute.schema import ledger
-from tests.simulated.trust import Trust
-from tests.simulation import PRIVACY, Federation
+from tests.world.federation import PRIVACY, Federation
+from tests.world.trust import Trust
 
 NODE = "compute-0"
 CHEAP = PRIVACY.model_copy(update={"epsilon": 0.5})

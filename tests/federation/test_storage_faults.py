@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulated.audit import audit
-from tests.simulated.trust import SITES, Trust
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust
 
 CLIENTS = sum(SITES.values())
 

@@ -15,10 +15,10 @@ from shoal_compute.rounds import Round
 from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.encoding import Uint64Vector
-from tests.simulated.audit import audit
-from tests.simulated.durable import Death, DurableSteps, When
-from tests.simulated.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.audit import audit
+from tests.world.durable import Death, DurableSteps, When
+from tests.world.federation import Federation
+from tests.world.trust import HOLDER_POLICY, SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
 TWO, THREE = ThresholdSharing(threshold=2), ThresholdSharing(threshold=3)

@@ -10,10 +10,10 @@ from shoal_protocol.rounds.attestations import Abandonment, Holdings, PartialSum
 from shoal_protocol.rounds.round_audit import Account, account_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
-from tests.simulated.chance import FixedNoise, fixed_bytes
-from tests.simulated.lives import Life
-from tests.simulated.trust import HOLDER_POLICY, SITES
-from tests.simulation import AtOnce, Federation
+from tests.world.chance import FixedNoise, fixed_bytes
+from tests.world.federation import AtOnce, Federation
+from tests.world.lives import Life
+from tests.world.trust import HOLDER_POLICY, SITES
 
 SITE = "clinic-c"
 

@@ -15,7 +15,7 @@ from shoal_holder.messages import Hello, Opened
 from shoal_holder.opening import open_vault
 from shoal_holder.reporting import silent
 from shoal_holder.site import Site, Sources
-from tests.client.world import POLICY, World, no_noise
+from tests.world.around_holder import POLICY, World, no_noise
 
 MODULES = sorted(
     f"shoal_holder.{path.stem}"

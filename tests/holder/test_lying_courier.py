@@ -37,7 +37,7 @@ from shoal_holder.messages import (
 from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.wire.documents import sign
-from tests.client.world import NODES, POLICY, World, state_of, vault_of
+from tests.world.around_holder import NODES, POLICY, World, state_of, vault_of
 
 CLIENTS = 12
 ANSWERS: dict[str, Any] = messages.kinds_of(

@@ -18,7 +18,7 @@ from shoal_holder.messages import Ask, Hello, Opened, Told
 from shoal_holder.reporting import silent
 from shoal_holder.settings import Settings
 from tests.client.test_policy import RULES
-from tests.client.world import World
+from tests.world.around_holder import World
 
 CLIENTS = 12
 

@@ -16,9 +16,9 @@ from shoal_hosting.server.answers import BUFFERED_BYTES, CUT, PIECE_BYTES, STALL
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.heads import BoundedHeads
 from shoal_protocol.wire.errors import NotReady
-from tests.hosting.certificates import make_identity
-from tests.hosting.loopback import served
 from tests.hosting.test_limits import JumpingClock
+from tests.world.loopback import served
+from tests.world.tls_identities import make_identity
 
 LARGE = 1 << 20
 ONE = LARGE + BUFFERED_BYTES  # what an answer of this size counts as, alone

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
-from tests.hosting.certificates import Identity, make_identity
-from tests.hosting.loopback import served
-from tests.pinned import pinned_client
+from tests.world.loopback import pinned_client, served
+from tests.world.tls_identities import Identity, make_identity
 
 
 async def ready() -> None:

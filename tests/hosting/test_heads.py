@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.heads import BoundedHeads
-from tests.hosting.loopback import served
+from tests.world.loopback import served
 
 
 async def ready() -> None:

@@ -17,7 +17,7 @@ from shoal_hosting.installed_models import (
 )
 from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, NumpyroTask
 from shoal_protocol.studies.round_rules.variational import gradient_query
-from tests.models import install
+from tests.world.installed_models import install
 
 COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)
 SOURCE = """

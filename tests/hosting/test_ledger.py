@@ -15,8 +15,8 @@ from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.errors import LedgerBroken
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT
+from tests.world import examples
+from tests.world.examples import OPENED_AT
 
 SPECS = [examples.spec(number=number) for number in range(4)]
 NAME = "compute-0"

@@ -9,7 +9,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.protocol.examples import CONSORTIUM, REVOKED, client_key, manifest, roster, signing_key
+from tests.world.examples import CONSORTIUM, REVOKED, client_key, manifest, roster, signing_key
 
 
 def next_version(of: Consortium, *revoked: int) -> Consortium:

@@ -29,10 +29,9 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterRefere
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, sign
-from tests import service_parties
 from tests.hosting.test_limits import JumpingClock
-from tests.protocol import examples
-from tests.protocol.examples import CONSORTIUM
+from tests.world import examples, parties
+from tests.world.examples import CONSORTIUM
 
 LARGER = CONSORTIUM.roster.with_enrolled(
     [SigningKey(number.to_bytes(32, "big")).verify_key for number in range(1, 2001)]
@@ -60,7 +59,7 @@ async def ready() -> None:
 
 
 def make_app(directory: Path) -> tuple[FastAPI, ManifestBook]:
-    book = service_parties.book(directory)
+    book = parties.book(directory)
     app = create_application(
         "t",
         ready=ready,
@@ -129,7 +128,7 @@ def pieces(content: bytes, size: int = 4096) -> Iterator[bytes]:
 
 async def test_a_version_is_taken_and_shown_in_two_parts(tmp_path: Path) -> None:
     app, book = make_app(tmp_path)
-    async with service_parties.client_of(app) as client:
+    async with parties.client_of(app) as client:
         answer = await client.put(MANIFEST_PATH, content=BODY)
         assert answer.json() == {"manifest": NEXT.digest, "sequence": 2}
         assert book.current.digest == NEXT.digest
@@ -139,7 +138,7 @@ async def test_a_version_is_taken_and_shown_in_two_parts(tmp_path: Path) -> None
         for roster in (CONSORTIUM.roster, LARGER):
             assert (await client.get(f"/v1/rosters/{roster.digest}")).content == roster.encode()
         answer = await client.get(f"/v1/rosters/{'0' * 64}")
-        assert service_parties.problem_code(answer) == "unknown-manifest"
+        assert parties.problem_code(answer) == "unknown-manifest"
         again = await client.put(MANIFEST_PATH, content=BODY)
         assert (again.status_code, book.current.digest) == (200, NEXT.digest)
     assert LARGER.encode() is LARGER.encode()  # however often it is asked for
@@ -220,7 +219,7 @@ async def test_others_are_answered_while_a_roster_comes(
 
     monkeypatch.setattr(ManifestBook, "accept", noted)
     upload = Upload(app)
-    async with service_parties.client_of(app) as client:
+    async with parties.client_of(app) as client:
         for piece in pieces(BODY):
             upload.hand(piece)
             assert (await client.get("/healthz")).status_code == 200
@@ -245,7 +244,7 @@ async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> No
             yield piece
         yield bytes(16)
 
-    async with service_parties.client_of(app) as client:
+    async with parties.client_of(app) as client:
         tracemalloc.start()
         try:
             answers = await asyncio.gather(

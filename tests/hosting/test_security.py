@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from shoal_hosting.security import server_tls
 from shoal_hosting.startup import StartupRefused, read_private_file, startup_of
-from tests.hosting.certificates import make_identity
+from tests.world.tls_identities import make_identity
 
 
 def test_a_file_of_its_owner_alone_is_read(tmp_path: Path) -> None:

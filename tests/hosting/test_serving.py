@@ -21,9 +21,8 @@ from shoal_hosting.security import server_tls
 from shoal_hosting.server import serving
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.serving import Loop, step_for_ever
-from tests.hosting.certificates import make_identity
-from tests.hosting.loopback import served
-from tests.pinned import pinned_client
+from tests.world.loopback import pinned_client, served
+from tests.world.tls_identities import make_identity
 
 PROGRAM = """
 import asyncio, resource, sys

@@ -18,7 +18,7 @@ from sqlalchemy import Column, Integer, MetaData, Table
 
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_schema import check_schema
-from tests.databases import empty_schema, postgresql_server
+from tests.world.databases import empty_schema, postgresql_server
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.protocol import examples
+from tests.world import examples
 
 CURVATURE = np.array([[60.0, 25.0], [25.0, 40.0]])
 PRIOR = np.eye(2)

@@ -10,7 +10,7 @@ from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_protocol.posteriors import NumpyroPosterior
 from shoal_protocol.studies import ColumnBounds, NumpyroTask
-from tests.models import install_examples
+from tests.world.installed_models import install_examples
 
 pytestmark = pytest.mark.slow
 

@@ -27,14 +27,13 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_uint64
 from shoal_protocol.wire.phases import Phase
-from tests.compute import federation
-from tests.compute.federation import envelopes, expected
 from tests.model.machine import Action, Collected, Machine, Node, State
 from tests.model.traces import Trace
 from tests.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, signing_key
-from tests.service_parties import party
+from tests.world import around_node, examples
+from tests.world.around_node import envelopes, expected
+from tests.world.examples import OPENED_AT, signing_key
+from tests.world.parties import party
 
 HOST = "aggregator.example"
 
@@ -114,7 +113,7 @@ class Collector:
             return await client.request(method, where, content=content)
 
 
-class Replay(federation.Federation):
+class Replay(around_node.Federation):
     """The services of one world, taken along one trace."""
 
     def __init__(self, world: World, directory: Path) -> None:
@@ -130,7 +129,7 @@ class Replay(federation.Federation):
         directory = self.directory / f"{node}"
         directory.mkdir(parents=True, exist_ok=True)
         service = assemble(
-            party=federation.party(node),
+            party=around_node.party(node),
             book=self.books[node],
             data_directory=directory,
             database_url=None,

@@ -23,9 +23,8 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
-from tests.compute import federation
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, signing_key
+from tests.world import around_node, examples
+from tests.world.examples import OPENED_AT, signing_key
 
 Answers = tuple[int, ...]  # which of its answers each client's share is of; 0: no share
 Cohort = tuple[tuple[int, int], ...]  # clients, ascending, with the answer that is summed
@@ -96,7 +95,7 @@ class World:
     def consortium(self) -> Any:
         lax = {"minimum_cohort": 2, "minimum_threshold": 2, "minimum_colluders": 0}
         policy = examples.POLICY.model_copy(update=lax)
-        return federation.consortium(self.nodes, policy=policy)
+        return around_node.consortium(self.nodes, policy=policy)
 
     @cached_property
     def _rules(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class World:
 
     @cached_property
     def request(self) -> Signed[JobRequest]:
-        return federation.job_for(self.consortium, **self._rules)
+        return around_node.job_for(self.consortium, **self._rules)
 
     @cached_property
     def spec(self) -> Signed[RoundSpec]:
@@ -137,7 +136,7 @@ class World:
     def _blank(self) -> tuple[Round, ...]:
         stored = StoredRound(1, self.spec, Phase.FROZEN, None, False, False, (), frozenset())
         return tuple(
-            open_round(stored, BitMap(), self.consortium, federation.party(node))
+            open_round(stored, BitMap(), self.consortium, around_node.party(node))
             for node in range(self.nodes)
         )
 

@@ -20,7 +20,7 @@ from shoal_holder.records import Records
 from shoal_protocol.queries import quantisation
 from shoal_protocol.sharing import received
 from shoal_protocol.wire.receipt_query import decode_query
-from tests.client.world import Timer, World
+from tests.world.around_holder import Timer, World
 
 # Of the owner's own requests, by the clock of the wall, and of the process
 _OF_THE_MACHINE = re.compile(

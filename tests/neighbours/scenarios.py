@@ -28,11 +28,11 @@ from shoal_hosting.settings import read_settings
 from shoal_protocol.studies import LinearRegressionTask, LogisticRegressionTask
 from shoal_protocol.studies.round_rules.linear_regression import query_for
 from shoal_protocol.studies.round_rules.variational import gradient_query
-from tests.client.crowd_world import CrowdWorld
-from tests.client.world import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.neighbours.leaving import Leaving, work_that_takes_time
-from tests.simulated.chance import FixedNoise
-from tests.simulated.one_thread import one_thread
+from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
+from tests.world.around_holder_crowds import CrowdWorld
+from tests.world.chance import FixedNoise
+from tests.world.one_thread import one_thread
 
 CLIENTS = 12
 MANY = 9  # more records than a job takes of a client

@@ -20,12 +20,12 @@ from shoal_protocol.sharing.envelope import envelope_digest
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed
-from tests.compute.federation import Federation as Nodes
 from tests.compute.test_uploads import sealed
-from tests.simulated.audit import look_at
-from tests.simulated.trust import COLUMNS, SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.around_node import Federation as Nodes
+from tests.world.audit import look_at
+from tests.world.federation import Federation
+from tests.world.trust import COLUMNS, SITES, TASK_WITH_PROJECTION, Trust, make_trust
+from tests.world.wire import Fault, Rule
 
 # Numbers that services log: counts, times and what names a round's or a service's part. A new one
 # belongs here only if it cannot be a client's index or depend on one client.

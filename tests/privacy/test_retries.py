@@ -10,7 +10,7 @@ import pytest
 from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site_files import STATE_FILE
 from shoal_protocol.privacy.curves import gaussian_epsilon, gaussian_mu
-from tests.client.world import World
+from tests.world.around_holder import World
 
 CLIENTS = 12
 SENDS = 5

@@ -37,8 +37,8 @@ from tests.privacy.sensitivity_search import (
     largest_spread,
     search,
 )
-from tests.simulated.chance import fixed_bytes
-from tests.strategies import make_query, queries
+from tests.world.chance import fixed_bytes
+from tests.world.strategies import make_query, queries
 
 GAUSSIAN, LAPLACE = MECHANISMS = ("discrete_gaussian", "discrete_laplace")
 GRID = 2**10

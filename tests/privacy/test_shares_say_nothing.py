@@ -21,7 +21,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
-from tests.simulated.chance import fixed_bytes
+from tests.world.chance import fixed_bytes
 
 LEVEL = 1e-10
 NODES = 3

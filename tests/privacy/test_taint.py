@@ -17,9 +17,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies.round_rules import ReleasedSum
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
-from tests.simulated.audit import look_at
-from tests.simulated.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.audit import look_at
+from tests.world.federation import Federation
+from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust
 
 POPULATION = sum(SITES.values())
 

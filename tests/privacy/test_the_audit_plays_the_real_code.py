@@ -25,12 +25,12 @@ from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
-from tests.protocol import examples
-from tests.protocol.crowd_examples import CONTRIBUTOR, CROWD_CONSORTIUM, CROWD_JOB, DRAW, OPENING
-from tests.simulated.audit import look_at
-from tests.simulated.chance import fixed_bytes
-from tests.simulated.trust import SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world import examples
+from tests.world.audit import look_at
+from tests.world.chance import fixed_bytes
+from tests.world.crowd_examples import CONTRIBUTOR, CROWD_CONSORTIUM, CROWD_JOB, DRAW, OPENING
+from tests.world.federation import Federation
+from tests.world.trust import SITES, Trust, make_trust
 
 RUNS = 4
 SPECS = [

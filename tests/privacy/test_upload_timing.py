@@ -26,7 +26,7 @@ from shoal_holder.release_timing import (
 from shoal_holder.release_timing import _most as most
 from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePart
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.client.world import COLUMNS, Timer, World
+from tests.world.around_holder import COLUMNS, Timer, World
 
 TRIALS = 40
 ENCODING = encoding_seconds(columns=2, coordinates=6, records=1)

@@ -27,8 +27,8 @@ from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_clients, encode_uint64
-from tests.protocol import examples
-from tests.protocol.examples import CONSORTIUM, POPULATION, SPEC, answer_id, named, signing_key
+from tests.world import examples
+from tests.world.examples import CONSORTIUM, POPULATION, SPEC, answer_id, named, signing_key
 
 NODES = SPEC.compute_nodes
 SIGNED_SPEC = named("trainer", SPEC)

@@ -19,7 +19,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.encoding import decode_uint64, encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.protocol.examples import (
+from tests.world.examples import (
     COHORT,
     CONSORTIUM,
     NODES,
@@ -32,7 +32,7 @@ from tests.protocol.examples import (
     partial_sum,
     seed,
 )
-from tests.strategies import clients
+from tests.world.strategies import clients
 
 ROUND = SPEC.digest
 

@@ -15,7 +15,7 @@ from shoal_protocol.studies import LogisticRegressionTask
 from shoal_protocol.studies.round_rules.variational import gradient_query
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
-from tests.protocol import examples
+from tests.world import examples
 
 BATCH, ROUNDS = 11, 12
 POLICY = examples.POLICY.model_copy(update={"queries": ("gradient_sum",)})

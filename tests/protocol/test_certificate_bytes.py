@@ -13,10 +13,9 @@ from pyroaring import BitMap
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import RefusedCertificate
-from tests.protocol import examples
-from tests.protocol.certified import ONE_ROUND, TWO_ROUNDS
-from tests.strategies import Path, at_path, json_values, paths, replaced, without
-from tests.tampering import flipped
+from tests.world import examples
+from tests.world.certified import ONE_ROUND, TWO_ROUNDS
+from tests.world.strategies import Path, at_path, flipped, json_values, paths, replaced, without
 
 CERTIFICATE, MANIFEST = ONE_ROUND.encode(), ONE_ROUND.manifest
 WIRE: Any = json.loads(CERTIFICATE)

@@ -19,8 +19,8 @@ from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import decode_uint64, encode_clients, encode_uint64
 from shoal_protocol.wire.errors import RefusedCertificate, WrongCharge
-from tests.protocol import examples
-from tests.protocol.certified import (
+from tests.world import examples
+from tests.world.certified import (
     CHANGED,
     FIRST,
     MAKINGS,
@@ -32,7 +32,7 @@ from tests.protocol.certified import (
     changed,
     of_threshold,
 )
-from tests.strategies import at_path, paths, replaced
+from tests.world.strategies import at_path, paths, replaced
 
 OTHER_JOB = replace(
     TWO_ROUNDS, job=examples.JOB.model_copy(update={"nonce": examples.seed("other")[:16].hex()})

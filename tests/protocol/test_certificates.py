@@ -7,8 +7,8 @@ import pytest
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.wire.documents import decode
-from tests.protocol import examples
-from tests.protocol.certified import MAKINGS, TWO_ROUNDS, Making, successor
+from tests.world import examples
+from tests.world.certified import MAKINGS, TWO_ROUNDS, Making, successor
 
 
 @pytest.mark.parametrize("name", MAKINGS)

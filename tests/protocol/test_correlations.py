@@ -13,8 +13,8 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
-from tests.protocol.examples import CONSORTIUM, CORRELATED_POSTERIOR, CORRELATED_REPORT, named
-from tests.strategies import replaced
+from tests.world.examples import CONSORTIUM, CORRELATED_POSTERIOR, CORRELATED_REPORT, named
+from tests.world.strategies import replaced
 
 REPORT = named("trainer", CORRELATED_REPORT)
 PLACE = ("body", "posterior")

@@ -27,7 +27,7 @@ from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob, WrongSigner
-from tests.protocol.crowd_examples import (
+from tests.world.crowd_examples import (
     CLOSED_EARLY,
     CLOSING,
     CLOSING_REQUEST,
@@ -45,7 +45,7 @@ from tests.protocol.crowd_examples import (
     SUBMISSION,
     submission,
 )
-from tests.protocol.examples import CONSORTIUM, client_key, named, seed
+from tests.world.examples import CONSORTIUM, client_key, named, seed
 
 OTHER = (REPLACED + 1) % len(OPENING.instances)
 ELSEWHERE = next(

@@ -11,7 +11,7 @@ from shoal_protocol.crowds.documents import LogEntry, SubmissionReceipt
 from shoal_protocol.crowds.evidence import CrowdEvidence, differences, fingerprint, read_fingerprint
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed
-from tests.protocol.crowd_examples import (
+from tests.world.crowd_examples import (
     CLOSING,
     CROWD_CONSORTIUM,
     CROWD_JOB,
@@ -22,7 +22,7 @@ from tests.protocol.crowd_examples import (
     REPLACED,
     SEED,
 )
-from tests.protocol.examples import named, seed
+from tests.world.examples import named, seed
 
 
 def evidence(**changes: Any) -> CrowdEvidence:

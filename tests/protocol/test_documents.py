@@ -22,10 +22,10 @@ from shoal_protocol.wire.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
-from tests.protocol import examples
-from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
-from tests.protocol.examples import CONSORTIUM, seed, signing_key
-from tests.strategies import Path, at_path, json_values, paths, replaced, without
+from tests.world import examples
+from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
+from tests.world.examples import CONSORTIUM, seed, signing_key
+from tests.world.strategies import Path, at_path, json_values, paths, replaced, without
 
 DOCUMENTS = examples.DOCUMENTS | CROWD_DOCUMENTS
 KINDS = sorted(DOCUMENTS)

@@ -30,8 +30,8 @@ from shoal_protocol.wire.encoding import (
     sha256,
 )
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
-from tests.protocol.examples import DOCUMENTS
-from tests.strategies import client_sets, finite_floats, json_values, ring_vectors
+from tests.world.examples import DOCUMENTS
+from tests.world.strategies import client_sets, finite_floats, json_values, ring_vectors
 
 # RFC 8785, appendix B: bits of a double and its canonical form.
 RFC_8785_NUMBERS = {

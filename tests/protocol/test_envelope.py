@@ -29,7 +29,7 @@ from shoal_protocol.wire.errors import (
     WrongLength,
     WrongShareKind,
 )
-from tests.protocol.examples import (
+from tests.world.examples import (
     CONSORTIUM,
     DIMENSION,
     NODES,
@@ -42,7 +42,7 @@ from tests.protocol.examples import (
     random_bytes,
     seed,
 )
-from tests.strategies import clients
+from tests.world.strategies import clients
 
 CLIENT = 4
 VECTOR_NODE = CLIENT % NODES

@@ -28,7 +28,9 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, encode_clients, parse_canonical_json
 from tests.protocol import foreign_client as foreign
 from tests.protocol import foreign_crowd
-from tests.protocol.examples import (
+from tests.vectors.make_vectors import FOLDER
+from tests.vectors.operations import Inputs
+from tests.world.examples import (
     CONSORTIUM,
     DIMENSION,
     DOCUMENTS,
@@ -48,10 +50,8 @@ from tests.protocol.examples import (
     random_bytes,
     signing_key,
 )
-from tests.protocol.examples import spec as make_example_spec
-from tests.strategies import client_sets, finite_floats, gradient_sums, json_values, queries
-from tests.vectors.make_vectors import FOLDER
-from tests.vectors.operations import Inputs
+from tests.world.examples import spec as make_example_spec
+from tests.world.strategies import client_sets, finite_floats, gradient_sums, json_values, queries
 
 RECORDS = [[47.0, 133.5], [81.0, 160.0]]
 NOISE = [12_345_678, -87_654_321, 5, 0, -1, 999_999, 77]

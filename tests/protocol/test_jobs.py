@@ -18,8 +18,8 @@ from shoal_protocol.studies.study_request import StudyRequest, check_study
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
-from tests.protocol import examples
-from tests.protocol.examples import (
+from tests.world import examples
+from tests.world.examples import (
     CONSORTIUM,
     DOCUMENTS,
     JOB,

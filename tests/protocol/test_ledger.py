@@ -18,8 +18,8 @@ from shoal_protocol.privacy.ledger_checks import (
 )
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, SPEC
+from tests.world import examples
+from tests.world.examples import OPENED_AT, SPEC
 
 SPECS = [examples.spec(number=number) for number in range(4)]
 

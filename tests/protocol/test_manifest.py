@@ -20,7 +20,7 @@ from shoal_protocol.wire.errors import (
     WrongManifest,
     WrongSigner,
 )
-from tests.protocol.examples import (
+from tests.world.examples import (
     CONSORTIUM,
     DOCUMENTS,
     JOB,

@@ -16,9 +16,9 @@ from shoal_protocol.sharing.envelope import OVERHEAD_BYTES, SMALLEST_ENVELOPE
 from shoal_protocol.wire.encoding import LARGEST_SET
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import AGGREGATION, JOB, ROUND
-from tests.protocol.crowd_examples import CROWD_DOCUMENTS
-from tests.protocol.examples import DOCUMENTS
 from tests.vectors.operations import OPERATIONS
+from tests.world.crowd_examples import CROWD_DOCUMENTS
+from tests.world.examples import DOCUMENTS
 
 PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
 SPOKEN = set(re.findall(r"`([^`\n]+)`", PAGE))

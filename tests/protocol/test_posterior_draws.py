@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.posteriors.draws import MOST_VALUES, encoded
-from tests.protocol.examples import REPORT
+from tests.world.examples import REPORT
 
 MEAN = np.array([1.0, 2.0])
 COVARIANCE = np.array([[0.04, -0.01], [-0.01, 0.09]])

@@ -7,7 +7,7 @@ import pytest
 from shoal_protocol.jobs.privacy_breakdown import BOUGHT, Purchase, purchases
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import QueryName
-from tests.protocol import examples
+from tests.world import examples
 
 
 def test_every_query_has_a_word_for_what_it_buys() -> None:

@@ -19,7 +19,7 @@ from shoal_protocol.queries import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.quantisation import squared_radius_limit
-from tests.strategies import make_query, queries
+from tests.world.strategies import make_query, queries
 
 KINDS = (FirstMoments, SecondMoments, SecondMomentMatrix, UnitRowMatrix, NormCounts)
 

@@ -25,8 +25,8 @@ from shoal_protocol.studies.round_rules import ReleasedSum, check_question, term
 from shoal_protocol.studies.round_rules.linear_regression import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedCertificate, RefusedSpec
-from tests.protocol import examples
-from tests.protocol.certified import THRESHOLDS, Making, changed
+from tests.world import examples
+from tests.world.certified import THRESHOLDS, Making, changed
 
 METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
 CENTRINGS: tuple[Centring, ...] = get_args(Centring)

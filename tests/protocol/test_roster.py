@@ -10,7 +10,7 @@ from nacl.signing import VerifyKey
 
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.errors import MalformedDocument, RevokedClient, UnknownClient
-from tests.protocol.examples import CLIENTS, REVOKED, client_key, roster, signing_key
+from tests.world.examples import CLIENTS, REVOKED, client_key, roster, signing_key
 
 MAGIC = b"SHOALROSTER\1"
 rosters = st.sets(st.binary(min_size=32, max_size=32).filter(any), max_size=12).map(

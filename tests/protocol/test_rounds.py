@@ -23,7 +23,7 @@ from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedSpec
-from tests.protocol.examples import (
+from tests.world.examples import (
     CLIENTS,
     CONSORTIUM,
     JOB,

@@ -16,8 +16,8 @@ from shoal_protocol.sharing.ring import from_ring, to_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.errors import MalformedEnvelope, WrongLength, WrongShareKind
-from tests.protocol.examples import random_bytes
-from tests.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
+from tests.world.examples import random_bytes
+from tests.world.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
 
 SHARING = ADDITIVE
 

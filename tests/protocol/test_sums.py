@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal_protocol.rounds.attestations import AbandonmentReason
 from shoal_protocol.rounds.possible_sums import FALSE_ALARM, IMPOSSIBLE, is_possible
-from tests.protocol import examples
+from tests.world import examples
 
 SPEC = examples.spec(query=examples.MATRIX.model_copy(update={"radius": 0.75}))
 COHORT = SPEC.minimum_cohort

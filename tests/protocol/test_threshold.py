@@ -16,8 +16,8 @@ from shoal_protocol.sharing.shamir import expand
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.errors import WrongLength, WrongResidue, WrongShareKind
-from tests.protocol.examples import random_bytes
-from tests.strategies import clients, seeds
+from tests.world.examples import random_bytes
+from tests.world.strategies import clients, seeds
 
 field_vectors = st.lists(st.integers(0, MODULUS - 1), min_size=1, max_size=12).map(
     lambda values: np.array(values, np.uint64)

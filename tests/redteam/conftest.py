@@ -12,10 +12,10 @@ import structlog
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_redteam.stage import Stage
 from tests.redteam.lag import LAG
-from tests.simulated.chance import fixed_bytes
-from tests.simulated.lives import Life
-from tests.simulated.trust import CONSORTIUM_POLICY, SITES, Trust, make_trust
-from tests.simulation import Federation
+from tests.world.chance import fixed_bytes
+from tests.world.federation import Federation
+from tests.world.lives import Life
+from tests.world.trust import CONSORTIUM_POLICY, SITES, Trust, make_trust
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from shoal_redteam.chance import (
     p_value,
     pairs_of,
 )
-from tests.simulated.chance import fixed_bytes
+from tests.world.chance import fixed_bytes
 
 
 def test_the_p_value_is_the_two_sided_binomial_one() -> None:

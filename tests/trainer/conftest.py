@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal_trainer.assembly import Service, assemble
-from tests.service_parties import HandMovedClock, book, party
-from tests.trainer.federation import CONSORTIUM, Federation
+from tests.world.around_trainer import CONSORTIUM, Federation
+from tests.world.parties import HandMovedClock, book, party
 
 Assemble = Callable[..., Service]
 

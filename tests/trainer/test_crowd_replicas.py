@@ -32,9 +32,9 @@ from shoal_trainer.crowds.assembly import Replica
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.replacing import Replaced, Replacement, replace_all
 from shoal_trainer.crowds.store import close
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, party, problem_code
-from tests.trainer.crowd import (
+from tests.world import examples
+from tests.world.around_trainer import successor
+from tests.world.around_trainer_crowds import (
     CONSORTIUM,
     CROWDS,
     Asker,
@@ -46,7 +46,7 @@ from tests.trainer.crowd import (
     trainer_of,
     verified,
 )
-from tests.trainer.federation import successor
+from tests.world.parties import HandMovedClock, book, party, problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest

@@ -27,9 +27,9 @@ from shoal_protocol.wire.errors import UnknownManifest
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds import conducting
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, client_of, party, problem_code
-from tests.trainer.crowd import (
+from tests.world import examples
+from tests.world.around_trainer import successor
+from tests.world.around_trainer_crowds import (
     CONSORTIUM,
     CROWDS,
     TASK,
@@ -43,7 +43,7 @@ from tests.trainer.crowd import (
     trainer_of,
     verified,
 )
-from tests.trainer.federation import successor
+from tests.world.parties import HandMovedClock, book, client_of, party, problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest

@@ -17,10 +17,10 @@ from shoal_protocol.trust.manifest import Analyst, Consortium
 from shoal_protocol.wire.errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, client_of, party, problem_code
 from tests.trainer.conftest import Assemble
-from tests.trainer.federation import (
+from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.world import examples
+from tests.world.around_trainer import (
     CONSORTIUM,
     PARTIES,
     Federation,
@@ -29,7 +29,7 @@ from tests.trainer.federation import (
     signed_job,
     successor,
 )
-from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.world.parties import HandMovedClock, client_of, party, problem_code
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
 

@@ -6,8 +6,8 @@ import pytest
 
 from shoal_trainer import running as module
 from shoal_trainer.assembly import Service
-from tests.trainer.federation import Federation, job
 from tests.trainer.test_jobs import joined, state
+from tests.world.around_trainer import Federation, job
 
 FIRST, OTHER = (job(nonce=nonce * 16, maximum_population=14) for nonce in ("5e", "a1"))
 

@@ -30,10 +30,10 @@ from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import encode_uint64, parse_canonical_json
 from shoal_trainer.assembly import Service
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, client_of, problem_code
 from tests.trainer.conftest import Assemble
-from tests.trainer.federation import CONSORTIUM, SERVICES, Federation, job, join, signed_job
+from tests.world import examples
+from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job
+from tests.world.parties import HandMovedClock, client_of, problem_code
 
 JOB = job()
 NOT_VALID = "the aggregator's word on round 0 is not valid: "

@@ -15,12 +15,12 @@ from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.jobs import check_request
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock
 from tests.trainer.conftest import Assemble
-from tests.trainer.federation import CONSORTIUM, PARTIES, Federation, job, join, signed_job
 from tests.trainer.test_enrolment import bulk
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.world import examples
+from tests.world.around_trainer import CONSORTIUM, PARTIES, Federation, job, join, signed_job
+from tests.world.parties import HandMovedClock
 
 POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"

@@ -11,9 +11,9 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_trainer.assembly import Service
 from shoal_trainer.schema import ledger as tables
 from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
-from tests.service_parties import HandMovedClock
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import running, state
+from tests.world.parties import HandMovedClock
 
 
 @pytest.fixture

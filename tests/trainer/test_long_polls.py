@@ -9,9 +9,9 @@ import pytest
 
 from shoal_hosting.storage.database import sqlite_url
 from shoal_trainer.assembly import Service, assemble
-from tests.service_parties import HandMovedClock, book, party
-from tests.trainer.federation import CONSORTIUM, Federation
 from tests.trainer.test_jobs import running, state
+from tests.world.around_trainer import CONSORTIUM, Federation
+from tests.world.parties import HandMovedClock, book, party
 
 
 class PatientFederation(Federation):

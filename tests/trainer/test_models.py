@@ -9,8 +9,8 @@ from shoal_hosting.installed_models import digest_of
 from shoal_protocol.studies import ColumnBounds, NumpyroTask
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.jobs import check_request
-from tests.models import install_examples
-from tests.protocol import examples
+from tests.world import examples
+from tests.world.installed_models import install_examples
 
 POLICY = examples.POLICY.model_copy(update={"queries": ("gradient_sum",)})
 CONSORTIUM = examples.consortium(policy=POLICY)

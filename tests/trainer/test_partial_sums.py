@@ -15,10 +15,10 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock
-from tests.trainer.federation import Federation, plain_sums, signed_sum
 from tests.trainer.test_jobs import NOT_VALID, running, state
+from tests.world import examples
+from tests.world.around_trainer import Federation, plain_sums, signed_sum
+from tests.world.parties import HandMovedClock
 
 Sums = list[Signed[Any]]
 

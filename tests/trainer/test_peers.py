@@ -8,7 +8,7 @@ import pytest
 
 from shoal_hosting.peers.exchange import Connections
 from shoal_trainer.peers import Peers
-from tests.trainer.crowd import CONSORTIUM
+from tests.world.around_trainer_crowds import CONSORTIUM
 
 MANIFEST = CONSORTIUM.manifest
 SLOW = MANIFEST.compute_nodes[0]

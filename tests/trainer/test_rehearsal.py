@@ -16,8 +16,8 @@ from shoal_trainer import dry_run, jobs
 from shoal_trainer.dry_run import rehearse
 from shoal_trainer.jobs import check_request
 from shoal_trainer.specs import next_spec
-from tests.protocol import examples
-from tests.trainer.federation import job
+from tests.world import examples
+from tests.world.around_trainer import job
 
 POLICY = examples.POLICY.model_copy(
     update={"maximum_epsilon": 30.0, "queries": get_args(QueryName)}

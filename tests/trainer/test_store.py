@@ -13,7 +13,7 @@ from shoal_protocol.wire.phases import JobEvent, JobPhase, Phase
 from shoal_trainer import releases, schema, store
 from shoal_trainer.ledger import Ledger
 from shoal_trainer.store import commitments
-from tests.protocol import examples
+from tests.world import examples
 
 JOB = examples.JOB.digest
 REQUEST = examples.named("analyst", examples.JOB)

@@ -13,7 +13,7 @@ from shoal_protocol.wire.encoding import canonical_json, decode_uint64, encode_u
 from shoal_protocol.wire.errors import RefusedResult, WrongCohort, WrongResidue
 from shoal_trainer.jobs import may_open
 from tests.aggregator.test_threshold import FIVE, SPEC, SUMS
-from tests.protocol import examples
+from tests.world import examples
 
 
 def result_of(nodes: Sequence[int]) -> Result:

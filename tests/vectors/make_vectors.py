@@ -35,16 +35,15 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
-from tests.protocol import crowd_examples as crowd
-from tests.protocol import examples
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
-from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
-from tests.protocol.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
 from tests.protocol.test_ledger import LEDGER
-from tests.strategies import replaced, without
-from tests.tampering import flipped
 from tests.vectors.operations import outcome
 from tests.vectors.round_cases import round_cases
+from tests.world import crowd_examples as crowd
+from tests.world import examples
+from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS, CROWD_TASK
+from tests.world.examples import CONSORTIUM, DOCUMENTS, MATRIX, MOMENTS, NODES, SPEC, seed
+from tests.world.strategies import flipped, replaced, without
 
 FOLDER = Path(__file__).parent
 ROSTER = CONSORTIUM.roster.encode()

@@ -8,8 +8,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
 from shoal_protocol.studies.round_rules.variational import gradient_query
 from shoal_protocol.wire.documents import sign
-from tests.protocol import examples
 from tests.vectors.round_operations import choose_batch
+from tests.world import examples
 
 Case = tuple[str, str, dict[str, Any]]  # name, operation, inputs
 

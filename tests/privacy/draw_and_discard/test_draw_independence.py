@@ -35,8 +35,8 @@ from shoal_protocol.crowds.draws import (
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.protocol.crowd_examples import CROWD_CONSORTIUM, CROWD_JOB
-from tests.protocol.examples import OPENED_AT, named, seed
+from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_JOB
+from tests.world.examples import OPENED_AT, named, seed
 
 K = 5
 SEED = seed("seed of a crowd that is watched")

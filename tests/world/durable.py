@@ -26,7 +26,7 @@ from shoal_holder.state_file import StateFile
 from shoal_hosting.manifests import manifest_book
 from shoal_hosting.marks import Mark, MarkFile
 from shoal_hosting.storage.database import StorageThread
-from tests.simulated.lives import owner
+from tests.world.lives import owner
 
 MARK = "mark"
 """The name of the steps between a commit and whoever hears of it."""

@@ -32,8 +32,8 @@ from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import encode_uint64
-from tests.hosting.certificates import make_identity
-from tests.protocol import examples
+from tests.world import examples
+from tests.world.tls_identities import make_identity
 
 CERTIFICATE = make_identity().pem
 

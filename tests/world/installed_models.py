@@ -8,7 +8,7 @@ import pytest
 
 from shoal_hosting import installed_models
 
-EXAMPLES = Path(__file__).parents[1] / "examples/models"
+EXAMPLES = Path(__file__).parents[2] / "examples/models"
 
 
 def install(site: Path, distribution: str, files: dict[str, str], **models: str) -> None:

@@ -37,7 +37,7 @@ from shoal_protocol.studies import ColumnBounds
 from shoal_protocol.wire.documents import Document, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json
 from shoal_protocol.wire.errors import ProtocolError
-from tests.client.world import POLICY, FakeTrainer, World, problem
+from tests.world.around_holder import POLICY, FakeTrainer, World, problem
 
 TASK = CrowdTask(
     family="linear",

@@ -17,7 +17,7 @@ from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY
 from tests.command.test_consortium_building import consortium as new_consortium
-from tests.hosting.certificates import Identity, make_identity
+from tests.world.tls_identities import Identity, make_identity
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 UNFOLDED_BYTES = 32 << 20

@@ -11,7 +11,7 @@ from shoal_protocol.posteriors.report import Participations, PosteriorReport, Pr
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode, sign
-from tests.client.world import PRIVACY, World, problem
+from tests.world.around_holder import PRIVACY, World, problem
 
 
 class ReportingTrainer:

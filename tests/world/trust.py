@@ -16,7 +16,7 @@ from shoal_holder.records import Records
 from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
-from tests.simulated.chance import fixed_bytes
+from tests.world.chance import fixed_bytes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing

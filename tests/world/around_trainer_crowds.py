@@ -33,9 +33,9 @@ from shoal_protocol.studies import ColumnBounds
 from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds.assembly import Replica, assemble_replica
-from tests.protocol import examples
-from tests.service_parties import HandMovedClock, book, client_of, party
-from tests.trainer.federation import PARTIES
+from tests.world import examples
+from tests.world.around_trainer import PARTIES
+from tests.world.parties import HandMovedClock, book, client_of, party
 
 POLICY = examples.POLICY.model_copy(update={"maximum_local_epsilon": 40.0})
 CONSORTIUM = examples.consortium(**PARTIES, policy=POLICY)

@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
-from tests.simulated.audit import Seen, cohort_in, contributions_of, look_at
-from tests.simulation import Federation
+from tests.world.audit import Seen, cohort_in, contributions_of, look_at
+from tests.world.federation import Federation
 
 
 @dataclass(frozen=True)

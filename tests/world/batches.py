@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
-from tests.simulated.trust import CONSORTIUM_POLICY, HOLDER_POLICY, SITES
+from tests.world.trust import CONSORTIUM_POLICY, HOLDER_POLICY, SITES
 
 ROUNDS: Final = 10
 BATCH: Final = 7

@@ -30,9 +30,9 @@ from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
 from shoal_protocol.wire.errors import ProtocolError
-from tests.simulated.chance import FixedNoise
-from tests.simulated.trust import SITES
-from tests.simulation import Federation
+from tests.world.chance import FixedNoise
+from tests.world.federation import Federation
+from tests.world.trust import SITES
 
 
 @dataclass

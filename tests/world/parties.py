@@ -11,7 +11,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Document, sign
-from tests.protocol import examples
+from tests.world import examples
 
 
 class HandMovedClock:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.simulated.durable import Death, DurableSteps, When
-from tests.simulated.trust import SITES
-from tests.simulated.wire import Fault, Rule
-from tests.simulation import Federation
+from tests.world.durable import Death, DurableSteps, When
+from tests.world.federation import Federation
+from tests.world.trust import SITES
+from tests.world.wire import Fault, Rule
 
 LONGEST_SECONDS = 4000.0  # two rounds are over by then
 TICK_SECONDS, FIRST_TICKS = 20.0, 30  # the first of one second each

@@ -33,11 +33,11 @@ from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
-from tests.simulated.chance import FixedNoise, fixed_bytes
-from tests.simulated.lives import Life, keep_track_of_tasks, quiet
-from tests.simulated.one_thread import one_thread
-from tests.simulated.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
-from tests.simulated.wire import Wire
+from tests.world.chance import FixedNoise, fixed_bytes
+from tests.world.lives import Life, keep_track_of_tasks, quiet
+from tests.world.one_thread import one_thread
+from tests.world.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
+from tests.world.wire import Wire
 
 PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40

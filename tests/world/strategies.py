@@ -125,3 +125,10 @@ def without(value: Any, path: Path) -> Any:
     changed = copy.deepcopy(value)
     del at_path(changed, path[:-1])[path[-1]]
     return changed
+
+
+def flipped(content: bytes, position: int, flip: int = 1) -> bytes:
+    """Return `content` with the bits `flip` (1 to 255) of the byte at `position` flipped."""
+    changed = bytearray(content)
+    changed[position] ^= flip
+    return bytes(changed)

@@ -24,7 +24,7 @@ from shoal_protocol.crowds.updates import contribute, design_rows, steps
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.studies import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
-from tests.protocol.examples import OPENED_AT, POLICY, client_key, consortium, named, seed
+from tests.world.examples import OPENED_AT, POLICY, client_key, consortium, named, seed
 
 CONTRIBUTOR = 3
 CROWD_CONSORTIUM = consortium(policy=POLICY.model_copy(update={"maximum_local_epsilon": 4.0}))

@@ -38,7 +38,7 @@ from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_uint64
-from tests.protocol import examples
+from tests.world import examples
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
 _SHARES = {1: (1.0,), 2: (0.2, 0.8), 3: (0.1, 0.2, 0.7)}

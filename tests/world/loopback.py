@@ -1,12 +1,15 @@
-"""Serves an application on a loopback port for the length of a test."""
+"""Serves an application on a loopback port for the length of a test, and asks it by HTTP."""
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpx
 from starlette.types import ASGIApp
 
+from shoal_hosting.peers.connections import pinned_tls
+from shoal_hosting.peers.lines import Lines
 from shoal_hosting.server.serving import server
 
 
@@ -24,3 +27,9 @@ async def served(app: ASGIApp, tls: ssl.SSLContext | None = None) -> AsyncIterat
     finally:
         running.should_exit = True
         await task
+
+
+def pinned_client(certificate_pem: str, *, base_url: str = "") -> httpx.AsyncClient:
+    """Return a whole HTTP client, over the lines that parties use, for who has this certificate."""
+    lines = Lines(pinned_tls(certificate_pem), connections=100)
+    return httpx.AsyncClient(base_url=base_url, transport=lines, timeout=75.0, trust_env=False)

@@ -34,9 +34,9 @@ from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, decode_uint64, format_time
 from shoal_redteam.requests import request_for
-from tests.hosting.certificates import make_identity
-from tests.protocol import examples
-from tests.protocol.examples import OPENED_AT, client_key, random_bytes, signing_key
+from tests.world import examples
+from tests.world.examples import OPENED_AT, client_key, random_bytes, signing_key
+from tests.world.tls_identities import make_identity
 
 NODES = 3
 POPULATION = BitMap(range(12))

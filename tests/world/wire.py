@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from tests.simulated.lives import Life
+from tests.world.lives import Life
 
 
 class Fault(Enum):
