@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shoal_aggregator.assembly import Service, assemble
-from tests.world.parties import HandMovedClock, book, party
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, party
 
 Assemble = Callable[[], Service]
 

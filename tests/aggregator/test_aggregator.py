@@ -17,7 +17,8 @@ from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from tests.aggregator.conftest import Assemble
 from tests.world import examples
-from tests.world.parties import HandMovedClock, client_of, problem_code, signed_by
+from tests.world.clock import HandMovedClock
+from tests.world.parties import client_of, problem_code, signed_by
 
 ROUND = examples.SPEC.digest
 ROUND_PATH = f"/v1/rounds/{ROUND}"
@@ -107,7 +108,7 @@ async def test_a_total_that_no_answers_can_have_is_never_released(
     examples.CONSORTIUM.verify(signed)
     assert (status, signed.signer) == (200, "aggregator")
     assert signed.body.reason == AbandonmentReason(code="sum_failed", detail=IMPOSSIBLE)
-    clock.advance(100)
+    clock.move(100)
     await service.step()
     assert await get(service, "/abandonment") == (200, encoded)
 
@@ -149,7 +150,7 @@ async def test_announcing_again_changes_nothing_even_after_the_deadline(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
     await announced(aggregator)
-    clock.advance(61)
+    clock.move(61)
     assert await post(aggregator, "/v1/rounds", SPEC) == 200
 
 
@@ -254,7 +255,7 @@ async def test_a_sum_over_another_cohort_is_refused_and_kept_as_evidence(
     assert await send_sum(aggregator, changed_sum(1, cohort="1" * 64)) == "wrong-cohort"
     assert await send_sum(aggregator, changed_sum(1, cohort_size=12)) == "wrong-cohort"
     assert (await aggregator.aggregator.find(ROUND)).evidence == 1
-    clock.advance(91)
+    clock.move(91)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == "round-abandoned"
 
@@ -385,7 +386,7 @@ async def test_a_round_with_all_its_sums_is_published_however_late(
     await announced(aggregator)
     for encoded in SUMS:
         await send_sum(aggregator, encoded)
-    clock.advance(10_000)
+    clock.move(10_000)
     await aggregator.step()
     assert (await get(aggregator, "/result"))[0] == 200
 
@@ -442,7 +443,7 @@ async def test_a_round_that_cannot_be_read_does_not_hold_up_the_others(
     await post(aggregator, "/v1/rounds", signed_by("trainer", other))
     broken = schema.rounds.update().where(schema.rounds.c.id == ROUND).values(spec=b"?")
     await aggregator.resources.storage.run(lambda db: db.execute(broken))
-    clock.advance(100)
+    clock.move(100)
     await aggregator.step()
     async with client_of(aggregator.app) as http:
         response = await http.get(f"/v1/rounds/{other.digest}/result")

@@ -20,7 +20,8 @@ from tests.aggregator.test_aggregator import (
     post,
 )
 from tests.world import examples
-from tests.world.parties import HandMovedClock, book, party
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, party
 
 NODES = st.integers(0, examples.NODES - 1)
 ACTIONS = st.one_of(
@@ -75,7 +76,7 @@ class Round:
             case "abandonment":
                 await post(self.service, f"{ROUND_PATH}/abandonments", give_up(number))
             case "seconds":
-                self.clock.advance(number)
+                self.clock.move(number)
             case "step":
                 await self.service.step()
             case "crash":
@@ -110,7 +111,7 @@ def test_a_round_never_has_two_ends_and_no_acknowledged_sum_is_lost(
             for action, number in actions:
                 await played.act(action, number)
                 await played.look()
-            played.clock.advance(100)
+            played.clock.move(100)
             await played.service.step()
             await played.look()
             assert len(played.ends) == 1

@@ -22,7 +22,8 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
 from tests.world import examples
-from tests.world.parties import HandMovedClock, book, client_of, party, problem_code, signed_by
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, client_of, party, problem_code, signed_by
 
 NODES = 5
 THREE = ThresholdSharing(threshold=3)

@@ -29,7 +29,8 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from tests.client.test_charges import CHARGE
 from tests.client.test_policy import RULES
-from tests.world.around_holder import Timer, World, no_noise
+from tests.world.around_holder import World, no_noise
+from tests.world.clock import HandMovedTimer
 
 CLIENTS = 12
 
@@ -67,7 +68,7 @@ def start(world: World, **changes: str) -> Service:
 
 def inside(world: World) -> Sources:
     """Have the vault in this process, by this world's clock and chance."""
-    return Sources(no_noise, world.clock, world.random_bytes, Timer())
+    return Sources(no_noise, world.clock, world.random_bytes, HandMovedTimer())
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, world: World) -> list[float]:
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
-        world.clock.pass_seconds(seconds)
+        world.clock.move(seconds)
         await really(0)
 
     monkeypatch.setattr(async_jobs.asyncio, "sleep", sleep)

@@ -180,13 +180,13 @@ async def test_one_node_that_answers_is_enough_and_the_others_are_heard_when_the
     assert "SHOAL_WITHOUT_NODES" in str(told)
 
     del world.scripts["compute-1"]
-    world.clock.pass_seconds(2)
+    world.clock.move(2)
     await holder.step()
     assert len(world.trainer.joined) == 1
 
     del world.scripts["compute-2"]
     charged_by(world, CHARGE, nodes=(2,))
-    world.clock.pass_seconds(5)
+    world.clock.move(5)
     with pytest.raises(MemoryLost):
         for _ in range(100):  # it is heard beside the steps
             await holder.step()
@@ -208,7 +208,7 @@ async def test_a_ledger_is_compared_again_before_a_job_is_joined(world: World) -
     holder = world.holder()
     await holder.step()
     charged_by(world, CHARGE)
-    world.clock.pass_seconds(BETWEEN_COMPARISONS.total_seconds())
+    world.clock.move(BETWEEN_COMPARISONS.total_seconds())
     world.submit()
     await refusal(holder)
     assert world.trainer.joined == {}
@@ -264,9 +264,9 @@ async def test_a_node_that_refuses_to_say_is_not_asked_all_the_time(world: World
     holder = world.holder()
     for _ in range(5):
         await holder.step()
-        world.clock.pass_seconds(1)
+        world.clock.move(1)
     assert len(world.requests) == 3
-    world.clock.pass_seconds(30)
+    world.clock.move(30)
     world.scripts.clear()
     await holder.step()
     assert "/v1/jobs" in asked(world)

@@ -64,7 +64,7 @@ def test_a_closed_job_has_the_model_of_its_closing(world: CrowdWorld) -> None:
 
 
 def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) -> None:
-    world.clock.pass_seconds(-600.0)
+    world.clock.move(-600.0)
     job = job_of(world)
     closing = job.close()
     assert closing.closing_request is not None and closing.closed_at < world.crowds.closes_at
@@ -74,7 +74,7 @@ def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) ->
 
 
 def test_a_trainer_that_closes_the_job_early_by_itself_is_not_believed(world: CrowdWorld) -> None:
-    world.clock.pass_seconds(-600.0)
+    world.clock.move(-600.0)
     world.crowds.closed = True
     with pytest.raises(MalformedDocument, match="its analyst did not ask"):
         job_of(world).verify()
@@ -184,7 +184,7 @@ def test_a_trainer_that_does_not_answer_is_asked_several_times(
     asked: list[str] = []
 
     async def no_time(seconds: float) -> None:
-        world.clock.pass_seconds(seconds)
+        world.clock.move(seconds)
 
     def silent(request: Any) -> Any:
         asked.append(request.url.path)

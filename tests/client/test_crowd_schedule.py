@@ -9,7 +9,7 @@ from scipy import stats
 
 from shoal_holder.crowds.schedule import LAST_MOMENTS, Schedule
 from shoal_holder.negative_binomial import FairBits
-from tests.world.around_holder import NOW
+from tests.world.clock import NOW
 
 END = NOW + timedelta(seconds=1000)
 LATEST = 1000 * (1 - LAST_MOMENTS)

@@ -25,8 +25,9 @@ from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.world.around_holder import NOW, POLICY
+from tests.world.around_holder import POLICY
 from tests.world.around_holder_crowds import CROWD_POLICY
+from tests.world.clock import NOW
 from tests.world.crowd_examples import CROWD_DOCUMENTS
 
 INCREMENTAL = 2

@@ -33,8 +33,9 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.world.around_holder import COLUMNS, NOW, Timer, problem, records_for, state_of
+from tests.world.around_holder import COLUMNS, problem, records_for, state_of
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
+from tests.world.clock import NOW, HandMovedTimer
 from tests.world.parties import problem_code
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -171,7 +172,7 @@ async def test_a_job_for_which_nobody_has_an_allowance_left_ends_at_once_and_say
     world.crowds = StandIn(world)
     world.crowds.open(world.crowd_request(contributions_per_client=1, contributions_per_record=1))
     world.scripts["trainer"] = world.crowds.answer
-    world.clock.pass_seconds(10.0)
+    world.clock.move(10.0)
     await holder.step()
     assert not world.crowds.taken
     assert {each.job: each.ended for each in (await holder.status()).crowds} == {
@@ -199,9 +200,11 @@ async def test_when_an_answer_leaves_depends_on_public_numbers_alone(world: Crow
     """Noise that takes long to draw and noise that takes none are asked to wait alike."""
     moments = []
     for seconds in (0.0, 0.1):
-        timer = Timer()
+        timer = HandMovedTimer()
 
-        def noise(part: NoisePart, count: int, timer: Timer = timer, s: float = seconds) -> Any:
+        def noise(
+            part: NoisePart, count: int, timer: HandMovedTimer = timer, s: float = seconds
+        ) -> Any:
             timer.passed += s
             return np.ones(count, np.int64)
 
@@ -227,7 +230,7 @@ async def test_a_price_is_on_file_before_the_first_byte_of_a_contribution_leaves
     await holder.close()
     del world.scripts["trainer"]
     again = world.holder()
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     await again.step()
     assert len(world.crowds.taken) == charged
     assert sum(map(len, (await again.spent()).values())) == charged
@@ -314,10 +317,10 @@ async def test_a_busy_trainer_that_answers_some_of_the_draws_is_asked_again_for_
 
     world.scripts["trainer"] = answer_the_first
     await holder.step()
-    world.clock.pass_seconds(0.95 * WHOLE_TIME)
+    world.clock.move(0.95 * WHOLE_TIME)
     for _ in range(3):  # a client's later contributions are due a little later
         await holder.step()
-        world.clock.pass_seconds(WHOLE_TIME / 65)
+        world.clock.move(WHOLE_TIME / 65)
     assert max(map(len, asked)) == 3
     assert len({nonces[0] for nonces in asked}) == len(asked) == 12  # no draw was thrown away
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
@@ -338,10 +341,10 @@ async def test_what_was_missed_is_caught_up_with_no_more_open_draws_than_instanc
     world.scripts["trainer"] = count
     holder = world.holder()
     await holder.step()
-    world.clock.pass_seconds(0.95 * WHOLE_TIME)
+    world.clock.move(0.95 * WHOLE_TIME)
     for _ in range(3):  # a client's later contributions are due a little later
         await holder.step()
-        world.clock.pass_seconds(WHOLE_TIME / 65)
+        world.clock.move(WHOLE_TIME / 65)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
     assert max(open_draws) == instances
     await holder.close()
@@ -374,7 +377,7 @@ async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> 
 
     def route(request: httpx.Request) -> httpx.Response | None:
         if request.url.path.endswith("draws"):
-            world.clock.pass_seconds(5.0)
+            world.clock.move(5.0)
         if request.url.path == "/v1/crowds" and short.request is not None:
             listed = [{"job": each.job} for each in (long, short)]
             return httpx.Response(200, json={"crowds": listed})
@@ -387,7 +390,7 @@ async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> 
     end = world.clock() + timedelta(seconds=0.4 * WHOLE_TIME)
     short.open(world.crowd_request(closes_at=end))
     while world.clock() < end:
-        world.clock.pass_seconds(1.0)
+        world.clock.move(1.0)
         await holder.step()
     assert len(short.taken) == 12
     assert len(long.taken) > 40  # and most of the time was the long one's
@@ -405,7 +408,7 @@ async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
     if early:
         world.crowds.close_early()
     else:
-        world.clock.pass_seconds(WHOLE_TIME)
+        world.clock.move(WHOLE_TIME)
     await world.run(holder, seconds=600)
     assert told.of("contributions not made") == [{"job": world.job, "contributions": 12 - made}]
     assert 0 < made < 12
@@ -432,7 +435,7 @@ async def test_a_job_that_its_analyst_closes_early_is_left_at_once_and_costs_not
     await world.run(holder, seconds=500)
     made, spent = len(world.crowds.taken), await holder.spent()
     world.crowds.close_early()
-    world.clock.pass_seconds(5.0)  # until the list is looked at again; whatever is due by then
+    world.clock.move(5.0)  # until the list is looked at again; whatever is due by then
     draws = world.crowds.draws
     await holder.step()
     assert (await status(holder)).ended == "crowd-closed" and world.crowds.draws == draws
@@ -466,7 +469,7 @@ async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the
     if early:
         world.crowds.close_early()
     else:
-        world.clock.pass_seconds(WHOLE_TIME)
+        world.clock.move(WHOLE_TIME)
         world.crowds.closed = True
     await world.run(holder, seconds=200)
     found = await status(holder)

@@ -88,7 +88,7 @@ async def only_round(holder: DataHolder) -> RoundStatus:
 async def steps(world: World, holder: DataHolder, count: int, seconds: float = 10.0) -> None:
     for _ in range(count):
         await holder.step()
-        world.clock.pass_seconds(seconds)
+        world.clock.move(seconds)
 
 
 # Joining
@@ -206,7 +206,7 @@ async def test_a_broken_list_of_jobs_is_survived(
     assert found == {"/v1/charges", "/v1/jobs"}
     del world.scripts["trainer"]
     request = world.submit()
-    world.clock.pass_seconds(1)
+    world.clock.move(1)
     await holder.step()
     assert request.digest in world.trainer.joined
 
@@ -312,7 +312,7 @@ async def test_all_shares_of_all_clients_arrive_and_add_up(
     only = await only_round(holder)
     assert only.envelopes == {"acknowledged": CLIENTS * NODES}
     assert (only.answers, only.ended) == (CLIENTS, None)  # a node may lose what it has
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     await holder.step()
     assert (await only_round(holder)).ended == "delivered"
 
@@ -486,7 +486,7 @@ async def test_a_round_whose_deadline_has_passed_is_missed_and_costs_nothing(
     request = world.submit(task=TWO_ROUNDS)
     await holder.step()
     world.announce(request, query=FIRST, mu=PRIVACY.cost.mu * 0.2**0.5)
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     await holder.step()
     assert (await only_round(holder)).ended == "missed"
     assert await holder.ledger() == []
@@ -505,7 +505,7 @@ async def test_a_second_spec_for_the_same_round_is_never_answered(
     world.announce(request, 0)
     await holder.step()
     before = [dict(node.held) for node in world.nodes]
-    world.clock.pass_seconds(1)
+    world.clock.move(1)
     world.announce(request, 0)
     await steps(world, holder, 3)
     assert [node.held for node in world.nodes] == before
@@ -686,7 +686,7 @@ async def test_nothing_is_sent_once_the_round_is_over(world: World, holder: Data
     world.announce(request)
     world.scripts["compute-1"] = lambda request: problem(503, "not-ready")
     await holder.step()
-    world.clock.pass_seconds(120)
+    world.clock.move(120)
     del world.scripts["compute-1"]
     await holder.step()
     assert world.nodes[1].held == {}
@@ -747,7 +747,7 @@ async def run_with_crashes(world: World, crash_at: int) -> tuple[bool, HolderSta
         except Crash:
             pass
         else:
-            world.clock.pass_seconds(2)
+            world.clock.move(2)
             if not announced and len(world.trainer.joined.get(request.digest, {})) == CLIENTS:
                 world.announce(request)
                 announced = True
@@ -798,7 +798,7 @@ async def test_a_crash_around_any_write_is_survived(
         await holder.step()
         world.announce(request)
         await holder.step()
-        world.clock.pass_seconds(60)
+        world.clock.move(60)
         await holder.step()
     await holder.close()
     monkeypatch.setattr(owner, operation, whole)

@@ -24,7 +24,8 @@ from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
-from tests.world.around_holder import POLICY, TASK, Timer, World, problem
+from tests.world.around_holder import POLICY, TASK, World, problem
+from tests.world.clock import HandMovedTimer
 
 CLIENTS = 12
 TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
@@ -184,7 +185,7 @@ async def test_who_left_answers_no_round_ever_and_tells_the_trainer(world: World
     assert asked
     assert (await again.status()).jobs[0].leaves == {"pending": CLIENTS}
     asked = script(world, "/leaves", taken())
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     await again.step()
     documents = json.loads(asked[-1].content)["documents"]
     signed = [from_json(each, Leave) for each in documents]
@@ -213,7 +214,7 @@ async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
     leaving, loop = asyncio.Event(), asyncio.get_running_loop()
     left: list[asyncio.Task[Joined]] = []
 
-    class Slow(Timer):
+    class Slow(HandMovedTimer):
         def sleep(self, seconds: float) -> None:
             """Wait until the owner has asked, which is behind what is being made."""
 

@@ -8,7 +8,7 @@ import pytest
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger_checks import verify_chain
-from tests.world.around_holder import NOW
+from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
 ROUNDS = ["c" * 64, "d" * 64]

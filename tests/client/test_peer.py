@@ -112,7 +112,7 @@ async def test_pauses_double_up_to_a_bound_and_end_with_success(world: World) ->
         with pytest.raises(Unavailable, match="trying again"):
             await peer.get("/")  # does not reach the network
         pauses.append(peer.seconds_until_due)
-        world.clock.pass_seconds(pauses[-1])
+        world.clock.move(pauses[-1])
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert calls == 10
     up = True
@@ -133,9 +133,9 @@ async def test_a_clock_that_goes_back_does_not_prolong_a_pause(world: World) -> 
     peer = connect(world, handler)
     with pytest.raises(Unavailable):
         await peer.get("/")
-    world.clock.pass_seconds(3)
+    world.clock.move(3)
     assert peer.seconds_until_due == 5.0
-    world.clock.pass_seconds(-600)
+    world.clock.move(-600)
     up = True
     assert (await peer.get("/")).status == 200
     await peer.close()
@@ -150,7 +150,7 @@ async def test_a_peer_that_knows_nothing_of_what_it_is_sent_is_asked_ever_less_o
         with pytest.raises(Unavailable):
             await peer.post("/v1/rounds", b"", "application/json")
         pauses.append(peer.seconds_until_due)
-        world.clock.pass_seconds(pauses[-1])
+        world.clock.move(pauses[-1])
     assert pauses == [0.5, 1, 2, 4]
     await peer.close()
 

@@ -35,14 +35,14 @@ async def answered(world: World, holder: DataHolder) -> Signed[RoundSpec]:
     await holder.step()
     spec = world.announce(request)
     await holder.step()
-    world.clock.pass_seconds(1)
+    world.clock.move(1)
     return spec
 
 
 async def pass_time(world: World, holder: DataHolder, seconds: int) -> None:
     for _ in range(seconds):
         await holder.step()
-        world.clock.pass_seconds(1)
+        world.clock.move(1)
 
 
 async def repaired(holder: DataHolder) -> int:
@@ -113,7 +113,7 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(world: Worl
     assert len(node.held) == 5
     node.held.clear()
     world.scripts.clear()
-    world.clock.pass_seconds(2)
+    world.clock.move(2)
     await pass_time(world, holder, 3)
     assert [node.queries for node in world.nodes] == [0, 0, 1]
     assert len(node.held) == CLIENTS

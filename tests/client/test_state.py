@@ -15,7 +15,7 @@ from shoal_holder.state import State
 from shoal_holder.state_schema import SCHEMA_VERSION
 from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_protocol.privacy.accounting import NOTHING, Cost
-from tests.world.around_holder import NOW
+from tests.world.clock import NOW
 
 JOB, OTHER_JOB = "a" * 64, "b" * 64
 ROUND, OTHER_ROUND = "c" * 64, "d" * 64

@@ -45,7 +45,7 @@ async def test_clocks_that_are_minutes_apart_lose_no_round(federation: Federatio
     spec = federation.spec(deadline=OPENED_AT + 600 * SECOND, give_up_at=OPENED_AT + 900 * SECOND)
     await federation.announce(spec)
     await federation.upload_all(spec, range(11))
-    federation.skew = {0: 200 * SECOND, 1: -200 * SECOND}
+    federation.clock.skew_seconds = {"compute-0": 200.0, "compute-1": -200.0}
     federation.clock.move(620)  # node 1 thinks that there are minutes to go
     await federation.step(times=3)
     assert await federation.phases(spec) == ["published"] * 3

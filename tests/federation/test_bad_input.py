@@ -20,8 +20,9 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from shoal_redteam.requests import request_for
+from tests.world.clock import NOW
 from tests.world.federation import Federation
-from tests.world.trust import NOW, SITES, TASK, Trust
+from tests.world.trust import SITES, TASK, Trust
 
 CLIENTS = sum(SITES.values())
 TAKERS = ("compute-0", "compute-2", "aggregator")

@@ -11,7 +11,8 @@ from shoal_protocol.rounds.round_audit import Account, account_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
 from tests.world.chance import FixedNoise, fixed_bytes
-from tests.world.federation import AtOnce, Federation
+from tests.world.clock import HandMovedTimer
+from tests.world.federation import Federation
 from tests.world.lives import Life
 from tests.world.trust import HOLDER_POLICY, SITES
 
@@ -34,7 +35,7 @@ def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHol
             FixedNoise(life.name),
             clock=federation.clock.of(SITE),
             random_bytes=fixed_bytes(life.name),
-            timer=AtOnce(),
+            timer=HandMovedTimer(),
         ),
         transport=federation.wire.of(life),
     )

@@ -129,11 +129,11 @@ def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
     """A spec that was kept back until its deadline is worth nothing, whatever else is said."""
     world = courier.world
     spec = world.announce(joined(courier))
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     decided = courier.ask(OfferRound(parts=(spec.encode(),)))
     assert (decided.taken, decided.reason) == (False, "missed")
     late = world.submit()
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     decided = courier.ask(OfferJob(job=late.digest, parts=(late.encode(),)))
     assert "the time to join has passed" in decided.reason
     assert courier.charged() == []
@@ -144,7 +144,7 @@ def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) 
     spec = world.announce(joined(courier))
     assert courier.ask(OfferRound(parts=(spec.encode(),))).taken
     courier.ask(AskAgenda())
-    world.clock.pass_seconds(60)
+    world.clock.move(60)
     assert courier.ask(Prepare(round_id=spec.digest)).clients == 0
     assert courier.charged() == []
 
@@ -245,7 +245,7 @@ def test_no_order_of_messages_spends_more_than_the_policy_or_answers_twice(
         sent = data.draw(st.lists(_messages(world, documents), max_size=40))
         for each in sent:
             if isinstance(each, float):
-                world.clock.pass_seconds(each)
+                world.clock.move(each)
             else:
                 courier.ask(each)
             for _, spec in documents:

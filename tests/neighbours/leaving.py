@@ -20,7 +20,8 @@ from shoal_holder.records import Records
 from shoal_protocol.queries import quantisation
 from shoal_protocol.sharing import received
 from shoal_protocol.wire.receipt_query import decode_query
-from tests.world.around_holder import Timer, World
+from tests.world.around_holder import World
+from tests.world.clock import HandMovedTimer
 
 # Of the owner's own requests, by the clock of the wall, and of the process
 _OF_THE_MACHINE = re.compile(
@@ -36,7 +37,7 @@ class Leaving:
     """What left one data holder: requests, events, pages and log lines."""
 
     world: World
-    timer: Timer = field(default_factory=Timer)
+    timer: HandMovedTimer = field(default_factory=HandMovedTimer)
     seen: list[tuple[datetime, float, str]] = field(default_factory=list)
 
     @property
@@ -99,7 +100,7 @@ def _masked_envelope(encoded: bytes) -> tuple[bytes, int]:
 
 
 @contextmanager
-def work_that_takes_time(timer: Timer) -> Iterator[None]:
+def work_that_takes_time(timer: HandMovedTimer) -> Iterator[None]:
     """Have reading and encoding take the longer, on a timer, the more records there are."""
     read, to_box = Records.of, quantisation.to_box
 

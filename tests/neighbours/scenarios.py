@@ -102,7 +102,7 @@ async def _answer(left: Leaving, running: "_Library | _Agent", case: Case) -> No
         world.scripts["compute-1"] = _fails_once()
         for _ in range(4):
             await running.step()
-            world.clock.pass_seconds(17.0)
+            world.clock.move(17.0)
     assert refused.digest not in world.trainer.joined
     assert len(world.trainer.joined) == len(jobs)
     world.trainer.ended |= {job.digest for job in jobs}
@@ -148,11 +148,11 @@ async def _contribute(left: Leaving, running: "_Library | _Agent") -> None:
     assert isinstance(world, CrowdWorld)
     for _ in range(13):
         await running.step()
-        world.clock.pass_seconds(90.0)
+        world.clock.move(90.0)
     world.crowds.closed = True
     for _ in range(3):
         await running.step()
-        world.clock.pass_seconds(90.0)
+        world.clock.move(90.0)
 
 
 def _policy(kind: str) -> Policy:

@@ -42,7 +42,7 @@ async def test_retries_send_the_same_bytes_and_are_charged_once_before_the_first
             await holder.close()
             holder = world.holder(noise=exact_noise)
         await holder.step()
-        world.clock.pass_seconds(5.0)
+        world.clock.move(5.0)
     await holder.close()
     assert len(sent) == SENDS
     assert len(set(sent)) == 1

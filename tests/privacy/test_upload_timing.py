@@ -26,7 +26,8 @@ from shoal_holder.release_timing import (
 from shoal_holder.release_timing import _most as most
 from shoal_protocol.privacy.mechanisms import GaussianPart, LaplacePart, NoisePart
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.world.around_holder import COLUMNS, Timer, World
+from tests.world.around_holder import COLUMNS, World
+from tests.world.clock import HandMovedTimer
 
 TRIALS = 40
 ENCODING = encoding_seconds(columns=2, coordinates=6, records=1)
@@ -44,7 +45,7 @@ class SlowNoise:
     `seconds` turns its mean magnitude, in scales, into the time that it takes.
     """
 
-    def __init__(self, seed: int, timer: Timer, seconds: Callable[[float], float]) -> None:
+    def __init__(self, seed: int, timer: HandMovedTimer, seconds: Callable[[float], float]) -> None:
         self._generator = np.random.default_rng(seed)
         self._timer, self._seconds = timer, seconds
         self.magnitudes: list[float] = []
@@ -59,7 +60,12 @@ class SlowNoise:
 
 
 async def sent_at(
-    directory: Path, noise: SlowNoise, timer: Timer, *, clients: int = 1, records: float = 50.0
+    directory: Path,
+    noise: SlowNoise,
+    timer: HandMovedTimer,
+    *,
+    clients: int = 1,
+    records: float = 50.0,
 ) -> list[float]:
     """Let a data holder answer a round; return when each of its requests with shares came."""
     world = World(directory)
@@ -93,7 +99,7 @@ async def sent_at(
 async def test_the_time_of_an_upload_is_not_correlated_with_its_noise(tmp_path: Path) -> None:
     magnitudes, took, left = [], [], []
     for trial in range(TRIALS):
-        timer = Timer()
+        timer = HandMovedTimer()
         noise = SlowNoise(trial, timer, lambda magnitude: 0.05 * magnitude)
         times = await sent_at(tmp_path / f"{trial}", noise, timer)
         magnitudes.append(sum(noise.magnitudes))
@@ -108,7 +114,7 @@ async def test_noise_that_takes_too_long_to_draw_leaves_at_the_next_moment_of_th
     tmp_path: Path,
 ) -> None:
     for trial, seconds in enumerate((0.251, 0.4, 0.499)):
-        timer = Timer()
+        timer = HandMovedTimer()
         noise = SlowNoise(trial, timer, lambda magnitude, each=seconds: each / BLOCKS_OF_QUERY)
         assert await sent_at(tmp_path / f"{trial}", noise, timer) == [2 * GRID_SECONDS] * 3
 
@@ -116,7 +122,7 @@ async def test_noise_that_takes_too_long_to_draw_leaves_at_the_next_moment_of_th
 async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None:
     times = []
     for trial, value in enumerate((0.0, 50.0, 1e9)):
-        timer = Timer()
+        timer = HandMovedTimer()
         noise = SlowNoise(0, timer, lambda magnitude: 0.05)
         times.append(await sent_at(tmp_path / f"{trial}", noise, timer, records=value))
     assert times[0] == times[1] == times[2]
@@ -126,7 +132,7 @@ async def test_no_noise_is_drawn_while_answers_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
-    timer = Timer()
+    timer = HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
     times = await sent_at(tmp_path, noise, timer, clients=5)
     assert len(noise.took) == 5 * BLOCKS_OF_QUERY
@@ -138,9 +144,9 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
 ) -> None:
     world = World(tmp_path)
 
-    class Late(Timer):
+    class Late(HandMovedTimer):
         def sleep(self, seconds: float) -> None:
-            world.clock.pass_seconds(61.0)
+            world.clock.move(61.0)
 
     holder = world.holder(timer=Late())
     request = world.submit()
@@ -182,7 +188,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
 ) -> None:
     monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
     monkeypatch.setattr(admission, "MOST_SECONDS", 3600.0)
-    world, timer, told = World(tmp_path), Timer(), []
+    world, timer, told = World(tmp_path), HandMovedTimer(), []
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
     holder = world.holder(
         noise=noise, timer=timer, report=lambda event, **facts: told.append((event, facts))
@@ -190,11 +196,11 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
     request = world.submit()
     await holder.step()
     spec = world.announce(request)
-    world.clock.pass_seconds(55.0)  # of 60
+    world.clock.move(55.0)  # of 60
     await holder.step()
     assert noise.took == []
     assert ("too late to answer", {"round": spec.digest, "clients": 12}) in told
-    world.clock.pass_seconds(5.0)
+    world.clock.move(5.0)
     await holder.step()
     [job] = (await holder.status()).jobs
     assert [each.ended for each in job.rounds] == ["missed"] and job.ended is None
@@ -206,7 +212,7 @@ async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
-    world, timer = World(tmp_path), Timer()
+    world, timer = World(tmp_path), HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
     holder = world.holder(noise=noise, timer=timer)
     request = world.submit()
@@ -223,7 +229,7 @@ async def test_another_round_is_answered_between_the_portions_of_a_long_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
-    world, timer, late = World(tmp_path), Timer(), []
+    world, timer, late = World(tmp_path), HandMovedTimer(), []
     order: list[str] = []
 
     def stamp(request: httpx.Request) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from shoal_trainer.assembly import Service, assemble
 from tests.world.around_trainer import CONSORTIUM, Federation
-from tests.world.parties import HandMovedClock, book, party
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, party
 
 Assemble = Callable[..., Service]
 

@@ -46,7 +46,8 @@ from tests.world.around_trainer_crowds import (
     trainer_of,
     verified,
 )
-from tests.world.parties import HandMovedClock, book, party, problem_code
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, party, problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest

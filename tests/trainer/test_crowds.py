@@ -43,7 +43,8 @@ from tests.world.around_trainer_crowds import (
     trainer_of,
     verified,
 )
-from tests.world.parties import HandMovedClock, book, client_of, party, problem_code
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, client_of, party, problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest
@@ -254,7 +255,7 @@ async def test_the_same_submission_again_gets_the_same_receipt(
 ) -> None:
     content = answer_to(await opened.draw(JOB, "a"), 3)
     first = await opened.submit(JOB, content)
-    clock.advance(REQUEST.session_seconds)
+    clock.move(REQUEST.session_seconds)
     later = await opened.submit(JOB, content)
     clock.now = REQUEST.closes_at
     await trainer.step()
@@ -275,7 +276,7 @@ async def test_another_answer_to_the_same_draw_is_refused_whoever_sends_it(opene
 
 async def test_a_draw_expires(opened: Asker, clock: HandMovedClock) -> None:
     content = answer_to(await opened.draw(JOB, "a"), 3)
-    clock.advance(REQUEST.session_seconds)
+    clock.move(REQUEST.session_seconds)
     assert problem_code(await opened.submit(JOB, content)) == "session-expired"
     assert (await opened.state(JOB))["contributions"] == 0
 
@@ -324,14 +325,14 @@ async def test_a_closed_job_gives_no_draws_and_takes_no_submissions(
 ) -> None:
     clock.now = REQUEST.closes_at - timedelta(seconds=1)
     drawn = await opened.draw(JOB, "a")
-    clock.advance(1)
+    clock.move(1)
     for _ in range(2):  # before it was closed, by the clock; after it, by its phase
         asked = b'{"nonce":"' + nonce("b").encode() + b'"}'
         answer = await opened.ask("POST", f"{CROWDS}/{JOB}/draws", asked)
         assert problem_code(answer) == "crowd-closed"
         assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "crowd-closed"
         await trainer.step()
-        clock.advance(-1)
+        clock.move(-1)
 
 
 async def test_an_analyst_closes_her_job_early_and_the_closing_says_so(
@@ -342,7 +343,7 @@ async def test_an_analyst_closes_her_job_early_and_the_closing_says_so(
     drawn = await opened.draw(JOB, "late")
     waiting = asyncio.create_task(opened.ask("GET", f"{CROWDS}/{JOB}/closing?wait=30"))
     await asyncio.sleep(0)
-    clock.advance(60)
+    clock.move(60)
     answer = await opened.close(REQUEST)
     assert answer.status_code == 201 and trainer.wake.is_set()
     await trainer.step()
@@ -369,7 +370,7 @@ async def test_a_job_that_is_due_is_closed_in_due_course_though_its_analyst_asks
 async def test_a_closing_is_not_dated_before_its_opening_though_the_clock_was_set_back(
     opened: Asker, clock: HandMovedClock
 ) -> None:
-    clock.advance(-3600)
+    clock.move(-3600)
     assert (await opened.close(REQUEST)).status_code == 201
     assert (await opened.check_all(REQUEST)).closing_request is not None
 

@@ -15,7 +15,8 @@ from shoal_trainer.crowds import drawing
 from shoal_trainer.crowds.drawing import DrawLimit, TooManyDraws
 from shoal_trainer.settings import TrainerSettings
 from tests.world.around_trainer_crowds import CROWDS, Asker, answer_to, crowd, nonce, trainer_of
-from tests.world.parties import HandMovedClock, problem_code
+from tests.world.clock import HandMovedClock
+from tests.world.parties import problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest

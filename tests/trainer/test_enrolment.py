@@ -29,7 +29,8 @@ from tests.world.around_trainer import (
     signed_job,
     successor,
 )
-from tests.world.parties import HandMovedClock, client_of, party, problem_code
+from tests.world.clock import HandMovedClock
+from tests.world.parties import client_of, party, problem_code
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
 

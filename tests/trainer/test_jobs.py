@@ -33,7 +33,8 @@ from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job
-from tests.world.parties import HandMovedClock, client_of, problem_code
+from tests.world.clock import HandMovedClock
+from tests.world.parties import client_of, problem_code
 
 JOB = job()
 NOT_VALID = "the aggregator's word on round 0 is not valid: "
@@ -302,10 +303,10 @@ async def test_a_node_that_stays_away_fails_the_job_while_clients_could_not_uplo
 ) -> None:
     federation.down = {"compute-1"}
     await running(trainer, clock)
-    clock.advance(JOB.round_seconds * 0.75 - 0.001)
+    clock.move(JOB.round_seconds * 0.75 - 0.001)
     await trainer.step()
     assert (await state(trainer))["phase"] == "running"
-    clock.advance(0.001)
+    clock.move(0.001)
     federation.down = set()
     await trainer.step()
     assert (await state(trainer))["reason"] == "round 0 was not accepted in time by compute-1"
@@ -328,7 +329,7 @@ async def test_a_node_that_will_not_have_the_manifest_fails_the_job_in_time(
     await running(trainer, clock)
     assert ("compute-1", "PUT", "/v1/manifest") in federation.requests
     assert (await state(trainer))["phase"] == "running"
-    clock.advance(JOB.round_seconds * 0.75)
+    clock.move(JOB.round_seconds * 0.75)
     await trainer.step()
     assert (await state(trainer))["reason"] == "round 0 was not accepted in time by compute-1"
 
@@ -410,7 +411,7 @@ async def test_an_aggregator_that_is_away_costs_time_but_not_the_round(
     federation.decided = False
     await running(trainer, clock)
     federation.down, federation.decided = {"aggregator"}, True
-    clock.advance(JOB.round_seconds + JOB.grace_seconds + 600)
+    clock.move(JOB.round_seconds + JOB.grace_seconds + 600)
     await trainer.step()
     assert (await state(trainer))["phase"] == "running"
     federation.down = set()
@@ -424,7 +425,7 @@ async def test_an_aggregator_that_never_comes_back_fails_the_job_in_the_end(
     federation.decided = False
     await running(trainer, clock)
     federation.down = {"aggregator"}
-    clock.advance(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
+    clock.move(90 + CONSORTIUM.manifest.policy.maximum_round_seconds + 1)
     await trainer.step()
     expected = "the aggregator does not say what became of round 0"
     assert (await state(trainer))["reason"] == expected

@@ -20,7 +20,7 @@ from tests.trainer.test_enrolment import bulk
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, PARTIES, Federation, job, join, signed_job
-from tests.world.parties import HandMovedClock
+from tests.world.clock import HandMovedClock
 
 POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"

@@ -13,7 +13,7 @@ from shoal_trainer.schema import ledger as tables
 from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import running, state
-from tests.world.parties import HandMovedClock
+from tests.world.clock import HandMovedClock
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from shoal_hosting.storage.database import sqlite_url
 from shoal_trainer.assembly import Service, assemble
 from tests.trainer.test_jobs import running, state
 from tests.world.around_trainer import CONSORTIUM, Federation
-from tests.world.parties import HandMovedClock, book, party
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, party
 
 
 class PatientFederation(Federation):

@@ -18,7 +18,7 @@ from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import NOT_VALID, running, state
 from tests.world import examples
 from tests.world.around_trainer import Federation, plain_sums, signed_sum
-from tests.world.parties import HandMovedClock
+from tests.world.clock import HandMovedClock
 
 Sums = list[Signed[Any]]
 

@@ -7,7 +7,7 @@ scripted per request. Nothing here draws privacy noise that a test then trusts.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json, decode_clients, encode_clients
 from shoal_protocol.wire.receipt_query import decode_query, encode_answer
+from tests.world.clock import NOW, HandMovedClock, HandMovedTimer
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = 3
 COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
@@ -117,34 +117,6 @@ def parties() -> dict[str, NewParty]:
         )
         for name in names
     }
-
-
-@dataclass
-class Clock:
-    """A clock that is moved by hand."""
-
-    now: datetime = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-
-@dataclass
-class Timer:
-    """A timer by which drawing takes no time; `moments` are until when it was waited."""
-
-    moments: list[float] = field(default_factory=list)
-    passed: float = 0.0
-
-    def now(self) -> float:
-        return self.passed
-
-    def sleep(self, seconds: float) -> None:
-        self.passed += seconds
-        self.moments.append(self.passed)
 
 
 def problem(status: int, code: str, **headers: str) -> httpx.Response:
@@ -285,7 +257,7 @@ class World:
         maximum_local_epsilon: float | None = None,
     ) -> None:
         self.directory = directory
-        self.clock = Clock()
+        self.clock = HandMovedClock()
         self.keys = client_keys(clients)
         self.records = records_for(clients)
         self.random_bytes = counter_bytes()
@@ -337,7 +309,7 @@ class World:
 
     def holder(self, name: str = "holder", **changes: Any) -> DataHolder:
         """Open the data holder of this name; the same name again is the same after a restart."""
-        sources = {"noise": no_noise, "timer": Timer()}
+        sources = {"noise": no_noise, "timer": HandMovedTimer()}
         for each in ("noise", "timer"):
             sources |= {each: changes.pop(each)} if each in changes else {}
         arguments: dict[str, Any] = {

@@ -312,6 +312,6 @@ class CrowdWorld(World):
         passed = 0.0
         while passed < seconds:
             await holder.step()
-            self.clock.pass_seconds(tick)
+            self.clock.move(tick)
             passed += tick
         await holder.step()

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, decode_uint64, format_time
 from shoal_redteam.requests import request_for
 from tests.world import examples
+from tests.world.clock import HandMovedClock
 from tests.world.examples import OPENED_AT, client_key, random_bytes, signing_key
 from tests.world.tls_identities import make_identity
 
@@ -43,19 +44,6 @@ POPULATION = BitMap(range(12))
 SHARING = ADDITIVE
 CERTIFICATE = make_identity().pem
 SECOND = timedelta(seconds=1)
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = OPENED_AT
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
 
 
 class Wire(httpx.AsyncBaseTransport):
@@ -188,9 +176,8 @@ class Federation:
     def __init__(self, directory: Path, *, trust: Consortium | None = None) -> None:
         self.directory = directory
         self.consortium = trust or consortium()
-        self.skew: dict[int, timedelta] = {}  # by how much a node's clock is ahead
         self.names = [node.name for node in self.consortium.manifest.compute_nodes]
-        self.clock = Clock()
+        self.clock = HandMovedClock()
         self.wire = Wire()
         self.aggregator = Aggregator(self.consortium)
         self.requests: dict[str, bytes] = {}  # of jobs, for nodes before a round
@@ -210,7 +197,7 @@ class Federation:
             book=self.books[node],
             data_directory=directory,
             database_url=None,
-            clock=lambda: self.clock() + self.skew.get(node, timedelta()),
+            clock=self.clock.of(f"compute-{node}"),
             transport=self.wire,
         )
         self.wire.apps[f"compute-{node}.example"] = service.app

@@ -35,7 +35,8 @@ from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds.assembly import Replica, assemble_replica
 from tests.world import examples
 from tests.world.around_trainer import PARTIES
-from tests.world.parties import HandMovedClock, book, client_of, party
+from tests.world.clock import HandMovedClock
+from tests.world.parties import book, client_of, party
 
 POLICY = examples.POLICY.model_copy(update={"maximum_local_epsilon": 40.0})
 CONSORTIUM = examples.consortium(**PARTIES, policy=POLICY)

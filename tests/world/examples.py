@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,12 @@ from shoal_protocol.trust.manifest import (
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients, encode_uint64
+from tests.world.clock import NOW
 
 NODES = 3
 CLIENTS = 20
 REVOKED = 19
-OPENED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OPENED_AT = NOW
 SHARING = AdditiveSharing()
 
 

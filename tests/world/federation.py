@@ -8,10 +8,10 @@ order.
 import asyncio
 import gc
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -34,51 +34,16 @@ from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes
+from tests.world.clock import HandMovedClock, HandMovedTimer
 from tests.world.lives import Life, keep_track_of_tasks, quiet
 from tests.world.one_thread import one_thread
-from tests.world.trust import HOLDER_POLICY, NOW, SITES, TASK, Trust
+from tests.world.trust import HOLDER_POLICY, SITES, TASK, Trust
 from tests.world.wire import Wire
 
 PRIVACY = PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=2)
 JOIN_SECONDS, ROUND_SECONDS, GRACE_SECONDS = 10, 40, 40
 
 T = TypeVar("T")
-
-
-@dataclass
-class Clock:
-    """A clock that is moved by hand, and what each party's own clock makes of it."""
-
-    now: datetime = NOW
-    skew_seconds: dict[str, float] = field(default_factory=dict)
-
-    def of(self, party: str) -> Callable[[], datetime]:
-        return lambda: self.now + timedelta(seconds=self.skew_seconds.get(party, 0.0))
-
-    def move(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-    @contextmanager
-    def of_timeouts(self) -> Iterator[None]:
-        """Have the running event loop's timers go by this clock, too."""
-        loop: Any = asyncio.get_running_loop()
-        real_time = loop.time
-        begin, began = real_time(), self.now
-        loop.time = lambda: begin + (self.now - began).total_seconds()
-        try:
-            yield
-        finally:
-            loop.time = real_time
-
-
-class AtOnce:
-    """A data holder's timer here, by which noise takes no time and answers leave at once."""
-
-    def now(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        """Return; when answers leave is tested in tests/privacy/test_upload_timing.py."""
 
 
 @dataclass
@@ -111,7 +76,7 @@ class Federation:
         holders: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.trust = trust
-        self.clock = Clock()
+        self.clock = HandMovedClock()
         self.wire = Wire(trust.party_of)
         self.noise = {site: noise or FixedNoise(f"noise of {site}") for site in SITES}
         self._same_noise = same_noise
@@ -201,7 +166,7 @@ class Federation:
             noise=arguments.pop("noise", noise),
             clock=arguments["clock"],
             random_bytes=arguments["random_bytes"],
-            timer=AtOnce(),
+            timer=HandMovedTimer(),
         )
         holder = DataHolder(**arguments)
         return Running(life, holder.step, holder.close, holder)

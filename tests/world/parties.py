@@ -1,6 +1,5 @@
-"""The example consortium's services as they hold themselves: keys, trust, a hand-moved clock."""
+"""The example consortium's services as they hold themselves: keys, trust, HTTP."""
 
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,6 @@ from shoal_hosting.party import Card, Party
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Document, sign
 from tests.world import examples
-
-
-class HandMovedClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self, now: datetime = examples.OPENED_AT) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
 
 
 def party(name: str, consortium: Consortium = examples.CONSORTIUM) -> Party:

@@ -1,7 +1,7 @@
 """The keys, certificates and manifest of a whole consortium, made once for many simulations."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.world.chance import fixed_bytes
+from tests.world.clock import NOW
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SITES = {"clinic-a": 6, "clinic-b": 6, "clinic-c": 2}  # the last has as many as may go missing
 COLUMNS = ("age", "pressure")
 TASK = LinearRegressionTask(
