@@ -72,6 +72,7 @@ def impurities(source: str) -> set[str]:
         ast.unparse(node)
         for node in ast.walk(ast.parse(without_types))
         if isinstance(node, ast.Attribute)
+        and node.attr in {"now", "utcnow", "today", "random"}  # to spell out every one takes long
         and ast.unparse(node).endswith(
             (".now", ".utcnow", ".today", "np.random", "numpy.random", "nacl.utils.random")
         )
@@ -87,18 +88,21 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 def ways_to_ask(source: str) -> set[str]:
     """Return what `source` names that reaches another service."""
-    names = {
-        ast.unparse(node)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Attribute)
-    }
+    imported = modules_imported_by(source)
+    names: set[str] = set()
+    if any(word in source for word in ("httpx", *REACHING)):  # else none of the names can be one
+        names = {
+            ast.unparse(node)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Attribute)
+        }
     of_httpx = {
         name
-        for name in names | modules_imported_by(source)
+        for name in names | imported
         if name.startswith("httpx.") and name not in NAMED_OF_HTTPX
     }
     other = {name for name in names if name.rpartition(".")[2] in REACHING}
-    return of_httpx | other | (modules_imported_by(source) & {"http.client", "urllib.request"})
+    return of_httpx | other | (imported & {"http.client", "urllib.request"})
 
 
 def module_of(path: Path) -> str:
