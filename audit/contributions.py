@@ -22,8 +22,8 @@ from shoal_holder.sampling.exact import exact_noise
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute, design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.studies import ColumnBounds
 from shoal_protocol.wire.encoding import Int64Vector
 
 WEIGHTS: Final = 3

@@ -22,11 +22,16 @@ from demo import diabetes
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
-from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.measurements import record_count
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+    RegressionMethod,
+)
+from shoal_protocol.studies.measurements import record_count
 
 Floats = NDArray[np.float64]
 

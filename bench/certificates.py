@@ -19,20 +19,19 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
@@ -122,7 +121,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         nonce="0" * 32,
         analyst="analyst",
         task=task,
-        terms=terms_of(task, least=CLIENTS, most=CLIENTS),
+        terms=task.terms(least=CLIENTS, most=CLIENTS),
         privacy=demand,
         sharing=ADDITIVE,
         minimum_population=CLIENTS,

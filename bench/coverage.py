@@ -35,7 +35,8 @@ from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import Coefficients, noise_aware_posterior
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 Floats = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from shoal_hosting.party import load_party
 from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import decode, sign
 from shoal_trainer.settings import DRAWS_AT_ONCE

@@ -17,15 +17,13 @@ from bench.calibration import federation
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.studies import (
-    BernoulliTask,
-    CategoricalTask,
-    ColumnBounds,
-    FamilyTask,
-    NormalMeanTask,
-    NormalTask,
-    PoissonTask,
-)
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.bernoulli import BernoulliTask
+from shoal_protocol.studies.categorical import CategoricalTask
+from shoal_protocol.studies.normal import NormalTask
+from shoal_protocol.studies.normal_mean import NormalMeanTask
+from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.poisson import PoissonTask
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +31,7 @@ LEVEL: Final = 0.9
 SIZES: Final = (100, 1000)
 EPSILONS: Final = (0.1, 0.5, 1.0, 5.0)
 UNIT: Final = ColumnBounds(name="x", lower=-1.0, upper=1.0)
-TASKS: Final[tuple[FamilyTask, ...]] = (
+TASKS: Final[tuple[OneRoundStudy, ...]] = (
     BernoulliTask(column="x"),
     CategoricalTask(column="x", levels=(1.0, 2.0, 3.0)),
     PoissonTask(column="x", upper=10),
@@ -42,7 +40,7 @@ TASKS: Final[tuple[FamilyTask, ...]] = (
 )
 
 
-def draw(task: FamilyTask, count: int, generator: np.random.Generator) -> tuple[Floats, Floats]:
+def draw(task: OneRoundStudy, count: int, generator: np.random.Generator) -> tuple[Floats, Floats]:
     """Return parameters drawn from the task's prior, and records, shape (count, 1)."""
     match task:
         case BernoulliTask():
@@ -68,7 +66,7 @@ def draw(task: FamilyTask, count: int, generator: np.random.Generator) -> tuple[
 
 
 def coverage(
-    task: FamilyTask, setting: Federation, repeats: int, generator: np.random.Generator
+    task: OneRoundStudy, setting: Federation, repeats: int, generator: np.random.Generator
 ) -> tuple[float, float | None]:
     """Return the shares of parameters that intervals and naive intervals held."""
     learner = learner_for(task)

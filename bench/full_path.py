@@ -19,7 +19,8 @@ from bench.drive import quickstart
 from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port
 from demo.watching import held_shares, wait_until
-from shoal import Analyst, ColumnBounds, JobSettings, LinearRegressionTask
+from shoal import Analyst, ColumnBounds, JobSettings
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"

@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+    RegressionMethod,
+)
 
 Floats = NDArray[np.float64]
 

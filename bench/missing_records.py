@@ -20,14 +20,11 @@ from bench.calibration import federation
 from bench.families import TASKS, draw
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import run
-from shoal_protocol.posteriors import VariationalPosterior
-from shoal_protocol.studies import (
-    ColumnBounds,
-    LinearRegressionTask,
-    LogisticRegressionTask,
-    RegressionMethod,
-    Task,
-)
+from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 
 Floats = NDArray[np.float64]
 Draw = Callable[[int, np.random.Generator], tuple[Floats, Floats]]

@@ -30,7 +30,7 @@ from shoal.jobs.analyst import Job
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_hosting.peers.connections import pinned_tls
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.studies import LogisticRegressionTask
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
 TARGET: Final = "target"

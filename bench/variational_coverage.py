@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
 from shoal_learning.variational import Variational
-from shoal_protocol.posteriors import NumpyroPosterior, VariationalPosterior
 from shoal_protocol.posteriors.convergence import Verdict
+from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models.numpyro_models import compile_model
-from shoal_protocol.studies import (
-    ColumnBounds,
-    LogisticRegressionTask,
-    NumpyroTask,
-    PoissonRegressionTask,
-)
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
 
 Floats = NDArray[np.float64]
 Kind = Literal["logistic", "poisson"]

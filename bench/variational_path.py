@@ -14,9 +14,12 @@ import numpy as np
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
 
 CLIENTS: Final = 5000
 TRUTH: Final = np.array([-6.5, 1.0 / 12.0])

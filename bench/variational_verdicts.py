@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import VariationalPosterior
 from shoal_protocol.posteriors.convergence import Verdict
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
+from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
 
 Floats = NDArray[np.float64]
 Kind = Literal["logistic", "poisson"]

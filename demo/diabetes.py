@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from demo.federation import Federation, Process
 from demo.quickstart import agent, first_agent_port, quickstart
 from demo.watching import held_shares, wait_until
 from shoal import Analyst, Job, JobSettings
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 
 HOSPITALS: Final = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 CLINIC: Final = "clinic"

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.privacy.accounting import Cap, noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 
 Floats = NDArray[np.float64]
 

@@ -27,10 +27,9 @@ from figures.sources import Files
 from shoal import Analyst, JobSettings
 from shoal_learning.learners import learner_for
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.posteriors.report import PosteriorReport
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 
 COMPUTE_NODES: Final = 3
 SIMULATED: Final = 399

@@ -24,25 +24,13 @@ if TYPE_CHECKING:
     from shoal_learning.crowds.model import CrowdModel as CrowdModel
     from shoal_learning.simulated_federation import SimulatedFederation as SimulatedFederation
     from shoal_protocol.crowds.tasks import CrowdTask as CrowdTask
+    from shoal_protocol.queries.bounds import ColumnBounds as ColumnBounds
     from shoal_protocol.sharing.threshold import ThresholdSharing as ThresholdSharing
-    from shoal_protocol.studies import BernoulliTask as BernoulliTask
-    from shoal_protocol.studies import CategoricalTask as CategoricalTask
-    from shoal_protocol.studies import ColumnBounds as ColumnBounds
-    from shoal_protocol.studies import LinearRegressionTask as LinearRegressionTask
-    from shoal_protocol.studies import LogisticRegressionTask as LogisticRegressionTask
-    from shoal_protocol.studies import MultivariateNormalTask as MultivariateNormalTask
-    from shoal_protocol.studies import NormalMeanTask as NormalMeanTask
-    from shoal_protocol.studies import NormalTask as NormalTask
-    from shoal_protocol.studies import NumpyroTask as NumpyroTask
-    from shoal_protocol.studies import PoissonRegressionTask as PoissonRegressionTask
-    from shoal_protocol.studies import PoissonTask as PoissonTask
 
 _WHERE = {
     "Analyst": "shoal.jobs.analyst",
     "AsyncAnalyst": "shoal.jobs.async_analyst",
-    "BernoulliTask": "shoal_protocol.studies",
-    "CategoricalTask": "shoal_protocol.studies",
-    "ColumnBounds": "shoal_protocol.studies",
+    "ColumnBounds": "shoal_protocol.queries.bounds",
     "CrowdFederation": "shoal.jobs.federation",
     "CrowdJob": "shoal.jobs.analyst",
     "CrowdModel": "shoal_learning.crowds.model",
@@ -55,16 +43,8 @@ _WHERE = {
     "JobInterrupted": "shoal.jobs.job_failures",
     "JobRefused": "shoal.jobs.job_failures",
     "JobSettings": "shoal.jobs.job_settings",
-    "LinearRegressionTask": "shoal_protocol.studies",
-    "LogisticRegressionTask": "shoal_protocol.studies",
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
-    "MultivariateNormalTask": "shoal_protocol.studies",
-    "NormalMeanTask": "shoal_protocol.studies",
-    "NormalTask": "shoal_protocol.studies",
-    "NumpyroTask": "shoal_protocol.studies",
     "OutOfBudget": "shoal.jobs.job_failures",
-    "PoissonRegressionTask": "shoal_protocol.studies",
-    "PoissonTask": "shoal_protocol.studies",
     "SimulatedFederation": "shoal_learning.simulated_federation",
     "ThresholdSharing": "shoal_protocol.sharing.threshold",
 }

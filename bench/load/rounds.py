@@ -32,9 +32,10 @@ from shoal_hosting.outcome import ACKNOWLEDGED
 from shoal_hosting.party import Party
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_hosting.peers.peer import OK
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ComputeParty
 
 IDLE_SECONDS: Final = 0.1  # between two steps of the data holder

@@ -12,7 +12,8 @@ from shoal_command.rendering import plain
 from shoal_protocol.certificates.checks import Verified
 from shoal_protocol.certificates.release_certificate import CertifiedRound, LostRound, stated
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.studies import NumpyroTask, Task
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.wire.documents import Signed
 
 COMPARE: Final = "Compare it with the digest that you pinned over another channel."

@@ -9,7 +9,7 @@ from rich.text import Text
 from shoal.jobs.job_states import JobState
 from shoal_command.rendering import plain
 from shoal_command.round_groups import FEW_ROUNDS, span
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.wire.phases import JobPhase, Phase
 
 _TAKING_SHARES = frozenset({Phase.ANNOUNCED.value, Phase.COLLECTING.value})

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import Query
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
 
 
 @dataclass(frozen=True, kw_only=True)

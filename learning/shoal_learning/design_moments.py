@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_protocol.queries import SecondMomentMatrix, UnitRowMatrix
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.measurements import noisy_count, record_law
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import noisy_count, record_law
 
 if TYPE_CHECKING:
     from shoal_learning.design_model import Evidence, Kind

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import SecondMomentMatrix, UnitRowMatrix
-from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Which learner carries out which task: the one place to add another."""
+"""Which learner carries out which study: the one place to add another."""
 
 import math
 from collections.abc import Callable
@@ -9,35 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner
-from shoal_learning.families.counted import Bernoulli, Categorical
+from shoal_learning.families.counted import Bernoulli, Cells
 from shoal_learning.families.normals import MultivariateNormal, Normal
 from shoal_learning.families.summed import NormalMean, Poisson
 from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.noise_aware import Inferred
 from shoal_learning.variational import Variational
-from shoal_protocol.posteriors import (
-    LogisticRegressionPosterior,
-    NumpyroPosterior,
-    PoissonRegressionPosterior,
-)
-from shoal_protocol.posteriors.numpyro_model import names_of
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.queries.models.numpyro_models import CompiledModel
 from shoal_protocol.queries.models.regressions import rate
-from shoal_protocol.studies import (
-    BernoulliTask,
-    CategoricalTask,
-    FamilyTask,
-    LinearRegressionTask,
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.bernoulli import BernoulliTask
+from shoal_protocol.studies.cells import CellStudy
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
     LogisticRegressionTask,
-    MultivariateNormalTask,
-    NormalMeanTask,
-    NormalTask,
-    NumpyroTask,
-    PoissonRegressionTask,
-    PoissonTask,
-    Task,
 )
+from shoal_protocol.studies.multivariate_normal import MultivariateNormalTask
+from shoal_protocol.studies.normal import NormalTask
+from shoal_protocol.studies.normal_mean import NormalMeanTask
+from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask, names_of
+from shoal_protocol.studies.poisson import PoissonTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionPosterior
+from shoal_protocol.studies.variational import RegressionStudy
 
 _BEND: Final = 1.0  # a scale's logarithm has it; regressions on a canonical link bend less
 
@@ -55,37 +50,17 @@ def no_models(task: NumpyroTask) -> NoReturn:
 
 
 def learner_for(task: Task, *, find_model: FindModel = no_models) -> Learner:
-    """Return the learner that carries out `task`.
+    """Return the learner that carries out `task`: that of its class, or of what studies share.
 
     Raises:
         ValueError: the task names a model that `find_model` does not find, or that does not fit it.
     """
-    if isinstance(task, LinearRegressionTask):
-        return LinearRegression(task)
-    if isinstance(task, FamilyTask):
-        return _family(task)
     if isinstance(task, NumpyroTask):
         return _numpyro(task, find_model(task))
-    return _regression(task)
+    return next(_LEARNERS[kind] for kind in type(task).mro() if kind in _LEARNERS)(task)
 
 
-def _family(task: FamilyTask) -> Learner:
-    match task:
-        case BernoulliTask():
-            return Bernoulli(task)
-        case CategoricalTask():
-            return Categorical(task)
-        case PoissonTask():
-            return Poisson(task)
-        case NormalMeanTask():
-            return NormalMean(task)
-        case NormalTask():
-            return Normal(task)
-        case MultivariateNormalTask():
-            return MultivariateNormal(task)
-
-
-def _regression(task: LogisticRegressionTask | PoissonRegressionTask) -> Variational:
+def _regression(task: RegressionStudy) -> Variational:
     size = task.model.dimension(len(task.columns))
     prior_sd = np.full(size, task.prior_sd)
     if task.intercept > 0.0:
@@ -158,3 +133,15 @@ def _numpyro(task: NumpyroTask, model: CompiledModel) -> Variational:
         )
 
     return Variational(task, model.dimension, model.prior_gradient, posterior, bend=_BEND)
+
+
+_LEARNERS: Final[dict[type, Callable[[Any], Learner]]] = {
+    BernoulliTask: Bernoulli,
+    CellStudy: Cells,
+    LinearRegressionTask: LinearRegression,
+    MultivariateNormalTask: MultivariateNormal,
+    NormalMeanTask: NormalMean,
+    NormalTask: Normal,
+    PoissonTask: Poisson,
+    RegressionStudy: _regression,
+}

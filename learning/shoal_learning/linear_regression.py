@@ -1,8 +1,8 @@
-"""Bayesian linear regression from private sums, by any of the task's methods; does no I/O.
+"""Bayesian linear regression from private sums, by any of the task's methods.
 
 The rounds before the last measure what keeps its noise small: the columns' means, their spreads, or
-the rows' norms (`shoal_protocol.studies.round_rules`). Projections choose thresholds on auxiliary
-data. The last round releases a matrix of second moments, of which the posterior is made.
+the rows' norms (`shoal_protocol.studies.linear_regression`). Projections choose thresholds on
+auxiliary data. The last round releases a matrix of second moments, of which the posterior is made.
 """
 
 import math
@@ -23,13 +23,17 @@ from shoal_learning.design_moments import DesignMoments, largest_square
 from shoal_learning.grounds import grounds_of
 from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aware_posterior
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
 from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.linear_regression import Thresholds, query_for
-from shoal_protocol.studies.round_rules.measurements import (
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionDraws,
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
+from shoal_protocol.studies.linear_regression.round_rules import Thresholds, query_for
+from shoal_protocol.studies.measurements import (
     measured_spreads,
     record_count,
     record_law,

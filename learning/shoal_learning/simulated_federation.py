@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from shoal_learning.learners import learner_for
 from shoal_learning.simulated_records import by_column
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import Posterior
-from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, Model, compile_model
-from shoal_protocol.studies import NumpyroTask, Task
+from shoal_protocol.studies import Posterior, Task
+from shoal_protocol.studies.numpyro_model import NumpyroTask
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner, RequestedRound
-from shoal_protocol.posteriors import Posterior
 from shoal_protocol.privacy.accounting import Cap, noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.queries.gradients import Gradients
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
 
 
 @dataclass(frozen=True, kw_only=True)

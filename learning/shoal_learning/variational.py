@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.noise_aware import Inferred, Path, inferred, prior_deviations
-from shoal_protocol.posteriors import Posterior
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.variational import check_query, gradient_query
-from shoal_protocol.studies.variational import VariationalTask
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.variational import VariationalStudy
 from shoal_protocol.wire.errors import RefusedSpec
 
 FloatVector = NDArray[np.float64]
@@ -91,7 +90,7 @@ class Variational:
     no record's gradient exceeds at a point.
     """
 
-    task: VariationalTask
+    task: VariationalStudy
     dimension: int
     prior_gradient: Callable[[FloatVector], FloatVector] = field(repr=False)
     posterior: Callable[[Inferred, int], Posterior] = field(repr=False)
@@ -109,7 +108,7 @@ class Variational:
             return self.conclude(population, sums)
         now = self._replayed(population, sums)
         point = now.belief.mean + now.reach * self._standard(len(sums))
-        query = gradient_query(self.task, point.tolist())
+        query = self.task.gradient_query(point.tolist())
         batch = self.task.batch
         return RequestedRound(
             query=query,
@@ -237,7 +236,7 @@ class Variational:
     def _own(self, released: ReleasedSum) -> GradientSum:
         query = released.query
         try:
-            check_query(query, self.task)
+            self.task.check_query(query, number=0, population=released.cohort_size, earlier=())
         except RefusedSpec:
             raise ValueError("a sum answers another task's query") from None
         assert isinstance(query, GradientSum)  # noqa: S101

@@ -21,7 +21,7 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.draws import InstanceChain, broken_draws, broken_receipts, check_closing
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError

@@ -5,17 +5,16 @@ from typing import Any, Final
 
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.queries import GradientSum
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.batches import choose_batch
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.round_rules.variational import gradient_query
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack
@@ -47,7 +46,7 @@ def job_of(
     body = job_request(stage, round_seconds=30, grace_seconds=20).body
     fields = {
         "task": task,
-        "terms": terms_of(task, least=population, most=population),
+        "terms": task.terms(least=population, most=population),
         "minimum_population": population,
         "maximum_population": population,
     }
@@ -58,7 +57,7 @@ def job_of(
 
 def query_of(task: LogisticRegressionTask) -> GradientSum:
     """Return the query of the task's first round."""
-    return gradient_query(task, (0.0,) * task.model.dimension(len(task.columns)))
+    return task.gradient_query((0.0,) * task.model.dimension(len(task.columns)))
 
 
 def round_of(

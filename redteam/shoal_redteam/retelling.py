@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.privacy.ledger import Head, LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed

@@ -24,11 +24,11 @@ from shoal_holder.records import Records
 from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import unframe
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from shoal_redteam.findings import CannotAttack

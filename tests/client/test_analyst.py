@@ -17,7 +17,7 @@ from shoal.jobs.async_jobs import AsyncJob
 from shoal.jobs.job_failures import JobFailed, JobRefused
 from shoal.jobs.job_settings import JobSettings
 from shoal_hosting.peers.exchange import Unavailable
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.world.around_analyst import ReportingTrainer

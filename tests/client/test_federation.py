@@ -20,8 +20,8 @@ from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.job_states import JobState, RoundState
 from shoal.jobs.retry import Notice
 from shoal.jobs.watching import Watch
-from shoal_protocol.studies import LogisticRegressionTask
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, UnknownJob
 from tests.world.around_analyst import ReportingTrainer

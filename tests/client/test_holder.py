@@ -29,11 +29,11 @@ from shoal_holder.sampling.exact import exact_noise
 from shoal_holder.state import State
 from shoal_holder.status import RoundStatus
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.sharing import received
-from shoal_protocol.studies.round_rules.linear_regression import query_for, thresholds_for
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
 from tests.client.test_policy import RULES
 from tests.world.around_holder import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem

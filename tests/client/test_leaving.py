@@ -17,9 +17,9 @@ from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
 from shoal_holder.site_files import STATE_FILE, lock_keys
 from shoal_holder.state import State
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.limits import CLOCKS_APART, JOB_SECONDS, JOIN_SECONDS
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase

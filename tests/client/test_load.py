@@ -19,7 +19,7 @@ from shoal_agent.crowds.trainer import LogPage
 from shoal_holder.crowds.crowd import Crowd
 from shoal_hosting.peers.exchange import Connection, Unavailable
 from shoal_protocol.crowds.documents import weights_digest
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from tests.world.around_holder import World
 from tests.world.crowd_examples import (
     CLOSING,

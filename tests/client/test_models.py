@@ -12,14 +12,11 @@ from shoal_holder.policy import Policy
 from shoal_hosting import installed_models
 from shoal_hosting.installed_models import digest_of
 from shoal_protocol.queries import GradientSum
-from shoal_protocol.studies import (
-    ColumnBounds,
-    LogisticRegressionTask,
-    NumpyroTask,
-    PoissonRegressionTask,
-    VariationalTask,
-)
-from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
+from shoal_protocol.studies.variational import VariationalStudy
 from tests.world.around_holder import COLUMNS, POLICY, World
 from tests.world.installed_models import install_examples
 
@@ -60,7 +57,7 @@ def policy(**changes: Any) -> Policy:
     )
 
 
-async def answers(world: World, task: VariationalTask, **rules: Any) -> NDArray[np.int64]:
+async def answers(world: World, task: VariationalStudy, **rules: Any) -> NDArray[np.int64]:
     """Return the sum of what a data holder sends for a round of the task, without noise."""
     holder = world.holder(policy=policy(**rules))
     request = world.submit(task=task)
@@ -73,13 +70,13 @@ async def answers(world: World, task: VariationalTask, **rules: Any) -> NDArray[
     return world.total(range(CLIENTS), query.dimension)
 
 
-def asked(task: VariationalTask) -> GradientSum:
-    return gradient_query(task, np.linspace(-0.4, 0.3, task.model.dimension(2)).tolist())
+def asked(task: VariationalStudy) -> GradientSum:
+    return task.gradient_query(np.linspace(-0.4, 0.3, task.model.dimension(2)).tolist())
 
 
 @pytest.mark.parametrize("task", [LOGISTIC, POISSON], ids=lambda task: task.name)
 async def test_a_holder_sends_the_clipped_gradients_of_a_model_that_is_built_in(
-    world: World, task: VariationalTask
+    world: World, task: VariationalStudy
 ) -> None:
     query = asked(task)
     expected = [query.encode(world.records.of(client, COLUMNS)) for client in range(CLIENTS)]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from shoal_holder.policy import Policy
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies.study_request import StudyRequest
 from tests.world.around_holder import POLICY, PRIVACY, QUERY, TASK, World
 
 RULES = """

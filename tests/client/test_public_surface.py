@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 
 import shoal
-from shoal_protocol import studies
 
 NOT_NEEDED = (
     "fastapi httptools prometheus_client pyarrow sqlalchemy starlette structlog uvicorn uvloop"
@@ -31,7 +29,7 @@ def test_everything_public_loads_without_the_extras(package: str) -> None:
 def test_an_analyst_does_not_load_the_noise_library() -> None:
     run(
         "import sys\n"
-        "from shoal import Analyst, LinearRegressionTask, SimulatedFederation, estimators\n"
+        "from shoal import Analyst, SimulatedFederation, estimators\n"
         "estimators.LinearRegression\n"
         "assert 'opendp' not in sys.modules"
     )
@@ -44,13 +42,6 @@ def test_estimators_load_neither_pictures_nor_what_they_are_like() -> None:
         "for name in ('sklearn', 'matplotlib', 'scipy', 'pandas', 'jax', 'arviz'):\n"
         "    assert name not in sys.modules, name"
     )
-
-
-def test_every_task_that_an_analyst_may_name_is_offered() -> None:
-    [union, _] = get_args(studies.Task)
-    families = get_args(union)
-    assert {each.__name__ for each in families} <= set(shoal.__all__)
-    assert len(families) == len(get_args(studies.TaskName))
 
 
 def test_a_name_that_is_not_offered_is_an_attribute_error() -> None:

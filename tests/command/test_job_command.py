@@ -24,15 +24,18 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.serving import server
+from shoal_protocol.certificates.posterior_report import (
+    Participations,
+    PosteriorReport,
+    PrivacySpent,
+)
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.privacy_breakdown import Purchase
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_trainer.assembly import assemble
@@ -408,7 +411,7 @@ def request_of(trial: Trial) -> tuple[object, StudyRequest]:
         nonce="00" * 16,
         analyst="analyst",
         task=file.task,
-        terms=terms_of(file.task, least=25, most=30),
+        terms=file.task.terms(least=25, most=30),
         privacy=file.settings.privacy,
         minimum_population=25,
         maximum_population=30,

@@ -13,13 +13,17 @@ from shoal.jobs.task_files import example, parse_task_file, read_task_file
 from shoal_holder.crowds.admission import crowd_refusal
 from shoal_holder.policy import Policy
 from shoal_hosting.manifests.manifest_chain import open_chain
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.queries import QueryName
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import LinearRegressionTask, Task, TaskName
-from shoal_protocol.studies.linear_regression import Centring, RegressionMethod
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Task, TaskName
+from shoal_protocol.studies.linear_regression import (
+    Centring,
+    LinearRegressionTask,
+    RegressionMethod,
+)
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.command.running import shoal
 from tests.world import examples

@@ -27,7 +27,7 @@ from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_client_k
 from shoal_agent.status import HolderStatus
 from shoal_hosting.party import read_pin
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
-from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_uint64

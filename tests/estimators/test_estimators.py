@@ -37,7 +37,8 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
-from shoal_protocol.studies import ColumnBounds, Task
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies import Task
 from shoal_protocol.wire.errors import MalformedDocument
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}

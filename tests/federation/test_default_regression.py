@@ -7,7 +7,7 @@ import pytest
 
 from shoal_learning.linear_regression import LinearRegression
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from tests.world.federation import Federation
 from tests.world.trust import HOLDER_POLICY, SITES, TASK, make_trust
 

@@ -8,7 +8,7 @@ from nacl.signing import SigningKey
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal_hosting.party import load_party
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.federation import Federation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION

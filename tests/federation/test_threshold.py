@@ -12,7 +12,7 @@ import pytest
 
 from shoal_compute import attesting
 from shoal_compute.rounds import Round
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.audit import audit

@@ -12,7 +12,7 @@ from figures import ours
 from figures.authors import DELTA
 from figures.datasets import Split
 from figures.services import Point, absolute_error, compare
-from shoal_protocol.studies import LinearRegressionTask
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 
 def point() -> Point:

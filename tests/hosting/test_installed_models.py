@@ -15,8 +15,9 @@ from shoal_hosting.installed_models import (
     model_for,
     refusal,
 )
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, NumpyroTask
-from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.numpyro_model import NumpyroTask
 from tests.world.installed_models import install
 
 COLUMN = ColumnBounds(name="y", lower=0.0, upper=1.0)
@@ -49,7 +50,7 @@ def site(tmp_path, monkeypatch):
 
 def refusal_of(task):
     """Return why a round of the task is refused, wherever its gradient is to be taken."""
-    return refusal(gradient_query(task, [0.0] * task.model.dimension(len(task.columns))))
+    return refusal(task.gradient_query([0.0] * task.model.dimension(len(task.columns))))
 
 
 def task(name, digest, unconstrained=1):
@@ -214,12 +215,12 @@ def test_a_task_with_a_model_that_is_built_in_needs_none():
         features=(COLUMN.model_copy(update={"name": "x"}),), target=COLUMN, rounds=2, batch=None
     )
     assert refusal_of(logistic) is None
-    assert gradients_for(gradient_query(logistic, [0.0, 0.0])) is None
+    assert gradients_for(logistic.gradient_query([0.0, 0.0])) is None
 
 
 def test_a_model_that_fails_on_records_gives_no_numbers_and_no_error(site, monkeypatch):
     install(site, "tried_p", {"tried_p.py": SOURCE}, p="tried_p:model")
-    query = gradient_query(task("p", digest_of("p")), [0.5])
+    query = task("p", digest_of("p")).gradient_query([0.5])
     gradients = gradients_for(query)
     assert query.encode([[1.0]], gradients).tolist() == [2**19]
     model = installed_models._compiled(query.model, query.columns)

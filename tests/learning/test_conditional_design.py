@@ -20,8 +20,8 @@ from shoal_learning.linear_regression import LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.refusals import NoReliablePosterior
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LinearRegressionDraws
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionDraws, LinearRegressionTask
 
 RECORDS, CONSTANT, PRIOR_SD = 2000, 0.3, 0.5
 TASK = LinearRegressionTask(

@@ -7,9 +7,13 @@ from sklearn.datasets import load_digits
 from bench.linear_cautions import CASES, METHODS, job
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
 from shoal_protocol.posteriors.grounds import Grounds
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, LogisticRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
 
 SIZE = (5000, 3, 1.0)
 UNIT = ColumnBounds(name="x", lower=-1.0, upper=1.0)

@@ -17,11 +17,15 @@ from shoal_learning.linear_regression import SHARES, LinearRegression
 from shoal_learning.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_learning.simulation import Federation, run
 from shoal_learning.thresholds import choose_thresholds
-from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import SecondMomentMatrix, SecondMoments
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+    RegressionMethod,
+)
 
 PEOPLE = LinearRegressionTask(
     features=(

@@ -13,11 +13,14 @@ from shoal_learning.curvature import drawn, fitted
 from shoal_learning.learners import learner_for
 from shoal_learning.noise_aware import Path, inferred
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LogisticRegressionPosterior
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.convergence import FALSE_ALARMS, Convergence
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.posteriors.variational import packed
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world import examples

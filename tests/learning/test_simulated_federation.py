@@ -8,8 +8,8 @@ import pytest
 
 from shoal.jobs.federation import Learning
 from shoal_learning.simulated_federation import SimulatedFederation
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
 
 TASK = LinearRegressionTask(
     features=(ColumnBounds(name="age", lower=18, upper=90),),

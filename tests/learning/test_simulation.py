@@ -7,10 +7,11 @@ import numpy as np
 
 from shoal_learning.contract import RequestedRound
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import LinearRegressionPosterior, Posterior
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Column, SecondMoments
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 
 CLIENTS, ROUNDS, BATCH = 40, 12, 15
 QUERY = SecondMoments(

@@ -9,16 +9,20 @@ import pytest
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_learning.simulation import Federation, run
-from shoal_protocol.posteriors import (
-    LogisticRegressionPosterior,
-    PoissonRegressionPosterior,
-    VariationalPosterior,
-)
 from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.posteriors.variational import packed
+from shoal_protocol.posteriors.variational import VariationalPosterior, packed
 from shoal_protocol.queries import Column
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask, PoissonRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum, check_question
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
+from shoal_protocol.studies.poisson_regression import (
+    PoissonRegressionPosterior,
+    PoissonRegressionTask,
+)
+from shoal_protocol.studies.study import check_question
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
 OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)

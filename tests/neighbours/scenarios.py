@@ -25,9 +25,9 @@ from shoal_holder.records import Records
 from shoal_holder.site import Sources
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
-from shoal_protocol.studies import LinearRegressionTask, LogisticRegressionTask
-from shoal_protocol.studies.round_rules.linear_regression import query_for
-from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.linear_regression.round_rules import query_for
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from tests.neighbours.leaving import Leaving, work_that_takes_time
 from tests.world.around_holder import COLUMNS, POLICY, PRIVACY, TASK, World, problem
 from tests.world.around_holder_crowds import CrowdWorld
@@ -127,7 +127,7 @@ def _round(task: LinearRegressionTask | LogisticRegressionTask, number: int, cas
     if isinstance(task, LinearRegressionTask):
         return {"query": query_for(task, CLIENTS, ())}
     return {
-        "query": gradient_query(task, [0.1 * number] * task.model.dimension(2)),
+        "query": task.gradient_query([0.1 * number] * task.model.dimension(2)),
         "population": BitMap(each for each in range(CLIENTS) if each % 6 != number),
         "mu": PRIVACY.cost.mu * 0.3,
     }

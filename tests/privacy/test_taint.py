@@ -13,8 +13,8 @@ import pytest
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
 from shoal_protocol.rounds.attestations import PartialSum, Result
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.round_rules import ReleasedSum
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
 from tests.world.audit import look_at

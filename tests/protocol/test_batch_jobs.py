@@ -7,13 +7,12 @@ import pydantic
 import pytest
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.studies import LogisticRegressionTask
-from shoal_protocol.studies.round_rules.variational import gradient_query
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from tests.world import examples
 
@@ -36,7 +35,7 @@ def spec(*, clients: int = BATCH, number: int = 0, share: float = 1 / ROUNDS) ->
         manifest=CONSORTIUM,
         job=request.digest,
         number=number,
-        query=gradient_query(TASK, [0.0] * 2),
+        query=TASK.gradient_query([0.0] * 2),
         mechanism=request.privacy.mechanism,
         cost=request.privacy.cap.part(share),
         population=BitMap(range(clients)),

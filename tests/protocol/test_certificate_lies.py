@@ -12,10 +12,10 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import decode_uint64, encode_clients, encode_uint64
 from shoal_protocol.wire.errors import RefusedCertificate, WrongCharge

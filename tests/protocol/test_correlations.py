@@ -6,9 +6,9 @@ import numpy as np
 import pydantic
 import pytest
 
-from shoal_protocol.posteriors import LogisticRegressionPosterior
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.posteriors.variational import MOST_CORRELATED, packed
+from shoal_protocol.studies.logistic_regression import LogisticRegressionPosterior
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+from shoal_protocol.certificates import posterior_report as reports
 from shoal_protocol.jobs import job_request
-from shoal_protocol.posteriors import report as reports
 from shoal_protocol.rounds import attestations, spec_checks
 from shoal_protocol.trust import manifest
 from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign

@@ -7,20 +7,17 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from shoal_protocol.queries import Column, GradientSum, Query
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.models import (
     InstalledModel,
     LogisticRegressionModel,
     PoissonRegressionModel,
 )
-from shoal_protocol.studies import (
-    ColumnBounds,
-    LogisticRegressionTask,
-    NumpyroTask,
-    PoissonRegressionTask,
-    Task,
-)
-from shoal_protocol.studies.round_rules import check_question, terms_of
-from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.numpyro_model import NumpyroTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
+from shoal_protocol.studies.study import check_question
 from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
@@ -74,33 +71,33 @@ def test_the_gradient_of_poisson_regression_is_the_slope_of_its_log_likelihood(c
 
 
 def test_a_target_between_its_bounds_counts_as_the_nearer_one():
-    query = gradient_query(ILL, [0.0, 0.0])
+    query = ILL.gradient_query([0.0, 0.0])
     for value, outcome in [(1.0, -1), (1.4, -1), (1.5, -1), (1.6, 1), (2.0, 1), (9.0, 1)]:
         assert np.sign(query.encode(np.array([[80.0, value]]))[0]) == outcome
 
 
 def test_a_count_beyond_its_bound_counts_as_the_bound():
-    query = gradient_query(SEEN, [0.0, 0.0]).model_copy(update={"clip": 64.0, "grid_bits": 20})
+    query = SEEN.gradient_query([0.0, 0.0]).model_copy(update={"clip": 64.0, "grid_bits": 20})
     at_the_bound, beyond = (query.encode(np.array([[50.0, count]])) for count in (12.0, 1e9))
     assert np.array_equal(at_the_bound, beyond)
     assert at_the_bound[0] == math.trunc(11.0 * 0.3 * 2**20)
 
 
 def test_rates_too_large_for_a_float_give_a_clipped_gradient_and_no_warning():
-    query = gradient_query(SEEN, [1e6, 1e6])
+    query = SEEN.gradient_query([1e6, 1e6])
     assert query.encode(np.array([[80.0, 3.0]]))[0] < 0
-    assert gradient_query(SEEN, [-1e6, 0.0]).encode(np.array([[80.0, 3.0]]))[0] > 0
+    assert SEEN.gradient_query([-1e6, 0.0]).encode(np.array([[80.0, 3.0]]))[0] > 0
 
 
 def test_several_records_are_clipped_one_by_one_and_added():
-    query = gradient_query(ILL, [0.1, -0.2]).model_copy(update={"records_per_client": 3})
+    query = ILL.gradient_query([0.1, -0.2]).model_copy(update={"records_per_client": 3})
     records = np.array([[20.0, 1.0], [70.0, 2.0], [44.0, 1.0]])
     alone = [query.encode(records[i : i + 1]) for i in range(3)]
     assert np.array_equal(query.encode(records), sum(alone))
 
 
 def test_a_model_that_is_not_built_in_is_never_made_up():
-    query = gradient_query(OWN, [0.0, 0.0, 0.0])
+    query = OWN.gradient_query([0.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="not at hand"):
         query.encode(np.array([[50.0, 1.0]]))
     with pytest.raises(ValueError, match="shape"):
@@ -116,14 +113,14 @@ def test_an_installed_model_gets_cut_values_in_the_units_that_its_task_says(norm
         seen.append(rows.tolist())
         return np.zeros((1, 3))
 
-    gradient_query(task, [0.0] * 3).encode(np.array([[90.0, 1.5]]), gradients)
+    task.gradient_query([0.0] * 3).encode(np.array([[90.0, 1.5]]), gradients)
     assert seen == [[[1.0, 0.0]]] if normalised else [[[80.0, 1.5]]]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_tasks_and_their_queries_survive_their_documents(task):
     assert TypeAdapter(Task).validate_json(task.model_dump_json()) == task
-    query = gradient_query(task, [0.5] * task.model.dimension(len(task.columns)))
+    query = task.gradient_query([0.5] * task.model.dimension(len(task.columns)))
     again = TypeAdapter(Query).validate_json(query.model_dump_json())
     assert again == query and type(again.model) is type(query.model)
 
@@ -146,7 +143,7 @@ def test_tasks_and_their_queries_survive_their_documents(task):
     ],
 )
 def test_a_gradient_sum_outside_the_catalogue_is_refused(change, reason):
-    fields = gradient_query(ILL, [0.0, 0.0]).model_dump() | change
+    fields = ILL.gradient_query([0.0, 0.0]).model_dump() | change
     with pytest.raises(ValidationError, match=reason):
         TypeAdapter(Query).validate_python(fields)
 
@@ -184,14 +181,14 @@ def test_a_client_is_in_as_many_rounds_as_its_share_of_the_batches_rounded_up(po
 
 def ask(query, task, number=0):
     check_question(query, task, number=number, population=40, earlier=())
-    terms_of(task, least=20, most=40).check(query, number=number)
+    task.terms(least=20, most=40).check(query, number=number)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_round_may_take_gradients_at_any_point(task):
     size = task.model.dimension(len(task.columns))
     for number, place in enumerate((0.0, -3.5, 1e6)):
-        ask(gradient_query(task, [place] * size), task, number)
+        ask(task.gradient_query([place] * size), task, number)
 
 
 @pytest.mark.parametrize(
@@ -215,17 +212,17 @@ def test_a_round_may_take_gradients_at_any_point(task):
     ],
 )
 def test_a_round_that_changes_what_bounds_a_gradient_is_refused(change, reason):
-    honest = gradient_query(ILL, [0.0, 0.0])
+    honest = ILL.gradient_query([0.0, 0.0])
     with pytest.raises(RefusedSpec, match=reason):
         ask(GradientSum.model_validate(honest.model_dump() | change), ILL)
     with pytest.raises(RefusedSpec):  # by those, too, who read no task
-        terms_of(ILL, least=20, most=40).check(
+        ILL.terms(least=20, most=40).check(
             GradientSum.model_validate(honest.model_dump() | change), number=0
         )
 
 
 def test_a_round_beyond_the_last_and_another_query_are_refused():
     with pytest.raises(RefusedSpec, match="does not ask"):
-        ask(gradient_query(ILL, [0.0, 0.0]), ILL, number=20)
+        ask(ILL.gradient_query([0.0, 0.0]), ILL, number=20)
     with pytest.raises(RefusedSpec, match="model"):
-        ask(gradient_query(SEEN, [0.0, 0.0]), ILL)
+        ask(SEEN.gradient_query([0.0, 0.0]), ILL)

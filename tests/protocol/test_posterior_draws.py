@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shoal_protocol.posteriors import LinearRegressionDraws, LinearRegressionPosterior, Posterior
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
 from shoal_protocol.posteriors.draws import MOST_VALUES, encoded
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.linear_regression import (
+    LinearRegressionDraws,
+    LinearRegressionPosterior,
+)
 from tests.world.examples import REPORT
 
 MEAN = np.array([1.0, 2.0])

@@ -14,11 +14,15 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from numpy.typing import NDArray
 
+from shoal_protocol.certificates.posterior_report import (
+    Participations,
+    PosteriorReport,
+    PrivacySpent,
+)
 from shoal_protocol.jobs.privacy_breakdown import Purchase
-from shoal_protocol.posteriors import LinearRegressionPosterior
 from shoal_protocol.posteriors.base import BasePosterior
-from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 
 HOSTILE = "<script>$\\frac{</script>\x1b[31m"
 

@@ -19,10 +19,15 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
-from shoal_protocol.studies.linear_regression import Centring, RegressionMethod
-from shoal_protocol.studies.round_rules import ReleasedSum, check_question, terms_of
-from shoal_protocol.studies.round_rules.linear_regression import query_for, thresholds_for
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.linear_regression import (
+    Centring,
+    LinearRegressionTask,
+    RegressionMethod,
+)
+from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
+from shoal_protocol.studies.study import check_question
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedCertificate, RefusedSpec
 from tests.world import examples
@@ -84,7 +89,7 @@ def ask(
 ) -> None:
     """Check a round by the task, or, for who has not seen the sums before it, by the terms."""
     if earlier is None:
-        return terms_of(task, least=CLIENTS, most=CLIENTS).check(query, number=number)
+        return task.terms(least=CLIENTS, most=CLIENTS).check(query, number=number)
     check_question(query, task, number=number, population=CLIENTS, earlier=earlier)
 
 
@@ -159,7 +164,7 @@ def test_the_terms_allow_the_rounds_of_every_population_that_the_job_does(
     method: RegressionMethod, centring: Centring
 ) -> None:
     task = task_of(method, centring)
-    terms = terms_of(task, least=2, most=100 * CLIENTS)
+    terms = task.terms(least=2, most=100 * CLIENTS)
     for population in (2, CLIENTS, 100 * CLIENTS):
         chosen = next(thresholds_for(task)) if task.projects and task.rounds == 1 else None
         terms.check(query_for(task, population, (), chosen), number=0)

@@ -17,13 +17,12 @@ from shoal_holder import jobs as holder_jobs
 from shoal_holder.crowds import audit as crowd_audit
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_protocol.certificates import checks, round_checks
+from shoal_protocol.certificates import checks, round_checks, study_request
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds import outcomes, spec_checks
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import study_request
 from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector

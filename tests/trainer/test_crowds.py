@@ -20,7 +20,7 @@ from shoal_protocol.crowds.documents import (
 )
 from shoal_protocol.crowds.draws import commitment, drawn_instance
 from shoal_protocol.crowds.sanity import largest_change
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import UnknownManifest

@@ -10,9 +10,9 @@ from pyroaring import BitMap
 from structlog.testing import capture_logs
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Analyst, Consortium
 from shoal_protocol.wire.errors import StorageUnavailable
 from shoal_trainer import store

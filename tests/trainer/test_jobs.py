@@ -17,16 +17,16 @@ from shoal_learning.contract import RequestedRound
 from shoal_learning.families.hamiltonian import NoConvergence
 from shoal_learning.learners import learner_for
 from shoal_learning.refusals import NoReliablePosterior
-from shoal_protocol.posteriors import Posterior
-from shoal_protocol.posteriors.report import PosteriorReport
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.privacy.curves import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Posterior
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import encode_uint64, parse_canonical_json
 from shoal_trainer.assembly import Service

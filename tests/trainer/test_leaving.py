@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave, check_ending
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import RefusedJob

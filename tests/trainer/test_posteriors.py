@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from shoal_protocol.posteriors import LinearRegressionPosterior
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 
 POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "dose"),

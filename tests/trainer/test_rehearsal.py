@@ -7,10 +7,11 @@ from typing import Any, get_args
 import pytest
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import NOTHING, compose
 from shoal_protocol.queries import Moments, QueryName
-from shoal_protocol.studies import LogisticRegressionTask, Task
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Task
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer import dry_run, jobs
 from shoal_trainer.dry_run import rehearse

@@ -10,12 +10,11 @@ from nacl.signing import SigningKey
 from pydantic import TypeAdapter
 from pyroaring import BitMap
 
-from shoal_protocol.certificates import release_certificate
+from shoal_protocol.certificates import posterior_report, release_certificate, study_request
 from shoal_protocol.crowds import documents as crowd
 from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, membership, totals
-from shoal_protocol.posteriors import report
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
@@ -26,7 +25,6 @@ from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.studies import study_request
 from shoal_protocol.trust import manifest
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.roster import Roster
@@ -51,7 +49,7 @@ KINDS: Mapping[str, type[Document]] = {
         membership.JobWithdrawal,
         charges.ChargesQuery,
         charges.Charges,
-        report.PosteriorReport,
+        posterior_report.PosteriorReport,
         release_certificate.ReleaseCertificate,
         spec_checks.RoundSpec,
         attestations.Holdings,

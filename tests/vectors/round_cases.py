@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import ColumnBounds, LogisticRegressionTask
-from shoal_protocol.studies.round_rules.variational import gradient_query
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.documents import sign
 from tests.vectors.round_operations import choose_batch
 from tests.world import examples
@@ -27,7 +27,7 @@ TASK: Final = LogisticRegressionTask(
 GRADIENTS: Final = examples.spec(
     manifest=CONSORTIUM,
     job=examples.asking(manifest=CONSORTIUM.digest, task=TASK).digest,
-    query=gradient_query(TASK, (0.0,) * TASK.model.dimension(2)),
+    query=TASK.gradient_query((0.0,) * TASK.model.dimension(2)),
     cost=Cost.gaussian(0.5),
 )
 

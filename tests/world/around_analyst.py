@@ -5,11 +5,15 @@ from typing import Any
 
 import httpx
 
+from shoal_protocol.certificates.posterior_report import (
+    Participations,
+    PosteriorReport,
+    PrivacySpent,
+)
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.privacy_breakdown import Purchase
-from shoal_protocol.posteriors import LinearRegressionPosterior
-from shoal_protocol.posteriors.report import Participations, PosteriorReport, PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import decode, sign
 from tests.world.around_holder import PRIVACY, World, problem
 

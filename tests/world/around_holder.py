@@ -26,21 +26,21 @@ from shoal_holder.site import Sources
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing import envelope, received
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.round_rules.linear_regression import query_for
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.linear_regression.round_rules import query_for
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.trust.roster import Roster
@@ -342,7 +342,7 @@ class World:
         }
         arguments |= changes
         least, most = arguments["minimum_population"], arguments["maximum_population"]
-        terms = terms_of(arguments["task"], least=least, most=most)
+        terms = arguments["task"].terms(least=least, most=most)
         request = StudyRequest(**({"terms": terms} | arguments))
         signed = sign(request, "analyst", self.parties["analyst"].signing_key)
         self.trainer.requests[signed.digest] = signed.encode()

@@ -33,7 +33,7 @@ from shoal_protocol.crowds.sanity import check_submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.privacy.mechanisms import NoisePart
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import Document, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json
 from shoal_protocol.wire.errors import ProtocolError

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.attestations import (
@@ -19,7 +20,6 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import to_ring
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     ComputeParty,

@@ -29,7 +29,7 @@ from shoal_protocol.crowds.draws import (
     check_opening,
 )
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds.assembly import Replica, assemble_replica

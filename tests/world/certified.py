@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.attestations import (
@@ -23,18 +24,17 @@ from shoal_protocol.rounds.attestations import (
     Result,
     cohort_digest,
 )
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.linear_regression import (
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.linear_regression.round_rules import (
     Thresholds,
     query_for,
     thresholds_for,
 )
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_uint64

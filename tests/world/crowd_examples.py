@@ -22,7 +22,7 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.crowds.updates import contribute, design_rows, steps
 from shoal_protocol.privacy.ledger import GENESIS
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
 from tests.world.examples import OPENED_AT, POLICY, client_key, consortium, named, seed
 

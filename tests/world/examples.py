@@ -10,18 +10,19 @@ from nacl import bindings
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.posteriors import LinearRegressionPosterior, LogisticRegressionPosterior
 from shoal_protocol.posteriors.convergence import Convergence
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -40,9 +41,8 @@ from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionPosterior, LinearRegressionTask
+from shoal_protocol.studies.logistic_regression import LogisticRegressionPosterior
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     Analyst,
@@ -170,7 +170,7 @@ JOB = StudyRequest(
     nonce=seed("nonce")[:16].hex(),
     analyst="analyst",
     task=TASK,
-    terms=terms_of(TASK, least=12, most=20),
+    terms=TASK.terms(least=12, most=20),
     privacy=PrivacyDemand(epsilon=2.0, delta=1e-6, dropouts=2, colluders=3),
     sharing=SHARING,
     minimum_population=12,
@@ -184,7 +184,7 @@ JOB = StudyRequest(
 def asking(request: StudyRequest = JOB, **changes: Any) -> StudyRequest:
     """Return the request with changes, and the terms that follow from them."""
     made = request.model_copy(update=changes)
-    terms = terms_of(made.task, least=made.minimum_population, most=made.maximum_population)
+    terms = made.task.terms(least=made.minimum_population, most=made.maximum_population)
     return made.model_copy(update={"terms": terms})
 
 

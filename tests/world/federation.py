@@ -28,9 +28,9 @@ from shoal_holder.noise import NoiseSampler
 from shoal_holder.site import Sources
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party, read_pin
+from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.posteriors.report import PosteriorReport
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import assembly as trainer
 from tests.world.chance import FixedNoise, fixed_bytes

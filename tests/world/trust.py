@@ -13,7 +13,8 @@ from shoal_consortium import quickstart
 from shoal_holder.keys import read_client_keys
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from tests.world.chance import fixed_bytes

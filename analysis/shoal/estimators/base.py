@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from shoal.estimators.parameters import Parameters
 from shoal.jobs.federation import Learned, Learning, Waiting
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
 from shoal_protocol.posteriors.summaries import Summary
-from shoal_protocol.studies import ColumnBounds, Task
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies import Posterior, Task
 from shoal_protocol.wire.errors import MalformedDocument
 
 if TYPE_CHECKING:

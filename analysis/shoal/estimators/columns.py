@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import describe
 
 Bounds = Mapping[str, tuple[float, float]] | Sequence[ColumnBounds] | ColumnBounds

@@ -9,22 +9,15 @@ import numpy as np
 
 from shoal.estimators.base import Estimator, PosteriorT
 from shoal.estimators.columns import Bounds, FloatMatrix, FloatVector, matrix_of, names_of
-from shoal_protocol.posteriors import (
-    BernoulliPosterior,
-    CategoricalPosterior,
+from shoal_protocol.studies.bernoulli import BernoulliPosterior, BernoulliTask
+from shoal_protocol.studies.categorical import CategoricalPosterior, CategoricalTask
+from shoal_protocol.studies.multivariate_normal import (
     MultivariateNormalPosterior,
-    NormalMeanPosterior,
-    NormalPosterior,
-    PoissonPosterior,
-)
-from shoal_protocol.studies import (
-    BernoulliTask,
-    CategoricalTask,
     MultivariateNormalTask,
-    NormalMeanTask,
-    NormalTask,
-    PoissonTask,
 )
+from shoal_protocol.studies.normal import NormalPosterior, NormalTask
+from shoal_protocol.studies.normal_mean import NormalMeanPosterior, NormalMeanTask
+from shoal_protocol.studies.poisson import PoissonPosterior, PoissonTask
 
 
 class Family(Estimator[PosteriorT]):

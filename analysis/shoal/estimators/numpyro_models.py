@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import Bounds
-from shoal_protocol.posteriors import NumpyroPosterior
-from shoal_protocol.studies import NumpyroTask
+from shoal_protocol.studies.numpyro_model import NumpyroPosterior, NumpyroTask
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.columns import bounds_of, one_of
 from shoal_protocol.posteriors.summaries import Summary, visible
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.wire.documents import describe
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.estimators.columns import FloatMatrix, FloatVector, matrix_of, vector_of
 from shoal.estimators.parameters import Parameters
-from shoal_protocol.studies import ColumnBounds
+from shoal_protocol.queries.bounds import ColumnBounds
 
 
 class Predictor(Parameters):

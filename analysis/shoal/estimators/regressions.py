@@ -9,22 +9,24 @@ from shoal.estimators.base import Estimator
 from shoal.estimators.columns import Bounds, FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
-from shoal_protocol.posteriors import (
+from shoal_protocol.posteriors.base import LEVEL
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.linear_regression import (
+    Centring,
+    Inference,
     LinearRegressionDraws,
     LinearRegressionPosterior,
-    LogisticRegressionPosterior,
-    PoissonRegressionPosterior,
-)
-from shoal_protocol.posteriors.base import LEVEL
-from shoal_protocol.studies import (
-    Centring,
-    ColumnBounds,
     LinearRegressionTask,
-    LogisticRegressionTask,
-    PoissonRegressionTask,
     RegressionMethod,
 )
-from shoal_protocol.studies.linear_regression import Inference
+from shoal_protocol.studies.logistic_regression import (
+    LogisticRegressionPosterior,
+    LogisticRegressionTask,
+)
+from shoal_protocol.studies.poisson_regression import (
+    PoissonRegressionPosterior,
+    PoissonRegressionTask,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

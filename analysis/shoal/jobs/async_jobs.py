@@ -22,12 +22,12 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import ACCEPTED, OK, Answer, Peer
 from shoal_protocol.certificates.checks import verify_certificate
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
 from shoal_protocol.wire.encoding import canonical_json

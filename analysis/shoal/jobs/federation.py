@@ -17,10 +17,9 @@ from shoal.jobs.job_failures import JobFailed, JobInterrupted
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
 from shoal.jobs.watching import Watch, noticing, progress_console, told
 from shoal_learning.crowds.model import CrowdModel
+from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
 from shoal_protocol.crowds.tasks import CrowdTask
-from shoal_protocol.posteriors import Posterior
-from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
-from shoal_protocol.studies import Task
+from shoal_protocol.studies import Posterior, Task
 
 _SNAPSHOTS: Final = 200  # of one crowd job, about
 

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Document
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
@@ -82,7 +81,7 @@ class JobSettings:
             nonce=nonce,
             analyst=analyst,
             task=task,
-            terms=terms_of(task, least=self.minimum_population, most=self.maximum_population),
+            terms=task.terms(least=self.minimum_population, most=self.maximum_population),
             privacy=self.privacy,
             minimum_population=self.minimum_population,
             maximum_population=self.maximum_population,

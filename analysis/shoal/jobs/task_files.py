@@ -1,115 +1,19 @@
-"""Task files: a job as an analyst writes it down in TOML; knows no consortium and no key."""
+"""Task files: a job as an analyst writes it down in TOML."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field
 
 from shoal.jobs.job_settings import JobSettings
 from shoal_holder.toml_files import Bounds, columns_of, read_toml
 from shoal_protocol.jobs.job_request import PrivacyDemand
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.studies import Task, TaskName
+from shoal_protocol.studies import STUDIES, Task, TaskName
 from shoal_protocol.wire.documents import Model
-
-_BEGINNINGS: Final[dict[TaskName, str]] = {
-    "linear_regression": """\
-[task]
-name = "linear_regression"
-method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
-
-[features]                     # public bounds, from general knowledge, never from the data
-age = [18, 100]
-body_mass_index = [10, 60]
-
-[target]
-systolic_pressure = [60, 220]
-
-""",
-    "logistic_regression": """\
-[task]
-name = "logistic_regression"
-rounds = 100
-batch = 100                    # clients asked in a round
-
-[features]                     # public bounds, from general knowledge, never from the data
-age = [18, 100]
-body_mass_index = [10, 60]
-
-[target]                       # yes is whatever lies above the middle
-smoker = [0, 1]
-""",
-    "poisson_regression": """\
-[task]
-name = "poisson_regression"
-rounds = 100
-batch = 100                    # clients asked in a round
-
-[features]                     # public bounds, from general knowledge, never from the data
-age = [18, 100]
-
-[target]                       # 0, and the largest count
-visits = [0, 20]
-""",
-    "numpyro_model": """\
-[task]
-name = "numpyro_model"
-entry_point = "blood-pressure" # of a package that trainer and data holders have installed
-digest = "%s"
-unconstrained = 3              # numbers that the model's latents are
-rounds = 100
-batch = 100                    # clients asked in a round
-
-[columns]                      # public bounds, from general knowledge, never from the data
-age = [18, 100]
-systolic_pressure = [60, 220]
-"""
-    % ("0" * 64),
-    "bernoulli": """\
-[task]
-name = "bernoulli"
-column = "smoker"
-success = 1                    # whatever else the column holds is a failure
-failure = 0
-""",
-    "categorical": """\
-[task]
-name = "categorical"
-column = "stage"
-levels = [1, 2, 3, 4]          # values that are none of them are counted as "other"
-""",
-    "poisson": """\
-[task]
-name = "poisson"
-column = "visits"
-upper = 20                     # counts are cut to it, and noise grows with it
-""",
-    "normal_mean": """\
-[task]
-name = "normal_mean"
-sd = 15                        # known, from general knowledge
-
-[columns]                      # public bounds, from general knowledge, never from the data
-systolic_pressure = [60, 220]
-""",
-    "normal": """\
-[task]
-name = "normal"
-
-[columns]                      # public bounds that records hardly ever pass
-systolic_pressure = [60, 220]
-""",
-    "multivariate_normal": """\
-[task]
-name = "multivariate_normal"
-
-[columns]                      # public bounds that records hardly ever pass
-age = [18, 100]
-systolic_pressure = [60, 220]
-""",
-}
 
 _END: Final = """
 [privacy]                      # for one client, over the whole job
@@ -130,13 +34,6 @@ grace = 120                    # from there, for the services, until they give u
 # [sharing]                    # to go on without some Compute nodes, where the policy allows it:
 # threshold = 2                # any two of them open a sum; without this, all of them are needed
 """
-
-_FIELD_OF_COLUMNS: Final[dict[str, str]] = {
-    "normal_mean": "column",
-    "normal": "column",
-    "multivariate_normal": "variables",
-}
-"""What a task calls the columns of the table [columns], if not `columns`."""
 
 Seconds = Annotated[int, Field(ge=1, le=366 * 86_400)]
 
@@ -206,8 +103,7 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     if file.target is not None:
         [task["target"]] = columns_of(file.target)
     if file.columns is not None:
-        field = _FIELD_OF_COLUMNS.get(str(task.get("name")), "columns")
-        columns = columns_of(file.columns)
+        field, columns = _field_of_columns(str(task.get("name"))), columns_of(file.columns)
         task[field] = columns[0] if field == "column" and len(columns) == 1 else columns
     sharing = ThresholdSharing(**file.sharing.model_dump()) if file.sharing else ADDITIVE
     settings = JobSettings(
@@ -222,6 +118,17 @@ def parse_task_file(content: dict[str, Any]) -> TaskFile:
     return TaskFile(_TaskInFile.model_validate({"task": task}).task, settings)
 
 
+def _field_of_columns(name: str) -> str:
+    """Return what a task calls the columns of the table [columns]."""
+    fields = STUDIES[name].model_fields if name in STUDIES else {}
+    holding = [each for each, field in fields.items() if ColumnBounds in _kinds(field.annotation)]
+    return next((each for each in holding if each not in ("features", "target")), "columns")
+
+
+def _kinds(annotation: object) -> tuple[object, ...]:
+    return (annotation, *get_args(annotation))
+
+
 def example(name: TaskName) -> str:
     """Return a task file to begin with."""
-    return (_BEGINNINGS[name] + _END).rstrip()
+    return (STUDIES[name].example + _END).rstrip()

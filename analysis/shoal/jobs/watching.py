@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shoal.jobs.job_states import JobState
 from shoal.jobs.retry import Notice
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.wire.phases import JobPhase
 
 _LINES: Final = 10  # at most, of the rounds of one job

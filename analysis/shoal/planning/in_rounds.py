@@ -27,12 +27,10 @@ from shoal_protocol.queries import (
 )
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
-from shoal_protocol.studies import (
-    LinearRegressionTask,
-    LogisticRegressionTask,
-    PoissonRegressionTask,
-)
-from shoal_protocol.studies.round_rules.linear_regression import kept_whole
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.linear_regression.round_rules import kept_whole
+from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
+from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
 
 Floats = NDArray[np.float64]
 InRounds = LinearRegressionTask | LogisticRegressionTask | PoissonRegressionTask

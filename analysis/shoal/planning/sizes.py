@@ -9,6 +9,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal.planning.study import Study
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import (
     CrowdJobRequest,
     CrowdOpening,
@@ -26,8 +27,6 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.sharing.envelope import envelope_size
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import encode_clients
 
@@ -87,7 +86,7 @@ def of_joining(study: Study, task: Task) -> tuple[int, int]:
         nonce="0" * 32,
         analyst="analyst",
         task=task,
-        terms=terms_of(task, least=population, most=population),
+        terms=task.terms(least=population, most=population),
         privacy=PrivacyDemand(
             epsilon=study.epsilon, delta=study.delta, dropouts=dropouts, colluders=colluders
         ),

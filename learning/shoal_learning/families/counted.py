@@ -16,10 +16,11 @@ from shoal_learning.families.counts import NoisyCounts, draw_counts
 from shoal_learning.families.densities import Summary, bulk, summarise
 from shoal_learning.families.round import ask_or_take, generator_for, noise_of, record_counts
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
-from shoal_protocol.posteriors import BernoulliPosterior, CategoricalPosterior
-from shoal_protocol.queries import Counts
-from shoal_protocol.studies import BernoulliTask, CategoricalTask
-from shoal_protocol.studies.round_rules import ReleasedSum
+from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
+from shoal_protocol.queries import CellCounts
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.bernoulli import BernoulliPosterior, BernoulliTask
+from shoal_protocol.studies.cells import CellStudy
 
 _MOST_COMPONENTS: Final = 512
 _NODES: Final = 61  # numbers of records, and
@@ -58,14 +59,14 @@ class Bernoulli:
 
 
 @dataclass(frozen=True)
-class Categorical:
-    """The learner of one `CategoricalTask`."""
+class Cells:
+    """The learner of a study of the probabilities of cells."""
 
-    task: CategoricalTask
+    task: CellStudy
 
     def next(
         self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | CategoricalPosterior:
+    ) -> RequestedRound | DirichletMixture:
         """Return the round, or the posterior when `sums` hold it.
 
         Raises:
@@ -79,19 +80,12 @@ class Categorical:
         draws = min(_MOST_COMPONENTS, _MOST_NUMBERS // cells)
         prior = np.full(cells, self.task.concentration)
         counts = np.rint(draw_counts(noisy, prior, draws, generator_for(released)))
-        names = [f"{level:.15g}" for level in self.task.levels]
-        return CategoricalPosterior(
-            column=self.task.column,
-            names=(*names, "other") if self.task.other else tuple(names),
-            counts=tuple(tuple(row) for row in counts.astype(np.int64).tolist()),
-            concentration=self.task.concentration,
-            records=max(1, round(float(counts.sum(axis=1).mean()))),
-        )
+        return self.task.posterior(counts.astype(np.int64))
 
 
-def _counts(released: ReleasedSum) -> Counts:
-    if not isinstance(released.query, Counts):
-        raise ValueError("counts are asked by the query of that name")
+def _counts(released: ReleasedSum) -> CellCounts:
+    if not isinstance(released.query, CellCounts):
+        raise ValueError("counts are asked by a query of counts")
     return released.query
 
 

@@ -22,12 +22,15 @@ from shoal_learning.families.scatter import (
     fewest_records,
 )
 from shoal_learning.families.special import Floats
-from shoal_protocol.posteriors import MultivariateNormalPosterior, NormalPosterior
 from shoal_protocol.posteriors.draws import thinned
 from shoal_protocol.queries import SecondMomentMatrix
-from shoal_protocol.studies import MultivariateNormalTask, NormalTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.measurements import record_count
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import record_count
+from shoal_protocol.studies.multivariate_normal import (
+    MultivariateNormalPosterior,
+    MultivariateNormalTask,
+)
+from shoal_protocol.studies.normal import NormalPosterior, NormalTask
 
 _REPORTED_CHAINS: Final = 8
 _MOST_KINKED: Final = 3  # columns

@@ -10,16 +10,15 @@ from numpy.random import PCG64, Generator
 from shoal_learning.contract import RequestedRound
 from shoal_learning.families.noise import SummedNoise
 from shoal_learning.families.special import Floats, log_sum_exp
-from shoal_protocol.studies import FamilyTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.families import query_of
-from shoal_protocol.studies.round_rules.measurements import noisy_count
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import noisy_count
+from shoal_protocol.studies.one_round import OneRoundStudy
 
 _NODES: Final = 15
 
 
 def ask_or_take(
-    task: FamilyTask, population: int, sums: Sequence[ReleasedSum]
+    task: OneRoundStudy, population: int, sums: Sequence[ReleasedSum]
 ) -> RequestedRound | ReleasedSum:
     """Return the round to ask, or its result if `sums` hold it.
 
@@ -28,7 +27,7 @@ def ask_or_take(
     """
     if population < 1:
         raise ValueError("the population must be positive")
-    query = query_of(task)
+    query = task.query()
     match sums:
         case []:
             return RequestedRound(query=query, share=1.0)

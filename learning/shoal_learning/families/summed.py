@@ -21,11 +21,11 @@ from shoal_learning.families.sums import (
     exact_window,
     normal_log_likelihood,
 )
-from shoal_protocol.posteriors import NormalMeanPosterior, PoissonPosterior
 from shoal_protocol.queries import FirstMoments
-from shoal_protocol.studies import NormalMeanTask, PoissonTask
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.round_rules.measurements import record_count
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import record_count
+from shoal_protocol.studies.normal_mean import NormalMeanPosterior, NormalMeanTask
+from shoal_protocol.studies.poisson import PoissonPosterior, PoissonTask
 
 _LOWEST_LOG_RATE: Final = -700.0
 

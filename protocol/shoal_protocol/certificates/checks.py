@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     ADVERSARIES,
     CertifiedRound,
@@ -19,10 +20,9 @@ from shoal_protocol.certificates.release_certificate import (
     prices,
 )
 from shoal_protocol.certificates.round_checks import about, check_rounds, version_of
+from shoal_protocol.certificates.study_request import check_study
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.privacy.ledger_checks import contradictions
-from shoal_protocol.studies.study_request import check_study
 from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients

@@ -11,15 +11,15 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar, get_args
 from pydantic import Field
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport, PrivacySpent
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.posteriors.report import PosteriorReport, PrivacySpent
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.adversaries import Statement, statements
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Manifest, Parties
 from shoal_protocol.wire.documents import WRITTEN, BoundDocument, Model, Role, Signed, embedded
 from shoal_protocol.wire.encoding import Base64, Digest, encode_clients

@@ -13,14 +13,14 @@ from shoal_protocol.certificates.release_certificate import (
     LostRound,
     ReleaseCertificate,
 )
+from shoal_protocol.certificates.study_request import check_round_of_study
 from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.rounds.batches import check_batch
 from shoal_protocol.rounds.outcomes import check_abandonment, check_partial_sums, check_result
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_terms
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.study_request import check_round_of_study
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import (

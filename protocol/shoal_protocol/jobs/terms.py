@@ -1,8 +1,8 @@
 """The terms of a job: what its rounds may ask of clients, as those who hold data judge it.
 
 They are derived from the job's task by whoever writes the request, and again by whoever reads the
-task: trainer, analyst and certificate (`questions.check_terms_of_task`). Who holds data reads the
-terms alone, and holds every round to them.
+task: trainer, analyst and certificate (`studies.study.check_terms_of_task`). Who holds data reads
+the terms alone, and holds every round to them.
 """
 
 from collections.abc import Iterator

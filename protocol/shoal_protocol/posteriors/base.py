@@ -43,6 +43,12 @@ class BasePosterior(BaseModel):
     names: Annotated[tuple[str, ...], Field(min_length=1)]
     records: Annotated[int, Field(ge=1)]
 
+    if TYPE_CHECKING:  # a field of some posteriors, so pydantic must not find a property here
+
+        @property
+        def columns(self) -> tuple[str, ...]:
+            """Names of the columns of a record."""
+
     @property
     @abstractmethod
     def mean(self) -> FloatVector:

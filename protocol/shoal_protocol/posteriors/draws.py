@@ -1,11 +1,11 @@
-"""Posteriors that consist of joint draws, as a sampler made them; they know no sampler and no sums.
+"""Posteriors that consist of joint draws, as a sampler made them.
 
 On the wire draws are little-endian doubles in base64, chain by chain, draw by draw.
 """
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.diagnostics import effective_sample_size, split_r_hat
-from shoal_protocol.posteriors.grounds import Grounded, Grounds
 from shoal_protocol.wire.encoding import Base64
 
 MOST_VALUES: Final = 1 << 16
@@ -36,7 +35,7 @@ class DrawsPosterior(BasePosterior):
 
     @model_validator(mode="after")
     def _draws_are_usable(self) -> Self:
-        _decoded(self.values, self.chains, len(self.names))
+        decoded(self.values, self.chains, len(self.names))
         return self
 
     @classmethod
@@ -48,7 +47,7 @@ class DrawsPosterior(BasePosterior):
     @property
     def draws(self) -> FloatMatrix:
         """All draws, shape (chains, draws, k), read-only."""
-        return _decoded(self.values, self.chains, len(self.names))
+        return decoded(self.values, self.chains, len(self.names))
 
     @property
     def _flat(self) -> FloatMatrix:
@@ -99,69 +98,6 @@ class DrawsPosterior(BasePosterior):
         return {**super()._attributes(), "divergences": self.divergences}
 
 
-class LinearRegressionDraws(DrawsPosterior, Grounded):
-    """Draws of a linear regression's coefficients and residual standard deviation, in data units.
-
-    `names` are "intercept", then the features; the residual standard deviation's own draws are in
-    `residual_values`, shape (chains, draws).
-    """
-
-    name: Literal["linear_regression_draws"] = "linear_regression_draws"
-    residual_values: Base64
-
-    @model_validator(mode="after")
-    def _residuals_are_usable(self) -> Self:
-        residuals = _decoded(self.residual_values, self.chains, 1)
-        if residuals.shape[:2] != self.draws.shape[:2] or not np.all(residuals > 0.0):
-            raise ValueError("every draw needs one residual standard deviation, above 0")
-        return self
-
-    @classmethod
-    def of(
-        cls,
-        names: tuple[str, ...],
-        target: str,
-        draws: FloatMatrix,
-        residual_sd: FloatMatrix,
-        *,
-        divergences: int,
-        records: int,
-        grounds: Grounds | None = None,
-    ) -> Self:
-        """Return the posterior of `draws`, shape (chains, draws, k), and as many `residual_sd`.
-
-        Of more than `MOST_VALUES` numbers every second, third, ... draw is kept.
-        """
-        kept = thinned(np.concatenate([draws, residual_sd[:, :, None]], axis=2))
-        return cls(
-            names=names,
-            target=target,
-            records=records,
-            chains=len(kept),
-            values=encoded(kept[:, :, :-1]),
-            residual_values=encoded(kept[:, :, -1]),
-            grounds=grounds,
-            divergences=divergences,
-        )
-
-    @property
-    def residual_sd_draws(self) -> FloatMatrix:
-        """Draws of the residual standard deviation, shape (chains, draws)."""
-        return _decoded(self.residual_values, self.chains, 1)[:, :, 0]
-
-    @property
-    def residual_sd(self) -> float:
-        """Root mean square of the residual standard deviation's draws: what a prediction adds."""
-        return float(np.sqrt(np.mean(self.residual_sd_draws**2)))
-
-    @property
-    def _record_sd(self) -> float:
-        return self.residual_sd
-
-    def _other_variables(self) -> Mapping[str, FloatMatrix]:
-        return {"residual_sd": self.residual_sd_draws}
-
-
 def thinned(draws: FloatMatrix) -> FloatMatrix:
     """Return every s-th draw of each chain, s the least with at most `MOST_VALUES` numbers left.
 
@@ -178,7 +114,12 @@ def encoded(draws: NDArray[np.float64]) -> str:
     return base64.b64encode(np.ascontiguousarray(draws, dtype="<f8").tobytes()).decode()
 
 
-def _decoded(values: str, chains: int, size: int) -> FloatMatrix:
+def decoded(values: str, chains: int, size: int) -> FloatMatrix:
+    """Return the array, shape (chains, draws, size), that `encoded` made a string of.
+
+    Raises:
+        ValueError: it is no such array, too large or too small, or not finite.
+    """
     raw = base64.b64decode(values)
     if len(raw) > 8 * MOST_VALUES:
         raise ValueError(f"a posterior holds at most {MOST_VALUES} numbers")

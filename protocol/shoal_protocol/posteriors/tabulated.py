@@ -1,12 +1,11 @@
-"""Posteriors of a single parameter, by a table of its quantiles; they know neither sums nor noise.
+"""Posteriors of a single parameter, by a table of its quantiles.
 
 The quantiles are at the levels of normal scores from -5 to 5, so a normal posterior is a straight
 line between any two of them, and others nearly are.
 """
 
-import math
 from statistics import NormalDist
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -61,37 +60,3 @@ class TabulatedPosterior(BasePosterior):
     def sample(self, count: int, generator: np.random.Generator) -> FloatMatrix:  # noqa: TID251
         scores = generator.standard_normal(count)
         return np.interp(scores, _SCORES, self.quantiles)[:, None]
-
-
-class BernoulliPosterior(TabulatedPosterior):
-    """Of the probability that a record of `column` is a success."""
-
-    name: Literal["bernoulli"] = "bernoulli"
-    names: tuple[str, ...] = ("probability",)
-
-    def predict(self) -> tuple[FloatVector, FloatVector]:
-        """Return mean and standard deviation of whether a new record succeeds, shapes (1,)."""
-        return self.mean, np.array([math.sqrt(max(self.average * (1.0 - self.average), 0.0))])
-
-
-class PoissonPosterior(TabulatedPosterior):
-    """Of the rate of a Poisson distribution."""
-
-    name: Literal["poisson"] = "poisson"
-    names: tuple[str, ...] = ("rate",)
-
-    def predict(self) -> tuple[FloatVector, FloatVector]:
-        """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
-        return self.mean, np.array([math.sqrt(self.average + self.deviation**2)])
-
-
-class NormalMeanPosterior(TabulatedPosterior):
-    """Of the mean of normal records of known standard deviation."""
-
-    name: Literal["normal_mean"] = "normal_mean"
-    names: tuple[str, ...] = ("mean",)
-    known_sd: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
-    def predict(self) -> tuple[FloatVector, FloatVector]:
-        """Return mean and standard deviation of a new record, not cut, shapes (1,)."""
-        return self.mean, np.array([math.hypot(self.known_sd, self.deviation)])

@@ -1,69 +1,46 @@
-"""What an analyst may ask to be learned: public parameters only, no data and no algorithm.
+"""All studies: what an analyst may ask to be learned. Each module of this package may define some.
 
-Bounds must come from general knowledge of the columns, never from the data: nothing here is
-charged to the privacy budget. Values outside the bounds are cut to them by the client.
+The union of tasks, that of posteriors and the list of names follow from the modules that are here.
 """
 
-from typing import Annotated, Literal
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies.families import (
-    BernoulliTask,
-    CategoricalTask,
-    FamilyTask,
-    MultivariateNormalTask,
-    NormalMeanTask,
-    NormalTask,
-    PoissonTask,
-)
-from shoal_protocol.studies.linear_regression import (
-    Centring,
-    LinearRegressionTask,
-    RegressionMethod,
-)
-from shoal_protocol.studies.variational import (
-    LogisticRegressionTask,
-    NumpyroTask,
-    PoissonRegressionTask,
-    VariationalTask,
-)
-
-Task = Annotated[LinearRegressionTask | FamilyTask | VariationalTask, Field(discriminator="name")]
-"""Every task that a job may name."""
-
-TaskName = Literal[
-    "linear_regression",
-    "bernoulli",
-    "categorical",
-    "poisson",
-    "normal_mean",
-    "normal",
-    "multivariate_normal",
-    "logistic_regression",
-    "poisson_regression",
-    "numpyro_model",
-]
-"""The names of all tasks, as data holders' policies list them."""
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.studies.study import Study
 
 
-__all__ = [
-    "BernoulliTask",
-    "CategoricalTask",
-    "Centring",
-    "ColumnBounds",
-    "FamilyTask",
-    "LinearRegressionTask",
-    "LogisticRegressionTask",
-    "MultivariateNormalTask",
-    "NormalMeanTask",
-    "NormalTask",
-    "NumpyroTask",
-    "PoissonRegressionTask",
-    "PoissonTask",
-    "RegressionMethod",
-    "Task",
-    "TaskName",
-    "VariationalTask",
-]
+def _defined_here() -> tuple[type[Study], ...]:
+    """Return the studies of all modules of this package, in the order of their names."""
+    modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+    found = [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Study) and each.__module__ == module.__name__
+    ]
+    return tuple(each for each in found if not each.model_fields["name"].is_required())
+
+
+STUDIES: Final = {str(each.model_fields["name"].default): each for each in _defined_here()}
+"""Every study's task, by its name."""
+
+if TYPE_CHECKING:
+    Task = Study
+    Posterior = BasePosterior
+    TaskName = str
+else:
+    Task = Annotated[reduce(or_, STUDIES.values()), Field(discriminator="name")]
+    """Every task that a job may name."""
+    Posterior = Annotated[
+        reduce(or_, (each for study in STUDIES.values() for each in study.posteriors)),
+        Field(discriminator="name"),
+    ]
+    """Every posterior that a job may end with."""
+    TaskName = Literal[tuple(STUDIES)]
+    """The names of all studies."""

@@ -1,21 +1,22 @@
-"""Variational inference over mini-batch rounds as tasks: public parameters, no data, no algorithm.
+"""What studies by variational inference share: rounds of mini-batches, which ask for gradients.
 
 The approximation is a normal distribution with independent coordinates, in the model's
 unconstrained space. Each round asks `batch` clients for the sum of their clipped gradients.
 """
 
-from typing import Annotated, Literal
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.queries import QueryName
+from shoal_protocol.jobs.terms import AS_STATED, RoundTerms
+from shoal_protocol.queries import GradientSum, Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.queries.models import (
-    InstalledModel,
-    LogisticRegressionModel,
-    PoissonRegressionModel,
-)
-from shoal_protocol.wire.encoding import Digest
+from shoal_protocol.queries.models import GradientModel
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.errors import RefusedSpec
 
 Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Batch = Annotated[int, Field(ge=2, strict=True)]
@@ -23,25 +24,22 @@ Positive = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-6, le=10.0, allow_inf_nan=False)]
 
 
-class _VariationalTask(BaseModel):
-    """What all have: how many rounds, of how many clients, and how gradients are bounded.
+class VariationalStudy(Study):
+    """How many rounds a study has, of how many clients, and how gradients are bounded.
 
     `batch` is how many clients a round asks, None all that joined. `clip` bounds the l2 norm of one
     record's gradient: noise grows with it, and what is beyond it is shrunk. `learning_rate` is
     about how far a coordinate moves in a round.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     rounds: Rounds
     batch: Batch | None
     clip: Positive
     learning_rate: LearningRate = 0.1
     grid_bits: Annotated[int, Field(ge=10, le=30, strict=True)] = 20
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
 
     @model_validator(mode="after")
-    def _fits_the_grid(self) -> "_VariationalTask":
+    def _fits_the_grid(self) -> "VariationalStudy":
         if not 1.0 <= self.clip * 2.0**self.grid_bits <= 2.0**30:
             raise ValueError("clip times 2^grid_bits must lie between 1 and 2^30: change grid_bits")
         return self
@@ -51,16 +49,61 @@ class _VariationalTask(BaseModel):
         batch = population if self.batch is None else min(self.batch, population)
         return -(-self.rounds * batch // population)
 
+    @property
+    @abstractmethod
+    def model(self) -> GradientModel:
+        """The model whose gradients are asked for."""
+
+    def gradient_query(self, point: Sequence[float]) -> GradientSum:
+        """Return the query of a round that takes gradients at `point`.
+
+        The point is the trainer's to choose: whatever it is, each gradient is clipped, so a client
+        loses no more than the round costs, and a bad point only makes a bad posterior.
+
+        Raises:
+            ValueError: the point does not have one coordinate for each latent, or is too far out.
+        """
+        return GradientSum(
+            model=self.model,
+            columns=tuple(bounds.column() for bounds in self.columns),
+            point=tuple(point),
+            clip=self.clip,
+            grid_bits=self.grid_bits,
+            records_per_client=self.records_per_client,
+        )
+
     def query_name(self, number: int) -> QueryName:
-        """Return the name of the query that round `number` asks."""
         return "gradient_sum"
 
     def query_names(self) -> tuple[QueryName, ...]:
-        """Return the names of all queries that the rounds ask."""
+        """Return the name of the query that all rounds ask."""
         return ("gradient_sum",)
 
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        """Return the terms of all rounds, which differ in the point alone."""
+        dimension = self.model.dimension(len(self.columns))
+        return (
+            RoundTerms(
+                rounds=self.rounds,
+                query=self.gradient_query([0.0] * dimension),
+                recentred=False,
+                stretch=AS_STATED,
+                radius=None,
+            ),
+        )
 
-class _RegressionTask(_VariationalTask):
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        if not isinstance(query, GradientSum) or query.model != self.model:
+            raise RefusedSpec("the query's model is not that of the job")
+        if query.columns != tuple(bounds.column() for bounds in self.columns):
+            raise RefusedSpec("the query's columns are not those of the job, with its bounds")
+        if (query.clip, query.grid_bits) != (self.clip, self.grid_bits):
+            raise RefusedSpec("the query's clip or grid is not the job's")
+
+
+class RegressionStudy(VariationalStudy):
     """A regression of `target` on `features` and a constant, all public but the coefficients.
 
     Columns are normalised: centred at the middle of their bounds, divided by half the range.
@@ -72,9 +115,10 @@ class _RegressionTask(_VariationalTask):
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
     target: ColumnBounds
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
+    prior_sd: Positive
 
     @model_validator(mode="after")
-    def _consistent(self) -> "_RegressionTask":
+    def _consistent(self) -> "RegressionStudy":
         names = [feature.name for feature in self.features]
         if len(set(names)) != len(names):
             raise ValueError("two features have the same name")
@@ -90,88 +134,3 @@ class _RegressionTask(_VariationalTask):
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The features in order, then the target: the columns of a client's records."""
         return (*self.features, self.target)
-
-
-class LogisticRegressionTask(_RegressionTask):
-    """Bayesian logistic regression: the target is at its upper bound (1) or its lower one (0)."""
-
-    name: Literal["logistic_regression"] = "logistic_regression"
-    clip: Positive = 1.0
-    learning_rate: LearningRate = 0.2
-    prior_sd: Positive = 3.0
-
-    @property
-    def model(self) -> LogisticRegressionModel:
-        """The model whose gradients are asked for."""
-        return LogisticRegressionModel(intercept=self.intercept)
-
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        return ("logistic_regression",)
-
-
-class PoissonRegressionTask(_RegressionTask):
-    """Bayesian Poisson regression with logarithmic link: the target counts, from 0 to its bound."""
-
-    name: Literal["poisson_regression"] = "poisson_regression"
-    clip: Positive = 2.0
-    prior_sd: Positive = 1.0
-
-    @model_validator(mode="after")
-    def _counts(self) -> "PoissonRegressionTask":
-        if self.target.lower != 0.0:
-            raise ValueError("a count's lower bound must be 0")
-        return self
-
-    @property
-    def model(self) -> PoissonRegressionModel:
-        """The model whose gradients are asked for."""
-        return PoissonRegressionModel(intercept=self.intercept, largest_count=self.target.upper)
-
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        return ("poisson_regression",)
-
-
-class NumpyroTask(_VariationalTask):
-    """Any NumPyro model of one record with global latents, installed at both ends.
-
-    `entry_point` is its name in the group "shoal.models", `digest` that of the sources that hold
-    it (`shoal model digest` shows it), `unconstrained` how many numbers its latents are in
-    unconstrained space. The model gets the columns in the data's units, cut to their bounds, or
-    with `normalised` taken to [-1, 1].
-    """
-
-    name: Literal["numpyro_model"] = "numpyro_model"
-    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    digest: Digest
-    unconstrained: Annotated[int, Field(ge=1, le=10_000, strict=True)]
-    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=511)]
-    normalised: bool = False
-    clip: Positive = 1.0
-
-    @model_validator(mode="after")
-    def _distinct(self) -> "NumpyroTask":
-        if len({bounds.name for bounds in self.columns}) != len(self.columns):
-            raise ValueError("two columns have the same name")
-        return self
-
-    @property
-    def model(self) -> InstalledModel:
-        """The model whose gradients are asked for."""
-        return InstalledModel(
-            entry_point=self.entry_point,
-            digest=self.digest,
-            unconstrained=self.unconstrained,
-            normalised=self.normalised,
-        )
-
-    @property
-    def posterior_names(self) -> tuple[str, ...]:
-        """The kinds of posterior that the job may end with."""
-        return ("numpyro_model",)
-
-
-VariationalTask = LogisticRegressionTask | PoissonRegressionTask | NumpyroTask

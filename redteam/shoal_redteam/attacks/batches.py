@@ -5,8 +5,8 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack

@@ -14,7 +14,7 @@ from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import RegressionMethod
+from shoal_protocol.studies.linear_regression import RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json, decode_uint64, encode_uint64

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Final
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
 from shoal_redteam.attack import Attack

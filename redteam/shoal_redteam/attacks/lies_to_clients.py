@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules.linear_regression import query_for
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
+from shoal_protocol.studies.linear_regression.round_rules import query_for
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.announcing import noise_worth, priced

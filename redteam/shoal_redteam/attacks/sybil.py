@@ -9,13 +9,13 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_hosting.peers.peer import CREATED, OK, Answer
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
+from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.studies import ColumnBounds, LinearRegressionTask, RegressionMethod
-from shoal_protocol.studies.round_rules import terms_of
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.trust.roster import Roster
@@ -223,7 +223,7 @@ def job_request(
         nonce=stage.random_bytes(16).hex(),
         analyst=stage.analyst,
         task=task,
-        terms=terms_of(task, least=len(stage.crew), most=len(stage.crew)),
+        terms=task.terms(least=len(stage.crew), most=len(stage.crew)),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, select
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.work import Pace, Work
 from shoal_protocol.certificates.release_certificate import counted, in_order, spanned
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ProtocolError

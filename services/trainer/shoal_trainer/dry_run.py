@@ -13,11 +13,11 @@ from pyroaring import BitMap
 from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import RequestedRound
 from shoal_learning.learners import learner_for
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import NOTHING, compose
 from shoal_protocol.queries import GradientSum, Query
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Consortium
 from shoal_trainer.specs import next_spec
 

@@ -6,9 +6,9 @@ import structlog
 from prometheus_client import Counter
 from pyroaring import BitMap
 
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.attestations import Abandonment
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import JobEvent

@@ -10,8 +10,8 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_hosting.server.replies import Outcome
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import ClientLeft, JobWithdrawal, Join, Leave, check_ending
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json

@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final
 
+from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest, check_study
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import BudgetExceeded, ProtocolError, RefusedJob

@@ -13,12 +13,12 @@ from pyroaring import BitMap
 from shoal_hosting.installed_models import model_for
 from shoal_learning.contract import Learner
 from shoal_learning.learners import learner_for
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.participation import Participation
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.batches import choose_batch
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import Phase

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, Final
 
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawn
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import WrongPhase

@@ -11,18 +11,18 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 from sqlalchemy import Connection, Table, select
 
+from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import (
     CertifiedRound,
     LostRound,
     ReleaseCertificate,
 )
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.posteriors import Posterior
-from shoal_protocol.posteriors.report import PosteriorReport
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import decode_clients

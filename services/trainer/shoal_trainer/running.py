@@ -19,9 +19,9 @@ from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.work import Work
 from shoal_learning.contract import LearnerOfManyRounds, RequestedRound
 from shoal_learning.refusals import NoReliablePosterior
-from shoal_protocol.posteriors import Posterior
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.rounds.attestations import Abandonment
-from shoal_protocol.studies.study_request import StudyRequest
+from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import StorageUnavailable, WrongPhase

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from pyroaring import BitMap
 
 from shoal_learning.contract import RequestedRound
+from shoal_protocol.certificates.study_request import StudyRequest, check_round_of_study
 from shoal_protocol.privacy.accounting import Cost, compose
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.studies.round_rules import ReleasedSum
-from shoal_protocol.studies.study_request import StudyRequest, check_round_of_study
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec
 

@@ -12,11 +12,11 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, Table, func, select
 
 from shoal_hosting.storage.database import insert_ignoring
+from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.studies.study_request import StudyRequest
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after

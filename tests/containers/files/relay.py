@@ -11,10 +11,11 @@ from typing import Any
 
 import httpx
 
-from shoal import Analyst, ColumnBounds, LinearRegressionTask, ThresholdSharing
+from shoal import Analyst, ColumnBounds, ThresholdSharing
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import read_pin
 from shoal_hosting.peers.connections import pinned_tls
+from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 PARTY, CONSORTIUM = Path("/party"), Path("/consortium")
 AGE = ColumnBounds(name="age", lower=18, upper=90)

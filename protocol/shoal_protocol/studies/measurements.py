@@ -19,7 +19,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
-from shoal_protocol.studies.round_rules.released import ReleasedSum
+from shoal_protocol.rounds.released_sum import ReleasedSum
 
 Floats = NDArray[np.float64]
 

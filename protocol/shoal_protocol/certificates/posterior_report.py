@@ -10,7 +10,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.privacy_breakdown import Purchase, purchases
-from shoal_protocol.posteriors import Posterior
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.participation import Participation
@@ -18,6 +17,7 @@ from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.studies import Posterior
 from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import Digest
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,18 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
-from shoal_protocol.studies import LinearRegressionTask
-from shoal_protocol.studies.round_rules.measurements import (
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
     measured_means,
     measured_norm,
     measured_spreads,
     record_count,
 )
-from shoal_protocol.studies.round_rules.released import ReleasedSum
 from shoal_protocol.wire.errors import RefusedSpec
+
+if TYPE_CHECKING:
+    from shoal_protocol.studies.linear_regression import LinearRegressionTask
 
 _ASSUMED_SECOND_MOMENT: Final = 0.13  # of a normalised column: bounds about 2.8 deviations wide
 _UNIFORM_SECOND_MOMENT: Final = 1.0 / 3.0  # of a column that fills its bounds evenly
@@ -63,7 +65,7 @@ class Thresholds:
     radius: float | None
 
 
-def thresholds_for(task: LinearRegressionTask) -> Iterator[Thresholds]:
+def thresholds_for(task: "LinearRegressionTask") -> Iterator[Thresholds]:
     """Yield all thresholds that the task's projection may choose from."""
     for x_box, y_box in itertools.product(_BOXES, _BOXES):
         if task.method == "box_projection":
@@ -76,7 +78,7 @@ def thresholds_for(task: LinearRegressionTask) -> Iterator[Thresholds]:
 
 
 def query_for(
-    task: LinearRegressionTask,
+    task: "LinearRegressionTask",
     population: int,
     earlier: Sequence[ReleasedSum],
     chosen: Thresholds | None = None,
@@ -107,7 +109,7 @@ def query_for(
 
 def check_query(
     query: Query,
-    task: LinearRegressionTask,
+    task: "LinearRegressionTask",
     *,
     number: int,
     population: int,
@@ -143,7 +145,7 @@ def check_query(
 
 
 def _check_centres(
-    query: Moments, task: LinearRegressionTask, earlier: Sequence[ReleasedSum]
+    query: Moments, task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]
 ) -> None:
     centres = np.array([column.centre for column in query.columns])
     if np.any(np.abs(centres - _centres(task, earlier)) > TOLERANCE * _halves(task)):
@@ -151,7 +153,7 @@ def _check_centres(
 
 
 def _check_projection(
-    query: Moments, task: LinearRegressionTask, earlier: Sequence[ReleasedSum]
+    query: Moments, task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]
 ) -> None:
     spreads = measured_spreads(earlier[-1])
     scales = np.array([column.scale for column in query.columns])
@@ -163,28 +165,28 @@ def _check_projection(
     raise RefusedSpec("the query's scales and radius follow from no measured spread")
 
 
-def _centres(task: LinearRegressionTask, earlier: Sequence[ReleasedSum]) -> NDArray[np.float64]:
+def _centres(task: "LinearRegressionTask", earlier: Sequence[ReleasedSum]) -> NDArray[np.float64]:
     centres = np.array([bounds.centre for bounds in task.columns])
     if task.centring == "private" and earlier:
         centres = centres + _halves(task) * measured_means(earlier[0])
     return centres
 
 
-def _halves(task: LinearRegressionTask) -> NDArray[np.float64]:
+def _halves(task: "LinearRegressionTask") -> NDArray[np.float64]:
     return np.array([bounds.half_range for bounds in task.columns])
 
 
-def _factors(task: LinearRegressionTask, chosen: Thresholds) -> NDArray[np.float64]:
+def _factors(task: "LinearRegressionTask", chosen: Thresholds) -> NDArray[np.float64]:
     return np.array([chosen.features] * len(task.features) + [chosen.target])
 
 
-def _intercept(task: LinearRegressionTask, name: QueryName) -> float:
+def _intercept(task: "LinearRegressionTask", name: QueryName) -> float:
     """Return the constant coordinate; counts of norms do without, for it is the same in all."""
     return 0.0 if name == "norm_counts" else task.intercept
 
 
 def _radius(
-    task: LinearRegressionTask,
+    task: "LinearRegressionTask",
     name: QueryName,
     population: int,
     earlier: Sequence[ReleasedSum],
@@ -195,12 +197,12 @@ def _radius(
     return _radius_of_task(task, name, population)
 
 
-def _around(task: LinearRegressionTask, norm: float) -> float:
+def _around(task: "LinearRegressionTask", norm: float) -> float:
     """Return the radius of the ball that holds rows whose columns have this norm."""
     return _tidy(math.sqrt(task.intercept**2 + norm**2))
 
 
-def _radius_of_task(task: LinearRegressionTask, name: QueryName, population: int) -> float:
+def _radius_of_task(task: "LinearRegressionTask", name: QueryName, population: int) -> float:
     """Return the radius of a round's ball that follows from no earlier sum."""
     if name == "unit_row_matrix":
         return _around(task, math.sqrt(2.0))
@@ -211,7 +213,9 @@ def _radius_of_task(task: LinearRegressionTask, name: QueryName, population: int
     return _radius_by_rule(task, population)
 
 
-def kinds_of_rounds(task: LinearRegressionTask, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+def kinds_of_rounds(
+    task: "LinearRegressionTask", *, least: int, most: int
+) -> tuple[RoundTerms, ...]:
     """Return the terms of each round, whatever the sums of those before turn out to be.
 
     With `least` to `most` clients. A projection's spreads are from .05 to 1 of half a range.
@@ -219,7 +223,7 @@ def kinds_of_rounds(task: LinearRegressionTask, *, least: int, most: int) -> tup
     return tuple(_kind(task, number, least, most) for number in range(task.rounds))
 
 
-def _kind(task: LinearRegressionTask, number: int, least: int, most: int) -> RoundTerms:
+def _kind(task: "LinearRegressionTask", number: int, least: int, most: int) -> RoundTerms:
     name, stretch = task.query_name(number), AS_STATED
     radii: list[float] = []
     if name == "second_moment_matrix" and task.projects:
@@ -247,7 +251,7 @@ def _kind(task: LinearRegressionTask, number: int, least: int, most: int) -> Rou
 
 
 def _query(
-    task: LinearRegressionTask,
+    task: "LinearRegressionTask",
     name: QueryName,
     *,
     centres: Sequence[float],
@@ -266,7 +270,7 @@ def _query(
     )
 
 
-def _counting(task: LinearRegressionTask) -> NormCounts:
+def _counting(task: "LinearRegressionTask") -> NormCounts:
     return NormCounts(
         columns=tuple(bounds.column() for bounds in task.columns),
         intercept=0.0,
@@ -276,7 +280,7 @@ def _counting(task: LinearRegressionTask) -> NormCounts:
     )
 
 
-def _radius_by_rule(task: LinearRegressionTask, population: int) -> float:
+def _radius_by_rule(task: "LinearRegressionTask", population: int) -> float:
     """Return a radius for columns of which the rule assumes that their second moment is .13."""
     width = len(task.columns)
     deviations = _deviations(population)

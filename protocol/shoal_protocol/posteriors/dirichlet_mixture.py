@@ -1,7 +1,7 @@
-"""The posterior of category probabilities, as a mixture; it knows neither sums nor noise."""
+"""Posteriors of the probabilities of cells, as mixtures of Dirichlet distributions."""
 
 import math
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -15,24 +15,22 @@ _POINTS: Final = 601
 _NEGLIGIBLE: Final = 1e-7
 
 
-class CategoricalPosterior(BasePosterior):
+class DirichletMixture(BasePosterior):
     """An even mixture of Dirichlet distributions over the cells of `column`.
 
     Each row of `counts` holds true counts as they may have been, drawn given the noisy ones; a
-    component's parameters are these plus `concentration`. `names` are the levels in order, then
-    "other" if the task counted other values.
+    component's parameters are these plus `concentration`. `names` are those of the cells.
     """
 
     variable = "probabilities"
     dimension = "cell"
 
-    name: Literal["categorical"] = "categorical"
     column: str
     counts: Annotated[tuple[tuple[_Count, ...], ...], Field(min_length=1)]
     concentration: _Concentration
 
     @model_validator(mode="after")
-    def _shapes_agree(self) -> "CategoricalPosterior":
+    def _shapes_agree(self) -> Self:
         if {len(row) for row in self.counts} != {len(self.names)}:
             raise ValueError("each row of counts must have one number for each cell")
         return self

@@ -1,11 +1,30 @@
-"""Linear regression as a task: public parameters only, no data and no algorithm."""
+"""A target from features: linear regression with intervals that know of the noise."""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from shoal_protocol.queries import QueryName
+from shoal_protocol.jobs.terms import RoundTerms
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.linear_regression import round_rules
+from shoal_protocol.studies.linear_regression.posteriors import (
+    LinearRegressionDraws,
+    LinearRegressionPosterior,
+)
+from shoal_protocol.studies.study import Study
+
+__all__ = [
+    "Centring",
+    "Inference",
+    "LinearRegressionDraws",
+    "LinearRegressionPosterior",
+    "LinearRegressionTask",
+    "RegressionMethod",
+]
 
 RegressionMethod = Literal["plain", "norm_ball", "box_projection", "ball_projection", "unit_rows"]
 Centring = Literal["bounds", "private"]
@@ -21,7 +40,7 @@ _ROUNDS: Final[dict[RegressionMethod, tuple[QueryName, ...]]] = {
 Inference = Literal["quasi_likelihood", "conditional_design"]
 
 
-class LinearRegressionTask(BaseModel):
+class LinearRegressionTask(Study):
     """Bayesian linear regression of `target` on `features` and a constant.
 
     Columns are normalised: centred, and divided by half the range of their bounds. With `centring`
@@ -47,7 +66,23 @@ class LinearRegressionTask(BaseModel):
     the exact model of noisy sums of whole rows, where the trainer has NumPyro, or refuses.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (
+        LinearRegressionPosterior,
+        LinearRegressionDraws,
+    )
+    example: ClassVar[str] = """\
+[task]
+name = "linear_regression"
+method = "norm_ball"           # or plain, box_projection, ball_projection, unit_rows
+
+[features]                     # public bounds, from general knowledge, never from the data
+age = [18, 100]
+body_mass_index = [10, 60]
+
+[target]
+systolic_pressure = [60, 220]
+
+"""
 
     name: Literal["linear_regression"] = "linear_regression"
     features: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=510)]
@@ -58,7 +93,6 @@ class LinearRegressionTask(BaseModel):
     intercept: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.3
     prior_sd: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)] = 0.5
     grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
-    records_per_client: Annotated[int, Field(ge=1, le=1000, strict=True)] = 1
     inference: Inference = "quasi_likelihood"
 
     @model_validator(mode="after")
@@ -112,18 +146,23 @@ class LinearRegressionTask(BaseModel):
     @property
     def posterior_names(self) -> tuple[str, ...]:
         """The kinds of posterior that the job may end with."""
-        exact = self.inference == "conditional_design"
-        return ("linear_regression_draws",) if exact else ("linear_regression",)
+        normal, draws = super().posterior_names
+        return (draws,) if self.inference == "conditional_design" else (normal,)
 
     def participations(self, population: int) -> int:
-        """Return how many rounds one client of so many may be asked in, at most."""
         return self.rounds
 
     def query_name(self, number: int) -> QueryName:
-        """Return the name of the query that round `number` asks."""
         return self.query_names()[number]
 
     def query_names(self) -> tuple[QueryName, ...]:
-        """Return the names of the queries that the rounds ask, in order."""
         centring: tuple[QueryName, ...] = ("first_moments",) if self.centring == "private" else ()
         return centring + _ROUNDS[self.method]
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        return round_rules.kinds_of_rounds(self, least=least, most=most)
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        round_rules.check_query(query, self, number=number, population=population, earlier=earlier)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from shoal_protocol.jobs.job_request import JobRequest, check_job, check_round_of_job
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.round_rules import ReleasedSum, check_question, check_terms_of_task
+from shoal_protocol.studies.study import check_question, check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
 
 

@@ -1,16 +1,19 @@
-"""The posterior of a NumPyro model's latents, read without NumPyro; knows no model's code."""
+"""The latents of a NumPyro model of one's own: task and posterior need no NumPyro."""
 
 from collections.abc import Sequence
 from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.variational import VariationalPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.models import InstalledModel
 from shoal_protocol.queries.models.latents import Latent
+from shoal_protocol.studies.variational import Positive, VariationalStudy
 from shoal_protocol.wire.encoding import Digest
 
 _POINTS: Final = 4096
@@ -99,6 +102,55 @@ class NumpyroPosterior(VariationalPosterior):
             parts.append(latent.constrain(values[:, start:end]))
             start = end
         return np.column_stack(parts)
+
+
+class NumpyroTask(VariationalStudy):
+    """Any NumPyro model of one record with global latents, installed at both ends.
+
+    `entry_point` is its name in the group "shoal.models", `digest` that of the sources that hold
+    it (`shoal model digest` shows it), `unconstrained` how many numbers its latents are in
+    unconstrained space. The model gets the columns in the data's units, cut to their bounds, or
+    with `normalised` taken to [-1, 1].
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (NumpyroPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "numpyro_model"
+entry_point = "blood-pressure" # of a package that trainer and data holders have installed
+digest = "%s"
+unconstrained = 3              # numbers that the model's latents are
+rounds = 100
+batch = 100                    # clients asked in a round
+
+[columns]                      # public bounds, from general knowledge, never from the data
+age = [18, 100]
+systolic_pressure = [60, 220]
+""" % ("0" * 64)
+
+    name: Literal["numpyro_model"] = "numpyro_model"
+    entry_point: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    digest: Digest
+    unconstrained: Annotated[int, Field(ge=1, le=10_000, strict=True)]
+    columns: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=511)]
+    normalised: bool = False
+    clip: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "NumpyroTask":
+        if len({bounds.name for bounds in self.columns}) != len(self.columns):
+            raise ValueError("two columns have the same name")
+        return self
+
+    @property
+    def model(self) -> InstalledModel:
+        """The model whose gradients are asked for."""
+        return InstalledModel(
+            entry_point=self.entry_point,
+            digest=self.digest,
+            unconstrained=self.unconstrained,
+            normalised=self.normalised,
+        )
 
 
 def names_of(latents: Sequence[Latent]) -> tuple[str, ...]:

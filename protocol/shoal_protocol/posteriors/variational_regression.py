@@ -1,19 +1,18 @@
-"""Posteriors of logistic and Poisson regressions, and their predictions; they know no gradients."""
+"""What posteriors of regressions share that are learned by variational inference."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from shoal_protocol.posteriors.base import FloatMatrix, FloatVector, RegressionPosterior
 from shoal_protocol.posteriors.grounds import Prior
-from shoal_protocol.posteriors.intervals import normal_intervals, normal_quantiles
+from shoal_protocol.posteriors.intervals import normal_quantiles
 from shoal_protocol.posteriors.variational import LARGEST, VariationalPosterior
 from shoal_protocol.queries import Column
-from shoal_protocol.queries.models.regressions import probability, rate
 
 
-class _VariationalRegression(RegressionPosterior, VariationalPosterior):
+class VariationalRegressionPosterior(RegressionPosterior, VariationalPosterior):
     """Coefficients of a linear predictor, in the data's own units.
 
     `names` are "intercept", then the features.
@@ -92,58 +91,3 @@ class _VariationalRegression(RegressionPosterior, VariationalPosterior):
         if self.intercept > 0.0:
             design = np.column_stack([np.full(len(design), self.intercept), design])
         return design @ np.array(self.location), np.linalg.norm(self.root_of(design), axis=1)
-
-
-class LogisticRegressionPosterior(_VariationalRegression):
-    """Posterior of a logistic regression's coefficients: see VariationalPosterior."""
-
-    name: Literal["logistic_regression"] = "logistic_regression"
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return the probability that the target is at its upper bound, and its posterior sd.
-
-        Shapes (n,), for `rows`, shape (n, m); means over the posterior by Gauss and Hermite's rule.
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        mean, sd = self._predictor(rows)
-        nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-        values = probability(mean[:, None] + sd[:, None] * nodes)
-        weights = weights / weights.sum()
-        expected = values @ weights
-        spread = np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0)
-        return expected, np.sqrt(spread)
-
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
-        """Return intervals that hold `level` of the posterior of that probability, shape (n, 2).
-
-        Raises:
-            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
-        """
-        return probability(normal_intervals(*self._predictor(rows), level))
-
-
-class PoissonRegressionPosterior(_VariationalRegression):
-    """Posterior of a Poisson regression's coefficients: see VariationalPosterior."""
-
-    name: Literal["poisson_regression"] = "poisson_regression"
-
-    def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
-        """Return the expected count and the rate's posterior sd, shapes (n,), for `rows`, (n, m).
-
-        Raises:
-            ValueError: `rows` does not have one column per feature.
-        """
-        mean, sd = self._predictor(rows)
-        expected = rate(mean + 0.5 * sd**2)
-        share = np.sqrt(np.expm1(np.minimum(sd**2, 100.0)))
-        return expected, expected * np.minimum(share, 1e308 / np.maximum(expected, 1.0))
-
-    def predict_interval(self, rows: FloatMatrix, level: float) -> FloatMatrix:
-        """Return intervals that hold `level` of the posterior of the rate, shape (n, 2).
-
-        Raises:
-            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
-        """
-        return rate(normal_intervals(*self._predictor(rows), level))

@@ -1,0 +1,71 @@
+"""Proportions: how likely a record has each of some values of a column."""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
+from shoal_protocol.queries import Counts
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.studies.cells import CellStudy
+from shoal_protocol.studies.one_round import COUNT_BITS, Level, spanning
+
+
+class CategoricalPosterior(DirichletMixture):
+    """Of the probabilities of the levels in order, then of "other" if the task counted it."""
+
+    name: Literal["categorical"] = "categorical"
+
+
+class CategoricalTask(CellStudy):
+    """The probabilities of the public `levels` of `column`.
+
+    Values that are no level make up a cell of their own, "other". Without `other` the analyst
+    states that there are none: should there be, they are counted nowhere, and the posterior takes
+    what is missing for noise. Prior: Dirichlet, `concentration` for each cell.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (CategoricalPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "categorical"
+column = "stage"
+levels = [1, 2, 3, 4]          # values that are none of them are counted as "other"
+"""
+
+    name: Literal["categorical"] = "categorical"
+    levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=255)]
+    other: bool = True
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CategoricalTask":
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError("two levels are the same")
+        self.columns[0].column()
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The one column of a client's records."""
+        return (spanning(self.column, self.levels),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        names = tuple(f"{level:.15g}" for level in self.levels)
+        return (*names, "other") if self.other else names
+
+    def query(self) -> Counts:
+        """Return the query of the only round."""
+        return Counts(
+            columns=self._query_columns(),
+            levels=self.levels,
+            other=self.other,
+            grid_bits=COUNT_BITS,
+            records_per_client=self.records_per_client,
+        )
+
+    def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
+        return CategoricalPosterior(**self._mixture(counts))

@@ -1,0 +1,108 @@
+"""Means, standard deviations and correlations, of normal records in several columns."""
+
+import itertools
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix
+from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.columns import FiniteFloat
+from shoal_protocol.studies.one_round import NormalStudy, PositiveFloat, require_near
+
+
+class MultivariateNormalPosterior(NormalDrawsPosterior):
+    """Of means, standard deviations and correlations of the records of `variables`."""
+
+    name: Literal["multivariate_normal"] = "multivariate_normal"
+    variables: Annotated[tuple[str, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.names != _parameter_names(self.variables):
+            raise ValueError("the parameters are means, standard deviations and correlations")
+        return self
+
+    @classmethod
+    def of(
+        cls, variables: tuple[str, ...], draws: FloatMatrix, *, divergences: int, records: int
+    ) -> Self:
+        """Return the posterior of `draws`, shape (chains, draws, k), thinned as need be."""
+        return cls._thinned(
+            draws,
+            names=_parameter_names(variables),
+            variables=variables,
+            divergences=divergences,
+            records=records,
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record."""
+        return self.variables
+
+    def covariances(self) -> FloatMatrix:
+        """Return the draws of the covariance matrix, shape (draws, d, d)."""
+        size = len(self.variables)
+        correlations = np.zeros((len(self._flat), size, size))
+        rows, columns = np.triu_indices(size, 1)
+        correlations[:, rows, columns] = self._flat[:, 2 * size :]
+        correlations += np.swapaxes(correlations, 1, 2) + np.eye(size)
+        sds = self._flat[:, size : 2 * size]
+        return np.asarray(correlations * sds[:, :, None] * sds[:, None, :])
+
+
+class MultivariateNormalTask(NormalStudy):
+    """Mean and covariance of normal records in several columns.
+
+    Prior: normal-inverse-Wishart around `prior_means` (None: the middles of the bounds) and
+    uncorrelated columns of `prior_sds` (None: thirds of half the ranges); `prior_freedom` None
+    makes it the number of columns plus two. The bounds' cut is not modelled: choose bounds that
+    records hardly ever pass.
+    """
+
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MultivariateNormalPosterior,)
+    example: ClassVar[str] = """\
+[task]
+name = "multivariate_normal"
+
+[columns]                      # public bounds that records hardly ever pass
+age = [18, 100]
+systolic_pressure = [60, 220]
+"""
+
+    name: Literal["multivariate_normal"] = "multivariate_normal"
+    variables: Annotated[tuple[ColumnBounds, ...], Field(min_length=2, max_length=12)]
+    prior_means: tuple[FiniteFloat, ...] | None = None
+    prior_sds: tuple[PositiveFloat, ...] | None = None
+    prior_freedom: Annotated[float, Field(ge=1.0, le=1e6, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "MultivariateNormalTask":
+        size = len(self.variables)
+        if len({column.name for column in self.variables}) != size:
+            raise ValueError("two columns have the same name")
+        for prior in (self.prior_means, self.prior_sds):
+            if prior is not None and len(prior) != size:
+                raise ValueError("prior_means and prior_sds must have one number for each column")
+        if self.prior_freedom is not None and self.prior_freedom <= size - 1:
+            raise ValueError("prior_freedom must be above the number of columns less one")
+        means, sds = (prior or [None] * size for prior in (self.prior_means, self.prior_sds))
+        require_near(self.variables, means, sds)
+        return self
+
+    @property
+    def columns(self) -> tuple[ColumnBounds, ...]:
+        """The columns of a client's records, in order."""
+        return self.variables
+
+
+def _parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of a multivariate normal's parameters, in the order of the draws."""
+    return (
+        *(f"mean[{each}]" for each in variables),
+        *(f"sd[{each}]" for each in variables),
+        *(f"correlation[{one}, {other}]" for one, other in itertools.combinations(variables, 2)),
+    )

@@ -1,0 +1,125 @@
+"""What studies of one round share: one query, which follows from the task alone.
+
+Priors are conjugate, and in the units of the data. How many records there are, or none, is seen
+through noise like everything else.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
+from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.rounds.released_sum import ReleasedSum
+from shoal_protocol.studies.study import Study
+from shoal_protocol.wire.errors import RefusedSpec
+
+COUNT_BITS: Final = 20
+"""Of the grid of counts."""
+SUM_BITS: Final = 15
+"""Of the grid of first moments."""
+_FARTHEST: Final = 1e6  # half ranges of a column: what a prior may be about
+
+Pseudocount = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0.0, le=1e30, allow_inf_nan=False)]
+Level = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+
+
+class OneRoundStudy(Study):
+    """A study of one round, which asks all clients that joined."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the job has: one."""
+        return 1
+
+    @property
+    def batch(self) -> int | None:
+        """How many clients the round asks: None, for all that joined."""
+        return None
+
+    @abstractmethod
+    def query(self) -> Query:
+        """Return the query of the only round, which carries the number of records."""
+
+    def participations(self, population: int) -> int:
+        return 1
+
+    def query_name(self, number: int) -> QueryName:
+        return self.query().name
+
+    def query_names(self) -> tuple[QueryName, ...]:
+        return (self.query().name,)
+
+    def kinds_of_rounds(self, *, least: int, most: int) -> tuple[RoundTerms, ...]:
+        """Return the terms of the only round: nothing is left open."""
+        query = self.query()
+        radius: float | None = getattr(query, "radius", None)
+        return (
+            RoundTerms(
+                rounds=1,
+                query=query,
+                recentred=False,
+                stretch=AS_STATED,
+                radius=None if radius is None else Range(least=radius, most=radius),
+            ),
+        )
+
+    def check_query(
+        self, query: Query, *, number: int, population: int, earlier: Sequence[ReleasedSum]
+    ) -> None:
+        if query != self.query():
+            raise RefusedSpec("the query is not the one that the job's task asks")
+
+    def _query_columns(self) -> tuple[Column, ...]:
+        return tuple(bounds.column() for bounds in self.columns)
+
+
+class NormalStudy(OneRoundStudy):
+    """What is public of a normal family with unknown covariance, besides its columns.
+
+    Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
+    one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum
+    is proportional to (q + k^2) / k, on the squares to q + k^2, for q columns and intercept k.
+    """
+
+    records_per_client: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
+    prior_mean_records: Pseudocount = 0.1
+    intercept: Annotated[float, Field(ge=0.01, le=1.0, allow_inf_nan=False)] = 0.5
+    grid_bits: Annotated[int, Field(ge=10, le=15, strict=True)] = 12
+
+    def query(self) -> SecondMomentMatrix:
+        """Return the query of the only round."""
+        return SecondMomentMatrix(
+            columns=self._query_columns(),
+            intercept=self.intercept,
+            radius=None,
+            grid_bits=self.grid_bits,
+            records_per_client=self.records_per_client,
+        )
+
+
+def spanning(name: str, levels: Sequence[float]) -> ColumnBounds:
+    """Return the bounds of a column from the least of its levels to the largest."""
+    return ColumnBounds(name=name, lower=min(levels), upper=max(levels))
+
+
+def require_near(
+    columns: Sequence[ColumnBounds],
+    means: Sequence[float | None],
+    sds: Sequence[float | None],
+) -> None:
+    """Refuse hyperparameters that a float cannot hold beside the columns' bounds.
+
+    Raises:
+        ValueError: a mean is too far from the bounds, or a standard deviation too unlike them.
+    """
+    for column, mean in zip(columns, means, strict=True):
+        if mean is not None and abs(mean - column.centre) > _FARTHEST * column.half_range:
+            raise ValueError("a prior mean is farther from the bounds than a million half ranges")
+    for column, sd in zip(columns, sds, strict=True):
+        if sd is not None and not 1.0 / _FARTHEST <= sd / column.half_range <= _FARTHEST:
+            raise ValueError("a standard deviation is not within a million times of half a range")
