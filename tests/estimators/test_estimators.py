@@ -116,15 +116,12 @@ def test_every_estimator_is_among_those_that_are_tested() -> None:
     assert {type(each) for each in EACH} == set(ALL)
 
 
-@pytest.mark.parametrize("kind", ALL, ids=named)
-def test_parameters_are_the_tasks_with_the_tasks_defaults(kind: type[Estimator]) -> None:
-    fields = {each.name: each.default for each in dataclasses.fields(kind)}
-    tasks = {
-        name: dataclasses.MISSING if field.is_required() else field.default
-        for name, field in kind.task_type.model_fields.items()
-        if name != "name"
-    }
-    assert fields == tasks
+def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:
+    with pytest.raises(TypeError, match="rounds"):
+        PoissonRegression(features=FEATURES, target={"visits": (0, 20)}, batch=None)
+    with pytest.raises(TypeError, match="name"):
+        linear(name="linear_regression")
+    assert (linear().method, linear().grid_bits, linear().radius) == ("plain", 12, None)
 
 
 @pytest.mark.parametrize("estimator", REGRESSIONS, ids=named)

@@ -6,8 +6,11 @@ from shoal.estimators import LinearRegression
 model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)})
 model.fit(federation).predict(rows)
 
-Those named Crowd... are learned by Draw and Discard: fitted on a CrowdFederation.
+There is one for each study, with the task's parameters. Those named Crowd... are learned by Draw
+and Discard: fitted on a CrowdFederation.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.crowds import (
@@ -15,32 +18,39 @@ from shoal.estimators.crowds import (
     CrowdLogisticRegression,
     CrowdPoissonRegression,
 )
-from shoal.estimators.families import (
-    Bernoulli,
-    Categorical,
-    MultivariateNormal,
-    Normal,
-    NormalMean,
-    Poisson,
-)
-from shoal.estimators.numpyro_models import NumpyroModel
+from shoal.estimators.distributions import Distribution
 from shoal.estimators.parameters import NotFittedError
 from shoal.estimators.regressions import LinearRegression, LogisticRegression, PoissonRegression
+from shoal_protocol.studies import STUDIES
+from shoal_protocol.studies.one_round import OneRoundStudy
+from shoal_protocol.studies.study import Study
 
 __all__ = [
-    "Bernoulli",
-    "Categorical",
     "CrowdLinearRegression",
     "CrowdLogisticRegression",
     "CrowdPoissonRegression",
     "Estimator",
     "LinearRegression",
     "LogisticRegression",
-    "MultivariateNormal",
-    "Normal",
-    "NormalMean",
     "NotFittedError",
-    "NumpyroModel",
-    "Poisson",
     "PoissonRegression",
 ]
+
+
+def _derived(name: str, study: type[Study]) -> type[Estimator[Any]]:
+    """Return the estimator of a study whose task says all that there is to it."""
+    base = Distribution if issubclass(study, OneRoundStudy) else Estimator
+    return type(
+        name, (base,), {"task_type": study, "__doc__": study.__doc__, "__module__": __name__}
+    )
+
+
+for _name, _study in STUDIES.items():
+    _title = _name.title().replace("_", "")
+    if _title not in globals():
+        globals()[_title] = _derived(_title, _study)
+        __all__ += [_title]
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

@@ -24,7 +24,7 @@ PosteriorT = TypeVar("PosteriorT", bound=Posterior)
 
 
 class Estimator(Parameters, Generic[PosteriorT]):
-    """A task's parameters, to be learned by `fit`; each subclass is a dataclass of them.
+    """A task's parameters, to be learned by `fit`.
 
     After `fit`: `posterior_`, `privacy_` (what it cost each client), `report_` (the trainer's,
     verified; None after a simulation), `n_features_in_` and `feature_names_in_`.

@@ -4,18 +4,17 @@ They have neither intervals nor standard deviations: what the noise alone does t
 known by theory, and how far the model is from what the records would give is not (decision 31).
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from shoal.estimators.columns import Bounds, FloatVector
+from shoal.estimators.columns import FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
 from shoal.jobs.federation import LearningCrowd, WaitingCrowd
 from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.stationarity import SNAPSHOTS_NEEDED, Stationarity
-from shoal_protocol.crowds.tasks import Clipping, CrowdTask, Variant
+from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.posteriors import plots
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.queries.models.regressions import Family
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CrowdRegression(Predictor):
     """A regression that a crowd learns. Parameters: see `CrowdTask`; `epsilon` is of one step.
 
@@ -33,21 +31,9 @@ class CrowdRegression(Predictor):
     """
 
     task_type = CrowdTask
+    _fixed = frozenset({"family"})
     _learned_attribute = "model_"
     family: ClassVar[Family]
-
-    features: Bounds
-    target: Bounds
-    epsilon: float
-    clip: float
-    learning_rate: float
-    instances: int
-    intercept: bool = True
-    variant: Variant = "one"
-    clipping: Clipping = "coordinate"
-    l2: float = 0.0
-    grid_bits: int = 20
-    start: tuple[float, ...] | None = None
 
     def to_task(self) -> CrowdTask:
         """Return the task that the parameters describe, as a crowd gets it.
@@ -158,7 +144,6 @@ class CrowdRegression(Predictor):
         )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CrowdLinearRegression(CrowdRegression):
     """Linear regression that a crowd learns; `score` is R^2."""
 
@@ -166,7 +151,6 @@ class CrowdLinearRegression(CrowdRegression):
     _metric = staticmethod(r_squared)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CrowdPoissonRegression(CrowdRegression):
     """Poisson regression of counts that a crowd learns; `score` is D^2, of the deviance."""
 
@@ -174,7 +158,6 @@ class CrowdPoissonRegression(CrowdRegression):
     _metric = staticmethod(d_squared)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class CrowdLogisticRegression(BinaryClassifier, CrowdRegression):
     """Logistic regression that a crowd learns; `score` is the accuracy. A target is 0 or 1."""
 

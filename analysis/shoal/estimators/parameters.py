@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 import numpy as np
 import pydantic
@@ -19,17 +19,36 @@ class NotFittedError(ValueError, AttributeError):
 
 
 class Parameters:
-    """The parameters of `task_type`, named as the task's own; each subclass is a dataclass of them.
+    """The parameters of `task_type`, with its names and defaults, but for those that are `_fixed`.
 
-    Those that are columns in the task are given with their bounds. What a fit learns first is
-    `_learned_attribute`.
+    A subclass that names its `task_type` becomes a dataclass of them. Those that are columns in the
+    task are given with their bounds. What a fit learns first is `_learned_attribute`.
     """
 
     task_type: ClassVar[type[Any]]
+    _fixed: ClassVar[frozenset[str]] = frozenset({"name"})
     _learned_attribute: ClassVar[str]
 
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
+
+    if TYPE_CHECKING:  # they follow from the task
+
+        def __init__(self, **parameters: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "task_type" not in vars(cls):
+            return
+        cls.__annotations__ = dict(cls.__annotations__)
+        for name, field in cls.task_type.model_fields.items():
+            if name not in cls._fixed:
+                cls.__annotations__[name] = field.annotation
+                if not field.is_required():
+                    setattr(cls, name, field.default)
+        dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters as they were given."""

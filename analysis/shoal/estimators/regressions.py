@@ -1,23 +1,19 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.columns import Bounds, FloatMatrix, FloatVector
+from shoal.estimators.columns import FloatMatrix, FloatVector
 from shoal.estimators.predicting import BinaryClassifier, Predictor
 from shoal.estimators.scores import d_squared, r_squared
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.linear_regression import (
-    Centring,
-    Inference,
     LinearRegressionDraws,
     LinearRegressionPosterior,
     LinearRegressionTask,
-    RegressionMethod,
 )
 from shoal_protocol.studies.logistic_regression import (
     LogisticRegressionPosterior,
@@ -133,7 +129,6 @@ class Regression(Predictor, Estimator[RegressionT]):
         )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDraws]):
     """Bayesian linear regression; `score` is R^2. Parameters: see `LinearRegressionTask`.
 
@@ -143,19 +138,7 @@ class LinearRegression(Regression[LinearRegressionPosterior | LinearRegressionDr
     task_type = LinearRegressionTask
     _metric = staticmethod(r_squared)
 
-    features: Bounds
-    target: Bounds
-    method: RegressionMethod = "norm_ball"
-    centring: Centring = "bounds"
-    inference: Inference = "quasi_likelihood"
-    radius: float | None = None
-    intercept: float = 0.3
-    prior_sd: float = 0.5
-    grid_bits: int = 12
-    records_per_client: int = 1
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class PoissonRegression(Regression[PoissonRegressionPosterior]):
     """Bayesian Poisson regression of counts; `score` is D^2, the share of deviance explained.
 
@@ -166,19 +149,7 @@ class PoissonRegression(Regression[PoissonRegressionPosterior]):
     task_type = PoissonRegressionTask
     _metric = staticmethod(d_squared)
 
-    features: Bounds
-    target: Bounds
-    rounds: int
-    batch: int | None
-    clip: float = 2.0
-    learning_rate: float = 0.1
-    intercept: float = 0.3
-    prior_sd: float = 1.0
-    grid_bits: int = 20
-    records_per_client: int = 1
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
 class LogisticRegression(BinaryClassifier, Regression[LogisticRegressionPosterior]):
     """Bayesian logistic regression; `score` is the accuracy. See `LogisticRegressionTask`.
 
@@ -188,14 +159,3 @@ class LogisticRegression(BinaryClassifier, Regression[LogisticRegressionPosterio
     """
 
     task_type = LogisticRegressionTask
-
-    features: Bounds
-    target: Bounds
-    rounds: int
-    batch: int | None
-    clip: float = 1.0
-    learning_rate: float = 0.2
-    intercept: float = 0.3
-    prior_sd: float = 3.0
-    grid_bits: int = 20
-    records_per_client: int = 1

@@ -1,12 +1,12 @@
 """A proportion: how likely a record has one value of a column."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.tabulated import TabulatedPosterior
 from shoal_protocol.queries import Counts
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -16,6 +16,7 @@ from shoal_protocol.studies.one_round import (
     Level,
     OneRoundStudy,
     Pseudocount,
+    log_probabilities,
     spanning,
 )
 
@@ -75,3 +76,8 @@ failure = 0
             grid_bits=COUNT_BITS,
             records_per_client=self.records_per_client,
         )
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        probability = float(posterior.mean[0])
+        logs = log_probabilities(np.array([1.0 - probability, probability]))
+        return np.asarray(np.where(values[:, 0] == self.success, logs[1], logs[0]))

@@ -1,17 +1,17 @@
 """Proportions: how likely a record has each of some values of a column."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
 from shoal_protocol.queries import Counts
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.studies.cells import CellStudy
-from shoal_protocol.studies.one_round import COUNT_BITS, Level, spanning
+from shoal_protocol.studies.one_round import COUNT_BITS, Level, log_probabilities, spanning
 
 
 class CategoricalPosterior(DirichletMixture):
@@ -69,3 +69,10 @@ levels = [1, 2, 3, 4]          # values that are none of them are counted as "ot
 
     def posterior(self, counts: NDArray[np.int64]) -> CategoricalPosterior:
         return CategoricalPosterior(**self._mixture(counts))
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        logs = log_probabilities(posterior.mean)
+        found = np.full(len(values), logs[-1] if self.other else -np.inf)
+        for level, log in zip(self.levels, logs, strict=False):
+            found[values[:, 0] == level] = log
+        return found

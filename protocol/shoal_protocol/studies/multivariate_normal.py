@@ -1,16 +1,21 @@
 """Means, standard deviations and correlations, of normal records in several columns."""
 
 import itertools
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import FiniteFloat
-from shoal_protocol.studies.one_round import NormalStudy, PositiveFloat, require_near
+from shoal_protocol.studies.one_round import (
+    NormalStudy,
+    PositiveFloat,
+    normal_log_densities,
+    require_near,
+)
 
 
 class MultivariateNormalPosterior(NormalDrawsPosterior):
@@ -97,6 +102,10 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The columns of a client's records, in order."""
         return self.variables
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        means = posterior.mean[: len(self.variables)]
+        return normal_log_densities(values, means, posterior.covariances().mean(axis=0))
 
 
 def _parameter_names(variables: tuple[str, ...]) -> tuple[str, ...]:

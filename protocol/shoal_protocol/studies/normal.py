@@ -1,14 +1,20 @@
 """A mean and a standard deviation, of normal records in one column."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.normal_draws import NormalDrawsPosterior
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.queries.columns import FiniteFloat
-from shoal_protocol.studies.one_round import NormalStudy, PositiveFloat, require_near
+from shoal_protocol.studies.one_round import (
+    NormalStudy,
+    PositiveFloat,
+    normal_log_densities,
+    require_near,
+)
 
 
 class NormalPosterior(NormalDrawsPosterior):
@@ -68,3 +74,7 @@ systolic_pressure = [60, 220]
     def columns(self) -> tuple[ColumnBounds, ...]:
         """The one column of a client's records."""
         return (self.column,)
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        mean, sd = posterior.mean
+        return normal_log_densities(values, np.array([mean]), np.array([[sd**2]]))

@@ -1,12 +1,12 @@
 """A mean: of normal records whose standard deviation is known."""
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.tabulated import TabulatedPosterior
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -15,6 +15,7 @@ from shoal_protocol.studies.one_round import (
     SUM_BITS,
     OneRoundStudy,
     PositiveFloat,
+    normal_log_densities,
     require_near,
 )
 
@@ -73,3 +74,6 @@ systolic_pressure = [60, 220]
             grid_bits=SUM_BITS,
             records_per_client=self.records_per_client,
         )
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        return normal_log_densities(values, posterior.mean, np.array([[self.sd**2]]))

@@ -4,13 +4,16 @@ Priors are conjugate, and in the units of the data. How many records there are, 
 through noise like everything else.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import numpy as np
 from pydantic import Field
 
 from shoal_protocol.jobs.terms import AS_STATED, Range, RoundTerms
+from shoal_protocol.posteriors.base import FloatMatrix, FloatVector
 from shoal_protocol.queries import Column, Query, QueryName, SecondMomentMatrix
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.released_sum import ReleasedSum
@@ -44,6 +47,14 @@ class OneRoundStudy(Study):
     @abstractmethod
     def query(self) -> Query:
         """Return the query of the only round, which carries the number of records."""
+
+    @abstractmethod
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        """Return those of records, shape (n, columns), at the mean of a posterior of the study.
+
+        Raises:
+            ValueError: a record can be none of the study's.
+        """
 
     def participations(self, population: int) -> int:
         return 1
@@ -123,3 +134,19 @@ def require_near(
     for column, sd in zip(columns, sds, strict=True):
         if sd is not None and not 1.0 / _FARTHEST <= sd / column.half_range <= _FARTHEST:
             raise ValueError("a standard deviation is not within a million times of half a range")
+
+
+def log_probabilities(probabilities: FloatVector) -> FloatVector:
+    """Return logarithms, of 0 minus infinity."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probabilities))
+
+
+def normal_log_densities(
+    values: FloatMatrix, mean: FloatVector, covariance: FloatMatrix
+) -> FloatVector:
+    """Return log densities of a normal distribution, shape (n,), at `values`, shape (n, d)."""
+    root = np.linalg.cholesky(covariance)
+    standard = np.linalg.solve(root, (values - mean).T)
+    constant = len(mean) * math.log(2.0 * math.pi) / 2.0 + np.log(np.diagonal(root)).sum()
+    return np.asarray(-constant - 0.5 * np.sum(standard**2, axis=0))

@@ -1,12 +1,12 @@
 """A rate: the mean of counts that follow a Poisson distribution."""
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.posteriors.base import BasePosterior, FloatVector
+from shoal_protocol.posteriors.base import BasePosterior, FloatMatrix, FloatVector
 from shoal_protocol.posteriors.tabulated import TabulatedPosterior
 from shoal_protocol.queries import FirstMoments
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -66,3 +66,10 @@ upper = 20                     # counts are cut to it, and noise grows with it
             grid_bits=SUM_BITS,
             records_per_client=self.records_per_client,
         )
+
+    def log_likelihoods(self, posterior: Any, values: FloatMatrix) -> FloatVector:
+        counts, rate = values[:, 0], float(posterior.mean[0])
+        if (counts < 0.0).any() or (counts != np.floor(counts)).any():
+            raise ValueError("counts must be whole numbers, 0 or more")
+        factorials = np.array([math.lgamma(count + 1.0) for count in counts.tolist()])
+        return np.asarray(counts * math.log(rate) - rate - factorials)

@@ -1,0 +1,47 @@
+"""Estimators of distributions: probabilities, rates, means and spreads of records' columns."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shoal.estimators.base import Estimator, PosteriorT
+from shoal.estimators.columns import FloatVector, matrix_of, names_of
+from shoal_protocol.studies.one_round import OneRoundStudy
+
+
+class Distribution(Estimator[PosteriorT]):
+    """`score` is the mean log likelihood of records, as density estimators'.
+
+    Rows are arrays with one column for each of the task's, or have columns by name; of a
+    distribution of one column a vector is rows, too.
+    """
+
+    _estimator_type: ClassVar[str] = "DensityEstimator"
+
+    def score_samples(self, rows: Any) -> FloatVector:
+        """Return the log likelihood of each row, shape (n,), at the posterior mean.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: a column is missing, or a record is none of the distribution's.
+        """
+        self._require_fit()
+        columns = self.feature_names_in_.tolist()
+        if len(columns) == 1 and names_of(rows) is None and np.ndim(rows) == 1:
+            rows = np.reshape(rows, (-1, 1))
+        task = self.to_task()
+        assert isinstance(task, OneRoundStudy)  # noqa: S101 - by `estimator_of`
+        return task.log_likelihoods(self.posterior_, matrix_of(rows, columns))
+
+    def score(self, rows: Any, targets: object = None) -> float:
+        """Return the mean of `score_samples`; there are no targets.
+
+        Raises:
+            NotFittedError, ValueError: as `score_samples`.
+        """
+        return float(np.mean(self.score_samples(rows)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "density_estimator"
+        return tags
