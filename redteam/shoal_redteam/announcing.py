@@ -9,12 +9,12 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.findings import Finding, refused
 from shoal_redteam.forging import call_off, changed, forged
-from shoal_redteam.play import begin
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import begin
+from shoal_redteam.target import Target
 
 
 async def announced(
-    stage: Stage,
+    target: Target,
     tried: str,
     spec: RoundSpec,
     lie: Mapping[str, Any],
@@ -27,9 +27,9 @@ async def announced(
     The caller announces `spec` itself afterwards: the lie is then all that was wrong.
     """
     body = changed(spec, **lie)
-    document = canonical_json(forged(spec.kind, body, stage.trainer, stage.key(stage.trainer)))
-    names = (*stage.nodes, stage.aggregator)
-    answers = await stage.announce(names, document, job=spec.job)
+    document = canonical_json(forged(spec.kind, body, target.trainer, target.key(target.trainer)))
+    names = (*target.nodes, target.aggregator)
+    answers = await target.announce(names, document, job=spec.job)
     return refused(tried, answers, by=by, check=check)
 
 
@@ -58,7 +58,7 @@ def noise_worth(spec: RoundSpec, cost: Cost) -> DiscreteGaussianNoise | Discrete
     )
 
 
-async def is_honest(stage: Stage, spec: RoundSpec) -> None:
+async def is_honest(target: Target, spec: RoundSpec) -> None:
     """Announce a spec without the lies that were told of it, and call the round off.
 
     Were it refused too, the refusals of the lies would prove nothing.
@@ -66,4 +66,4 @@ async def is_honest(stage: Stage, spec: RoundSpec) -> None:
     Raises:
         CannotAttack: it is refused.
     """
-    await call_off(await begin(stage, spec))
+    await call_off(await begin(target, spec))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from shoal_redteam.findings import Finding
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 
 class Attack(ABC):
@@ -20,7 +20,7 @@ class Attack(ABC):
     """What should stop it, in half a sentence."""
 
     @abstractmethod
-    def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    def run(self, target: Target) -> AsyncIterator[Finding]:
         """Carry the attack out, and yield what came of each try.
 
         Raises:

@@ -22,7 +22,7 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Verdict
 from shoal_redteam.registry import chosen
 from shoal_redteam.running import Report, run
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 app = typer.Typer(no_args_is_help=True, help="Attack a test federation of which you hold all keys.")
 
@@ -76,14 +76,14 @@ def run_attacks(
 
 
 async def _run(directory: Path, attacks: list[Attack]) -> Report:
-    stage = Stage.open(
+    target = Target.open(
         directory,
         clock=system_clock,
         timer=time.perf_counter,
         pause=asyncio.sleep,
         random_bytes=secrets.token_bytes,
     )
-    warn(expense(stage))
+    warn(expense(target))
     console = Console(stderr=True, highlight=False)
     try:
         with console.status("Attacking ...") as status:
@@ -93,19 +93,19 @@ async def _run(directory: Path, attacks: list[Attack]) -> Report:
                 if not console.is_terminal:
                     console.print(f"{before + 1} of {len(attacks)}: {attack.name}")
 
-            return await run(attacks, stage, progress=progress)
+            return await run(attacks, target, progress=progress)
     finally:
-        await stage.close()
+        await target.close()
 
 
-def expense(stage: Stage) -> str:
+def expense(target: Target) -> str:
     """Say whose budgets the attacks spend."""
     sites = "; ".join(
-        f"{site}: {_ranges(clients)}" for site, clients in stage.by_site(stage.crew).items()
+        f"{site}: {_ranges(clients)}" for site, clients in target.by_site(target.crew).items()
     )
     return (
         "for a test federation only. The attacks spend, for ever, budget of these "
-        f"{len(stage.crew)} clients by their roster index: {sites}"
+        f"{len(target.crew)} clients by their roster index: {sites}"
     )
 
 

@@ -26,7 +26,7 @@ from shoal_protocol.wire.documents import Role, Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_redteam.findings import CannotAttack
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 SHARE: Final = 2  # contributions of a client
 TOTAL: Final = 6
@@ -34,7 +34,7 @@ OPEN_SECONDS: Final = 3600.0
 PATIENCE_SECONDS: Final = 30.0
 
 
-def request_of(stage: Stage, epsilon: float) -> CrowdJobRequest:
+def request_of(target: Target, epsilon: float) -> CrowdJobRequest:
     """Return the request for a small crowd job in which one contribution costs so much."""
     task = CrowdTask(
         family="linear",
@@ -46,28 +46,28 @@ def request_of(stage: Stage, epsilon: float) -> CrowdJobRequest:
         instances=3,
     )
     return CrowdJobRequest(
-        manifest=stage.consortium.digest,
-        nonce=stage.random_bytes(16).hex(),
-        analyst=stage.analyst,
+        manifest=target.consortium.digest,
+        nonce=target.random_bytes(16).hex(),
+        analyst=target.analyst,
         task=task,
         contributions=TOTAL,
         contributions_per_client=SHARE,
         contributions_per_record=SHARE,
         session_seconds=600,
-        closes_at=stage.after(OPEN_SECONDS),
+        closes_at=target.after(OPEN_SECONDS),
     )
 
 
-def signed_request(stage: Stage, request: CrowdJobRequest) -> bytes:
+def signed_request(target: Target, request: CrowdJobRequest) -> bytes:
     """Return the request as the analyst signs it."""
-    return stage.sign(request, stage.analyst).encode()
+    return target.sign(request, target.analyst).encode()
 
 
 @dataclass
 class Crowd:
     """A crowd job of the red team, which plays all its clients."""
 
-    stage: Stage
+    target: Target
     request: CrowdJobRequest
     opening: CrowdOpening
     draws: list[Signed[Draw]] = field(default_factory=list)
@@ -75,17 +75,17 @@ class Crowd:
     sent: list[tuple[int, ...]] = field(default_factory=list)  # weights of submissions
 
     @classmethod
-    async def open(cls, stage: Stage, request: CrowdJobRequest) -> "Crowd":
+    async def open(cls, target: Target, request: CrowdJobRequest) -> "Crowd":
         """Open it.
 
         Raises:
             CannotAttack: the trainer does not.
         """
-        answer = await stage.send(stage.trainer, "/v1/crowds", signed_request(stage, request))
+        answer = await target.send(target.trainer, "/v1/crowds", signed_request(target, request))
         if answer.status != CREATED:
             raise CannotAttack(f"the trainer opens no crowd job: {answer.code}")
-        shown = await stage.ask(stage.trainer, f"/v1/crowds/{request.digest}/opening")
-        return cls(stage, request, decode(shown.body, CrowdOpening).body)
+        shown = await target.ask(target.trainer, f"/v1/crowds/{request.digest}/opening")
+        return cls(target, request, decode(shown.body, CrowdOpening).body)
 
     @property
     def path(self) -> str:
@@ -94,9 +94,9 @@ class Crowd:
 
     async def ask_draw(self) -> Answer:
         """Ask for a draw, with a nonce of its own."""
-        nonce = self.stage.random_bytes(NONCE_BYTES).hex()
+        nonce = self.target.random_bytes(NONCE_BYTES).hex()
         body = canonical_json({"nonce": nonce})
-        return await self.stage.send(self.stage.trainer, f"{self.path}/draws", body)
+        return await self.target.send(self.target.trainer, f"{self.path}/draws", body)
 
     async def draw(self) -> Signed[Draw]:
         """Return a draw.
@@ -128,11 +128,11 @@ class Crowd:
         )
         self.sent.append(tuple(weights))
         signer = client if key is None else key
-        return sign(body, Role.CLIENT, self.stage.keys.clients[signer]).encode()
+        return sign(body, Role.CLIENT, self.target.keys.clients[signer]).encode()
 
     async def submit(self, document: bytes) -> Answer:
         """Send a submission; a receipt is kept."""
-        answer = await self.stage.send(self.stage.trainer, f"{self.path}/submissions", document)
+        answer = await self.target.send(self.target.trainer, f"{self.path}/submissions", document)
         if not answer.is_refusal:
             self.receipts.append(decode(answer.body, SubmissionReceipt))
         return answer
@@ -143,15 +143,15 @@ class Crowd:
         Raises:
             CannotAttack: it does not come, or does not verify.
         """
-        stage, path = self.stage, f"{self.path}/closing"
+        target, path = self.target, f"{self.path}/closing"
 
         async def is_closed() -> bool:
-            return (await stage.ask(stage.trainer, path)).status == OK
+            return (await target.ask(target.trainer, path)).status == OK
 
-        await stage.until(is_closed, "the closing of a crowd job", seconds=PATIENCE_SECONDS)
-        signed = decode((await stage.ask(stage.trainer, path)).body, CrowdClosing)
+        await target.until(is_closed, "the closing of a crowd job", seconds=PATIENCE_SECONDS)
+        signed = decode((await target.ask(target.trainer, path)).body, CrowdClosing)
         try:
-            stage.consortium.verify(signed)
+            target.consortium.verify(signed)
         except ProtocolError as error:
             raise CannotAttack(f"the closing does not verify: {error}") from error
         return signed.body
@@ -161,11 +161,11 @@ class Crowd:
         logged: list[str] = []
         try:
             check_closing(
-                closing, self.opening, self.request, self.stage.consortium, now=self.stage.clock()
+                closing, self.opening, self.request, self.target.consortium, now=self.target.clock()
             )
             for instance in range(len(closing.heads)):
                 chain = InstanceChain(closing, self.opening, instance)
-                shown = await self.stage.ask(self.stage.trainer, f"{self.path}/log/{instance}")
+                shown = await self.target.ask(self.target.trainer, f"{self.path}/log/{instance}")
                 chain.follow([LogEntry.model_validate(each) for each in shown.json()["entries"]])
                 chain.end()
                 logged += chain.weights[1:]

@@ -15,8 +15,8 @@ from shoal_protocol.wire.encoding import (
     encode_uint64,
     format_time,
 )
-from shoal_redteam.play import Play
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import PlayedRound
+from shoal_redteam.target import Target
 
 
 def forged(kind: str, body: Mapping[str, Any], signer: str, key: SigningKey) -> dict[str, Any]:
@@ -30,54 +30,58 @@ def changed(document: Document, **fields: Any) -> dict[str, Any]:
     return document.model_dump(mode="json") | fields
 
 
-def gossip(stage: Stage, documents: Iterable[Mapping[str, Any]], *, rounds: Iterable[str]) -> bytes:
+def gossip(
+    target: Target, documents: Iterable[Mapping[str, Any]], *, rounds: Iterable[str]
+) -> bytes:
     """Return a gossip message that hands over documents and asks for all of these rounds."""
     return canonical_json(
         {
             "documents": [dict(each) for each in documents],
             "known": {each: [] for each in rounds},
-            "time": format_time(stage.after(0.0)),
+            "time": format_time(target.after(0.0)),
             "wanted": [],
         }
     )
 
 
-async def tell_node(stage: Stage, node: str, *documents: Signed[Any]) -> None:
+async def tell_node(target: Target, node: str, *documents: Signed[Any]) -> None:
     """Gossip documents to a node at once; what is not valid it leaves out, without saying so."""
     rounds = sorted({signed.body.round for signed in documents})
-    message = gossip(stage, [signed.to_json() for signed in documents], rounds=rounds)
-    await stage.send(node, "/v1/gossip", message)
+    message = gossip(target, [signed.to_json() for signed in documents], rounds=rounds)
+    await target.send(node, "/v1/gossip", message)
 
 
-async def call_off(play: Play) -> None:
+async def call_off(played: PlayedRound) -> None:
     """End a round of which nothing is wanted: a node's key says so, and the others are told.
 
     A round that is called off before anybody answered costs its clients nothing.
     """
-    stage, node = play.stage, play.stage.nodes[0]
+    target, node = played.target, played.target.nodes[0]
     body = Abandonment(
-        manifest=play.spec.manifest,
-        round=play.signed.digest,
+        manifest=played.spec.manifest,
+        round=played.signed.digest,
         party=node,
         reason=AbandonmentReason(code="called_off_by_node"),
     )
-    path = f"{play.path}/abandonments"
-    await stage.send(stage.aggregator, path, stage.sign(body, node).encode())
-    signed = await play.outcome()
-    for name in stage.nodes:
-        await tell_node(stage, name, signed)
+    path = f"{played.path}/abandonments"
+    await target.send(target.aggregator, path, target.sign(body, node).encode())
+    signed = await played.outcome()
+    for name in target.nodes:
+        await tell_node(target, name, signed)
 
 
-def claimed_sum(play: Play, node: str, cohort: Collection[int], values: Uint64Vector) -> PartialSum:
+def claimed_sum(
+    played: PlayedRound, node: str, cohort: Collection[int], values: Uint64Vector
+) -> PartialSum:
     """Return a partial sum that a node may claim, of any values over any cohort."""
     return PartialSum(
-        manifest=play.spec.manifest,
-        round=play.signed.digest,
+        manifest=played.spec.manifest,
+        round=played.signed.digest,
         node=node,
-        cohort=play.cohort_digest(cohort),
+        cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
         charge=LedgerEntry.charge(
-            play.spec, ledger=node, after=EMPTY, at=play.spec.opened_at, job_rounds=1
+            played.spec, ledger=node, after=EMPTY, at=played.spec.opened_at, job_rounds=1
         ),
     )

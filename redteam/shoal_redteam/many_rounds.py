@@ -18,7 +18,7 @@ from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.documents import Signed
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack
-from shoal_redteam.stage import DROPOUTS, Stage
+from shoal_redteam.target import DROPOUTS, Target
 
 FORBIDDEN: Final = "the policy allows no gradients, or no Gaussian noise"
 _COLUMNS: Final = tuple(
@@ -26,9 +26,9 @@ _COLUMNS: Final = tuple(
 )
 
 
-def are_allowed(stage: Stage) -> bool:
+def are_allowed(target: Target) -> bool:
     """Tell whether the policy allows the rounds of these jobs."""
-    policy = stage.consortium.manifest.policy
+    policy = target.consortium.manifest.policy
     return "gradient_sum" in policy.queries and "discrete_gaussian" in policy.mechanisms
 
 
@@ -40,18 +40,18 @@ def task_of(*, rounds: int, batch: int) -> LogisticRegressionTask:
 
 
 def job_of(
-    stage: Stage, task: LogisticRegressionTask, *, population: int, **changes: Any
+    target: Target, task: LogisticRegressionTask, *, population: int, **changes: Any
 ) -> Signed[StudyRequest]:
     """Return the analyst's request for a job with this task, which so many join."""
-    body = job_request(stage, round_seconds=30, grace_seconds=20).body
+    body = job_request(target, round_seconds=30, grace_seconds=20).body
     fields = {
         "task": task,
         "terms": task.terms(least=population, most=population),
         "minimum_population": population,
         "maximum_population": population,
     }
-    signed = stage.sign(body.model_copy(update=fields | changes), stage.analyst)
-    stage.ask_for(signed)
+    signed = target.sign(body.model_copy(update=fields | changes), target.analyst)
+    target.ask_for(signed)
     return signed
 
 
@@ -61,7 +61,7 @@ def query_of(task: LogisticRegressionTask) -> GradientSum:
 
 
 def round_of(
-    stage: Stage,
+    target: Target,
     job: Signed[StudyRequest],
     clients: BitMap,
     *,
@@ -80,7 +80,7 @@ def round_of(
         raise TypeError("these rounds are of logistic regressions only")
     try:
         return make_spec(
-            manifest=stage.consortium,
+            manifest=target.consortium,
             job=job.digest,
             number=number,
             query=query_of(task),
@@ -89,9 +89,9 @@ def round_of(
             population=clients,
             dropouts=dropouts,
             colluders=job.body.privacy.colluders,
-            opened_at=stage.after(0.0),
-            deadline=stage.after(seconds),
-            give_up_at=stage.after(seconds + 20.0),
+            opened_at=target.after(0.0),
+            deadline=target.after(seconds),
+            give_up_at=target.after(seconds + 20.0),
             sharing=ADDITIVE,
         )
     except ValueError as error:

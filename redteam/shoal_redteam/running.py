@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, Verdict, not_carried_out
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 Progress = Callable[[Attack, int], None]
 """Told that an attack begins, and how many went before."""
@@ -30,7 +30,7 @@ class Report:
 
 
 async def run(
-    attacks: Sequence[Attack], stage: Stage, *, progress: Progress = lambda attack, before: None
+    attacks: Sequence[Attack], target: Target, *, progress: Progress = lambda attack, before: None
 ) -> Report:
     """Run the attacks; one that cannot be carried out does not keep the others from running."""
     report = Report()
@@ -38,7 +38,7 @@ async def run(
         progress(attack, before)
         found = report.findings.setdefault(attack.name, [])
         try:
-            async for each in attack.run(stage):
+            async for each in attack.run(target):
                 found.append(each)
         except CannotAttack as error:
             found.append(not_carried_out(attack.tries, str(error)))

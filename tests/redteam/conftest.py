@@ -1,4 +1,4 @@
-"""The red team's stage over a simulated federation: its services, its wire, its clock."""
+"""The red team's target over a simulated federation: its services, its wire, its clock."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 from tests.redteam.lag import LAG
 from tests.world.chance import fixed_bytes
 from tests.world.federation import Federation
@@ -46,7 +46,7 @@ def services_of(trust: Trust) -> list[ServiceParty]:
 
 
 @asynccontextmanager
-async def stage_over(trust: Trust, directory: Path) -> AsyncIterator[Stage]:
+async def target_over(trust: Trust, directory: Path) -> AsyncIterator[Target]:
     """No data holder is up: the red team has their keys."""
     async with Federation(trust, directory, absent=SITES) as federation:
 
@@ -54,7 +54,7 @@ async def stage_over(trust: Trust, directory: Path) -> AsyncIterator[Stage]:
             await federation.step()
             federation.clock.move(seconds)
 
-        stage = Stage.open(
+        target = Target.open(
             trust.directory,
             clock=federation.clock.of("red team"),
             timer=lambda: federation.clock.now.timestamp() + LAG.seconds,
@@ -62,19 +62,19 @@ async def stage_over(trust: Trust, directory: Path) -> AsyncIterator[Stage]:
             random_bytes=fixed_bytes("red team"),
             transport=KnownHosts(trust, federation.wire.of(Life("red team"))),
         )
-        yield stage
-        await stage.close()
+        yield target
+        await target.close()
         assert not federation.wire.crashes, "an application raised"
 
 
 @pytest.fixture
-async def stage(trust: Trust, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage_over(trust, tmp_path) as opened:
+async def target(trust: Trust, tmp_path: Path) -> AsyncIterator[Target]:
+    async with target_over(trust, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def other_stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def other_target(tmp_path: Path) -> AsyncIterator[Target]:
     """A consortium with another policy: pure epsilon, threshold sharing, no colluders demanded."""
     trust = make_trust(
         tmp_path / "trust",
@@ -84,7 +84,7 @@ async def other_stage(tmp_path: Path) -> AsyncIterator[Stage]:
         minimum_threshold=2,
         minimum_colluders=0,
     )
-    async with stage_over(trust, tmp_path) as opened:
+    async with target_over(trust, tmp_path) as opened:
         yield opened
 
 

@@ -1,4 +1,4 @@
-"""Time that a planted weakness takes, by the timer of a simulated stage."""
+"""Time that a planted weakness takes, by the timer of a simulated target."""
 
 from dataclasses import dataclass
 

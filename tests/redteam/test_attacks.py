@@ -6,7 +6,7 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, Verdict
 from shoal_redteam.registry import all_attacks
 from shoal_redteam.running import Report, run
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 
 def failures(report: Report) -> list[Finding]:
@@ -15,16 +15,16 @@ def failures(report: Report) -> list[Finding]:
 
 
 @pytest.mark.parametrize("attack", all_attacks(), ids=lambda attack: attack.name)
-async def test_an_attack_is_stopped_or_documented(attack: Attack, stage: Stage) -> None:
-    report = await run([attack], stage)
+async def test_an_attack_is_stopped_or_documented(attack: Attack, target: Target) -> None:
+    report = await run([attack], target)
 
     assert failures(report) == []
     assert report.exit_status == 0
 
 
 @pytest.mark.slow
-async def test_all_attacks_one_after_another_under_another_policy(other_stage: Stage) -> None:
-    report = await run(all_attacks(), other_stage)
+async def test_all_attacks_one_after_another_under_another_policy(other_target: Target) -> None:
+    report = await run(all_attacks(), other_target)
 
     assert failures(report) == []
     assert list(report.findings) == [each.name for each in all_attacks()]

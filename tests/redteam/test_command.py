@@ -12,7 +12,7 @@ from shoal_redteam.command import app, as_value, expense, show_report
 from shoal_redteam.findings import Finding, Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import Report
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 
 def report_of(*verdicts: Verdict) -> Report:
@@ -44,7 +44,7 @@ def test_a_run_without_attacks_proves_nothing() -> None:
     assert Report().exit_status == 2
 
 
-def test_the_json_holds_every_try(stage: Stage) -> None:
+def test_the_json_holds_every_try(target: Target) -> None:
     value = as_value(chosen(["replay"]), report_of(Verdict.STOPPED))
 
     assert value["attacks"][0]["findings"][0]["verdict"] == "stopped"
@@ -63,8 +63,8 @@ def test_one_attack_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert "1 attack, 2 tries: 2 stopped" in capsys.readouterr().out
 
 
-async def test_it_says_whose_budget_it_spends(stage: Stage) -> None:
-    assert expense(stage).endswith(
+async def test_it_says_whose_budget_it_spends(target: Target) -> None:
+    assert expense(target).endswith(
         "budget of these 10 clients by their roster index: clinic-a: 0-5; clinic-b: 6-9"
     )
 

@@ -31,7 +31,7 @@ from shoal_redteam.attacks import timing
 from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
@@ -281,11 +281,11 @@ PLANTED: list[tuple[Plant, str]] = [
     ("plant", "attack"), PLANTED, ids=lambda each: getattr(each, "__name__", each)
 )
 async def test_a_planted_weakness_lets_the_attack_through(
-    plant: Plant, attack: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    plant: Plant, attack: str, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 
-    report = await run(chosen([attack]), stage)
+    report = await run(chosen([attack]), target)
 
     assert report.count(Verdict.GOT_THROUGH) > 0
     assert report.exit_status == 1

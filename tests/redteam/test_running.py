@@ -9,7 +9,7 @@ from shoal_hosting.peers.peer import Answer
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, Verdict, refused, seen
 from shoal_redteam.running import run
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 
 class Scripted(Attack):
@@ -18,7 +18,7 @@ class Scripted(Attack):
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         if self._error is not None:
             yield seen("before", stopped=False, answered="200", check="")
             raise self._error
@@ -26,7 +26,7 @@ class Scripted(Attack):
 
 @pytest.mark.parametrize("error", [CannotAttack("the budget is spent"), RuntimeError("a slip")])
 async def test_what_was_found_before_an_attack_broke_off_is_kept(error: Exception) -> None:
-    report = await run([Scripted(error)], cast(Stage, None))
+    report = await run([Scripted(error)], cast(Target, None))
 
     verdicts = [each.verdict for each in report.findings["scripted"]]
     assert verdicts == [Verdict.GOT_THROUGH, Verdict.NOT_CARRIED_OUT]
@@ -34,7 +34,7 @@ async def test_what_was_found_before_an_attack_broke_off_is_kept(error: Exceptio
 
 
 async def test_an_attack_that_tried_nothing_was_not_carried_out() -> None:
-    report = await run([Scripted(None)], cast(Stage, None))
+    report = await run([Scripted(None)], cast(Target, None))
 
     assert report.exit_status == 2
 

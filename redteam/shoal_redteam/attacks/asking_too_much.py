@@ -12,8 +12,8 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, refused
 from shoal_redteam.forging import changed, forged
-from shoal_redteam.play import cost_of, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import cost_of, honest_spec
+from shoal_redteam.target import Target
 
 _SHADE: Final = 1e-6
 _NO_SUCH_QUERY: Final = "raw_records"
@@ -27,13 +27,13 @@ class TooLittleNoise(Attack):
     tries = "less noise than the price says, than the policy allows, than the grid carries"
     stopped_by = "refused-spec, malformed-document: everyone computes the price again"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce each lie to every node and to the aggregator."""
-        spec, policy = honest_spec(stage), stage.consortium.manifest.policy
+        spec, policy = honest_spec(target), target.consortium.manifest.policy
         noise = spec.noise.model_dump(mode="json")
         halved = spec.noise.model_copy(update={"scale": spec.noise.scale / 2})
         yield await announced(
-            stage,
+            target,
             "half the noise at the same price",
             spec,
             {"noise": halved.model_dump(mode="json")},
@@ -42,18 +42,18 @@ class TooLittleNoise(Attack):
         )
         shade = 1.0 - _SHADE
         yield await announced(
-            stage,
+            target,
             "a price that is a millionth too low",
             spec,
             {"mu": spec.mu * shade, "epsilon": spec.epsilon and spec.epsilon * shade},
             by={RefusedSpec.code},
             check="everybody computes the price again from the noise",
         )
-        beyond = cost_of(stage, 1.0)
+        beyond = cost_of(target, 1.0)
         reckless = noise_worth(spec, Cost(mu=2 * beyond.mu, epsilon=2 * beyond.epsilon))
         priced_so = priced(spec, noise=reckless) | {"noise": reckless.model_dump(mode="json")}
         yield await announced(
-            stage,
+            target,
             "so little noise that one round costs more than the cap, priced as such",
             spec,
             priced_so,
@@ -61,7 +61,7 @@ class TooLittleNoise(Attack):
             check="the policy's cap",
         )
         yield await announced(
-            stage,
+            target,
             "noise that the lattice does not carry",
             spec,
             {"noise": noise | {"scale": 0.75}},
@@ -69,7 +69,7 @@ class TooLittleNoise(Attack):
             check="noise must be coarse against the grid",
         )
         yield await announced(
-            stage,
+            target,
             "no noise",
             spec,
             {"noise": noise | {"scale": 0.0}},
@@ -78,7 +78,7 @@ class TooLittleNoise(Attack):
         )
         for mechanism in sorted(NOISES.keys() - set(policy.mechanisms)):
             yield await announced(
-                stage,
+                target,
                 f"{mechanism}, which the policy leaves out",
                 spec,
                 {"noise": noise | {"mechanism": mechanism}},
@@ -86,14 +86,14 @@ class TooLittleNoise(Attack):
                 check="the policy's list of mechanisms",
             )
         yield await announced(
-            stage,
+            target,
             "a negative number of missing clients, whose noise would count twice",
             spec,
             {"dropouts": -5, "minimum_cohort": spec.population_size + 5},
             by={MalformedDocument.code},
             check="tolerances are not negative",
         )
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
 
 
 class TooFewColluders(Attack):
@@ -104,30 +104,34 @@ class TooFewColluders(Attack):
     tries = "a round and a job that count on more honest clients than was agreed"
     stopped_by = "refused-spec, refused-job: the policy's minimum_colluders"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce and submit less than the policy's minimum, or less than none."""
-        spec, least = honest_spec(stage), stage.consortium.manifest.policy.minimum_colluders
-        request = job_request(stage)
+        spec, least = honest_spec(target), target.consortium.manifest.policy.minimum_colluders
+        request = job_request(target)
         fewer = {"colluders": least - 1}
         yield await announced(
-            stage,
+            target,
             f"a round that tolerates {least - 1} colluding clients, priced as such",
             spec,
             priced(spec, **fewer) if least else fewer,
             by={RefusedSpec.code if least else MalformedDocument.code},
             check="the policy's minimum_colluders",
         )
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
         body = changed(request.body)
         body["privacy"] |= fewer
-        document = forged(request.body.kind, body, stage.analyst, stage.key(stage.analyst))
+        document = forged(request.body.kind, body, target.analyst, target.key(target.analyst))
         yield refused(
             f"a job that tolerates {least - 1} colluding clients",
-            {stage.trainer: await stage.send(stage.trainer, "/v1/jobs", canonical_json(document))},
+            {
+                target.trainer: await target.send(
+                    target.trainer, "/v1/jobs", canonical_json(document)
+                )
+            },
             by={RefusedJob.code if least else MalformedDocument.code},
             check="the policy's minimum_colluders",
         )
-        taken = await stage.send(stage.trainer, "/v1/jobs", request.encode())
+        taken = await target.send(target.trainer, "/v1/jobs", request.encode())
         if taken.is_refusal:
             raise CannotAttack(f"the trainer refuses an honest job: {taken.reason}")
 
@@ -140,13 +144,13 @@ class ForbiddenQuery(Attack):
     tries = "a query outside the catalogue or the policy, or a vector that is not the query's"
     stopped_by = "malformed-document, refused-spec: the catalogue is closed"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce each lie to every node and to the aggregator."""
-        spec = honest_spec(stage)
+        spec = honest_spec(target)
         query = spec.query.model_dump(mode="json")
-        policy = stage.consortium.manifest.policy
+        policy = target.consortium.manifest.policy
         yield await announced(
-            stage,
+            target,
             "a query that the catalogue does not have",
             spec,
             {"query": query | {"name": _NO_SUCH_QUERY}},
@@ -154,7 +158,7 @@ class ForbiddenQuery(Attack):
             check="the catalogue of queries is closed",
         )
         yield await announced(
-            stage,
+            target,
             "more records of a client than the catalogue allows",
             spec,
             {"query": query | {"records_per_client": 1_000_000}},
@@ -162,7 +166,7 @@ class ForbiddenQuery(Attack):
             check="the query's own bounds",
         )
         yield await announced(
-            stage,
+            target,
             "a coordinate more than the query has",
             spec,
             {"dimension": spec.dimension + 1},
@@ -171,14 +175,14 @@ class ForbiddenQuery(Attack):
         )
         for name in sorted({"second_moments", "second_moment_matrix"} - set(policy.queries)):
             yield await announced(
-                stage,
+                target,
                 f"{name}, which the policy leaves out",
                 spec,
                 {"query": query | {"name": name}},
                 by={RefusedSpec.code},
                 check="the policy's list of queries",
             )
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
 
 
 ATTACKS = (TooLittleNoise, TooFewColluders, ForbiddenQuery)

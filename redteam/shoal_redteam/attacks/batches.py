@@ -12,8 +12,8 @@ from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.many_rounds import are_allowed, job_of, round_of, task_of
-from shoal_redteam.stage import DROPOUTS, Stage
-from shoal_redteam.trap import victim
+from shoal_redteam.target import DROPOUTS, Target
+from shoal_redteam.victim import victim
 
 _ROUNDS: Final = 6
 
@@ -26,16 +26,16 @@ class LiesAboutBatches(Attack):
     tries = "a client asked outside its batch or too often; batches, numbers, rounds not the job's"
     stopped_by = "the client's own checks and its ledger: what the job may cost it, and no more"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Show each lie to a data holder of its own, which has budget left."""
-        batch = len(stage.crew)
+        batch = len(target.crew)
         # as many beside the batch as there are, for the fewer of the rounds ask one client
-        population = batch + min(len(stage.outsiders), batch)
-        job = job_of(stage, task_of(rounds=_ROUNDS, batch=batch), population=population)
-        if not are_allowed(stage):
+        population = batch + min(len(target.outsiders), batch)
+        job = job_of(target, task_of(rounds=_ROUNDS, batch=batch), population=population)
+        if not are_allowed(target):
             yield refused(
                 "a job with batches",
-                {stage.trainer: await stage.send(stage.trainer, "/v1/jobs", job.encode())},
+                {target.trainer: await target.send(target.trainer, "/v1/jobs", job.encode())},
                 by={RefusedJob.code},
                 check="the policy's queries and mechanisms",
             )
@@ -45,27 +45,27 @@ class LiesAboutBatches(Attack):
             raise CannotAttack("every client is asked in every round: enrol more of them")
         whole = job.body.privacy.cap
         yield await self._asked_too_often(
-            stage, job, whole.part(1.0 / most), most, "in every round, though each is asked in"
+            target, job, whole.part(1.0 / most), most, "in every round, though each is asked in"
         )
         yield await self._asked_too_often(
-            stage, job, whole.part(2.0 / most), most // 2, "at twice a round's price, enough for"
+            target, job, whole.part(2.0 / most), most // 2, "at twice a round's price, enough for"
         )
-        crew, share = BitMap(stage.crew), whole.part(1.0 / most)
-        larger, smaller = crew | BitMap(stage.outsiders[:1]), crew - BitMap(stage.crew[-1:])
+        crew, share = BitMap(target.crew), whole.part(1.0 / most)
+        larger, smaller = crew | BitMap(target.outsiders[:1]), crew - BitMap(target.crew[-1:])
         lies = {
             "a batch that is one client smaller": round_of(
-                stage, job, smaller, cost=share, dropouts=DROPOUTS - 1
+                target, job, smaller, cost=share, dropouts=DROPOUTS - 1
             ),
-            "a batch that is one client larger": round_of(stage, job, larger, cost=share),
+            "a batch that is one client larger": round_of(target, job, larger, cost=share),
             "a round beyond the job's last one": round_of(
-                stage, job, crew, cost=share, number=_ROUNDS
+                target, job, crew, cost=share, number=_ROUNDS
             ),
             "a round whose noise lets the job cost more": round_of(
-                stage, job, crew, cost=Cost.gaussian(whole.whole.mu * 1.001)
+                target, job, crew, cost=Cost.gaussian(whole.whole.mu * 1.001)
             ),
         }
         for tried, spec in lies.items():
-            async with victim(stage, job) as prey:
+            async with victim(target, job) as prey:
                 answers = await prey.shown(spec)
                 yield seen(
                     tried,
@@ -73,18 +73,18 @@ class LiesAboutBatches(Attack):
                     answered=f"a data holder: {prey.refusal or 'answers'}",
                     check="the job that it joined",
                 )
-        yield await self._left_out(stage, job, share)
-        yield await self._number_again(stage, job, share, honest=0, again=0)
-        yield await self._number_again(stage, job, share, honest=2, again=1)
+        yield await self._left_out(target, job, share)
+        yield await self._number_again(target, job, share, honest=0, again=0)
+        yield await self._number_again(target, job, share, honest=2, again=1)
 
     async def _asked_too_often(
-        self, stage: Stage, job: Signed[StudyRequest], cost: Cost, most: int, how: str
+        self, target: Target, job: Signed[StudyRequest], cost: Cost, most: int, how: str
     ) -> Finding:
         """Ask one client in every round of a job."""
         answered = 0
-        async with victim(stage, job) as prey:
+        async with victim(target, job) as prey:
             for number in range(_ROUNDS):
-                spec = round_of(stage, job, BitMap(stage.crew), cost=cost, number=number)
+                spec = round_of(target, job, BitMap(target.crew), cost=cost, number=number)
                 answered += await prey.shown(spec)
             paid = [len(costs) for costs in (await prey.holder.spent()).values()]
             if answered < most:
@@ -96,11 +96,11 @@ class LiesAboutBatches(Attack):
                 check="its ledger of the job, which may cost no more than it said",
             )
 
-    async def _left_out(self, stage: Stage, job: Signed[StudyRequest], share: Cost) -> Finding:
+    async def _left_out(self, target: Target, job: Signed[StudyRequest], share: Cost) -> Finding:
         """Show a client a round of a batch that it is not in."""
-        others = BitMap((*stage.crew[1:], stage.outsiders[0]))
-        async with victim(stage, job) as prey:
-            answers = await prey.shown(round_of(stage, job, others, cost=share))
+        others = BitMap((*target.crew[1:], target.outsiders[0]))
+        async with victim(target, job) as prey:
+            answers = await prey.shown(round_of(target, job, others, cost=share))
             spent = await prey.holder.spent()
             return seen(
                 "a round shown to a client that is not in its batch",
@@ -110,15 +110,15 @@ class LiesAboutBatches(Attack):
             )
 
     async def _number_again(
-        self, stage: Stage, job: Signed[StudyRequest], share: Cost, honest: int, again: int
+        self, target: Target, job: Signed[StudyRequest], share: Cost, honest: int, again: int
     ) -> Finding:
         """Show rounds 0 and `honest`, and then another one with the number `again`."""
-        crew = BitMap(stage.crew)
-        async with victim(stage, job) as prey:
+        crew = BitMap(target.crew)
+        async with victim(target, job) as prey:
             for number in sorted({0, honest}):
-                if not await prey.shown(round_of(stage, job, crew, cost=share, number=number)):
+                if not await prey.shown(round_of(target, job, crew, cost=share, number=number)):
                     raise CannotAttack(f"the data holder answers no honest round: {prey.refusal}")
-            spec = round_of(stage, job, crew, cost=share, number=again, seconds=31.0)
+            spec = round_of(target, job, crew, cost=share, number=again, seconds=31.0)
             answers = await prey.shown(spec)
             return seen(
                 f"the same batch again as round {again}, after round {honest} was answered",

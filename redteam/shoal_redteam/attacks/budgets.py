@@ -11,8 +11,8 @@ from shoal_protocol.wire.errors import BudgetExceeded, WrongCharge
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import call_off, claimed_sum
-from shoal_redteam.play import Play, begin, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import PlayedRound, begin, honest_spec
+from shoal_redteam.target import Target
 
 _LARGEST: Final = 0.6  # of a budget: two of them are too many
 _SMALLEST: Final = 1e-6
@@ -24,8 +24,8 @@ _SECONDS: Final = 120.0  # nothing may end by itself before all is asked
 class Filling:
     """Rounds that nobody answers, and that leave of every client's budget next to nothing."""
 
-    stage: Stage
-    played: list[Play] = field(default_factory=list)
+    target: Target
+    played: list[PlayedRound] = field(default_factory=list)
     taken: dict[str, list[Cost]] = field(default_factory=dict)  # by node
     refusals: dict[str, str] = field(default_factory=dict)  # codes, by node
 
@@ -36,12 +36,12 @@ class Filling:
             CannotAttack: a service refuses one for another reason than the budget.
         """
         price, others = _LARGEST, set[str]()
-        self.taken = {name: [] for name in self.stage.nodes}
+        self.taken = {name: [] for name in self.target.nodes}
         while price >= smallest / 2:
-            spec = honest_spec(self.stage, price=price, seconds=_SECONDS)
-            play = Play(self.stage, self.stage.sign(spec, self.stage.trainer))
-            self.played.append(play)
-            for name, answer in (await play.announce()).items():
+            spec = honest_spec(self.target, price=price, seconds=_SECONDS)
+            played = PlayedRound(self.target, self.target.sign(spec, self.target.trainer))
+            self.played.append(played)
+            for name, answer in (await played.announce()).items():
                 if answer.is_refusal:
                     self.refusals[name] = answer.code
                     others |= {answer.code} - {BudgetExceeded.code}
@@ -54,11 +54,11 @@ class Filling:
 
     async def end(self) -> None:
         """Call all of them off: nobody answered, so they cost nobody anything."""
-        for play in self.played:
-            if await play.phase(self.stage.aggregator) == "announced":
-                await call_off(play)
-        for play in self.played:
-            await play.until_over()
+        for played in self.played:
+            if await played.phase(self.target.aggregator) == "announced":
+                await call_off(played)
+        for played in self.played:
+            await played.until_over()
 
 
 class BeyondTheCap(Attack):
@@ -69,9 +69,9 @@ class BeyondTheCap(Attack):
     tries = "rounds over the same clients that together cost more than the cap, by ever less"
     stopped_by = "budget-exceeded at every Compute node, by its own ledger"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce rounds of 60 % of a budget, and of half of that, down to a millionth."""
-        cap, filling = stage.consortium.manifest.policy.cap, Filling(stage)
+        cap, filling = target.consortium.manifest.policy.cap, Filling(target)
         await filling.until(_SMALLEST)
         await filling.end()
         taken = filling.taken
@@ -93,22 +93,22 @@ class AbandonedCollection(Attack):
     tries = "a round that was abandoned once shares were taken, and one beyond the cap after it"
     stopped_by = "budget-exceeded: what was collected stays charged, whatever became of it"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Fill the budget beside a round in progress, end that one, and ask for half its price."""
-        play = await begin(stage, price=_COLLECTED, seconds=_SECONDS)
-        await play.answer(play.clients[:1])
-        filling = Filling(stage)
+        played = await begin(target, price=_COLLECTED, seconds=_SECONDS)
+        await played.answer(played.clients[:1])
+        filling = Filling(target)
         await filling.until(_COLLECTED / 8)
-        if set(filling.refusals) != set(stage.nodes):
+        if set(filling.refusals) != set(target.nodes):
             await filling.end()
             raise CannotAttack("the budget cannot be filled")
-        await call_off(play)
-        await play.until_over()
-        spec = honest_spec(stage, price=_COLLECTED / 2, seconds=_SECONDS)
-        again = Play(stage, stage.sign(spec, stage.trainer))
+        await call_off(played)
+        await played.until_over()
+        spec = honest_spec(target, price=_COLLECTED / 2, seconds=_SECONDS)
+        again = PlayedRound(target, target.sign(spec, target.trainer))
         filling.played.append(again)
-        answers = await again.announce(stage.nodes)
-        await again.announce([stage.aggregator])  # who ends it, if a node took it
+        answers = await again.announce(target.nodes)
+        await again.announce([target.aggregator])  # who ends it, if a node took it
         await filling.end()
         yield refused(
             "a round of half the price of one that was abandoned after an answer, in a full budget",
@@ -126,12 +126,12 @@ class Uncharged(Attack):
     tries = "a partial sum without the round's charge: of another round, cheaper, of another ledger"
     stopped_by = "wrong-charge: every partial sum carries its node's own entry for the round"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Offer the aggregator partial sums with other charges than the round's."""
-        play, other = await begin(stage), await begin(stage)
-        liar, another = stage.nodes[-1], stage.nodes[0]
-        values = np.frombuffer(stage.random_bytes(8 * play.spec.dimension), np.uint64)
-        honest = claimed_sum(play, liar, play.clients, values)
+        played, other = await begin(target), await begin(target)
+        liar, another = target.nodes[-1], target.nodes[0]
+        values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
+        honest = claimed_sum(played, liar, played.clients, values)
         entry = honest.charge
         lies: dict[str, dict[str, Any]] = {
             "the charge of another round": {"round": other.signed.digest},
@@ -142,21 +142,21 @@ class Uncharged(Attack):
         }
         for tried, lie in lies.items():
             body = honest.model_copy(update={"charge": entry.model_copy(update=lie)})
-            content = stage.sign(body, liar).encode()
-            answer = await stage.send(stage.aggregator, f"{play.path}/partial-sums", content)
+            content = target.sign(body, liar).encode()
+            answer = await target.send(target.aggregator, f"{played.path}/partial-sums", content)
             yield refused(
                 tried,
-                {stage.aggregator: answer},
+                {target.aggregator: answer},
                 by={WrongCharge.code},
                 check="the entry must be what the spec costs its population",
             )
         await call_off(other)
-        await play.answer(play.clients)
+        await played.answer(played.clients)
         yield seen(
             "the total of that round",
-            stopped=await play.released_exactly(play.clients)
-            and [each.body.node for each in await play.partial_sums()] == list(stage.nodes),
-            answered=f"{stage.aggregator}: the sum of the answers, from the nodes' own sums",
+            stopped=await played.released_exactly(played.clients)
+            and [each.body.node for each in await played.partial_sums()] == list(target.nodes),
+            answered=f"{target.aggregator}: the sum of the answers, from the nodes' own sums",
             check="none of these sums was kept",
         )
 

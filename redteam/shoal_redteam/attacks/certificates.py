@@ -25,11 +25,11 @@ from shoal_redteam.attacks.key_substitution import with_own_boxes
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.attacks.terms import wider
 from shoal_redteam.findings import CannotAttack, Finding, refused_codes
+from shoal_redteam.forged_certificates import forged_certificate
 from shoal_redteam.forging import forged
-from shoal_redteam.play import Play
-from shoal_redteam.retelling import retold
-from shoal_redteam.stage import Stage
-from shoal_redteam.trap import PRIVATE_COLUMN
+from shoal_redteam.played_round import PlayedRound
+from shoal_redteam.target import Target
+from shoal_redteam.victim import PRIVATE_COLUMN
 
 _WAIT_SECONDS: Final = 60.0
 _READER: Final = "shoal certificate verify"
@@ -43,24 +43,24 @@ class ForgedCertificate(Attack):
     tries = "a total, price, size, round or ledger entry changed or left out, signed again by all"
     stopped_by = "refused-certificate: what all others signed, and it must all fit; canonical"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Run an honest job, and show its certificate with one thing changed."""
-        genuine = await certificate_of_a_job(stage)
-        manifest = stage.consortium.signed_manifest.encode()
+        genuine = await certificate_of_a_job(target)
+        manifest = target.consortium.signed_manifest.encode()
         if refusal := read(genuine, manifest):
             raise CannotAttack(f"the honest certificate is refused: {refusal}")
-        key, told = stage.key(stage.trainer), decode(genuine, ReleaseCertificate).body
-        if refusal := read(retold(stage, told), manifest):
+        key, told = target.key(target.trainer), decode(genuine, ReleaseCertificate).body
+        if refusal := read(forged_certificate(target, told), manifest):
             raise CannotAttack(f"an honest certificate that is made anew is refused: {refusal}")
 
         def signed_again(change: Callable[[dict[str, Any]], None]) -> bytes:
             body = told.model_dump(mode="json")
             change(body)
-            return canonical_json(forged("release_certificate", body, stage.trainer, key))
+            return canonical_json(forged("release_certificate", body, target.trainer, key))
 
         def resigned(part: dict[str, Any], name: str, **fields: Any) -> None:
             part["body"] |= fields
-            whole = forged(part["body"]["kind"], part["body"], name, stage.key(name))
+            whole = forged(part["body"]["kind"], part["body"], name, target.key(name))
             part.update(whole)
 
         def first(body: dict[str, Any]) -> dict[str, Any]:
@@ -69,17 +69,17 @@ class ForgedCertificate(Attack):
 
         def cheaper(body: dict[str, Any]) -> None:
             privacy = body["report"]["body"]["privacy"]
-            resigned(body["report"], stage.trainer, privacy=privacy | {"epsilon": 0.0, "mu": 0.0})
+            resigned(body["report"], target.trainer, privacy=privacy | {"epsilon": 0.0, "mu": 0.0})
 
         def larger(body: dict[str, Any]) -> None:
             size = body["report"]["body"]["population_size"] * 100
-            resigned(body["report"], stage.trainer, population_size=size)
+            resigned(body["report"], target.trainer, population_size=size)
 
         lies: dict[str, bytes] = {
             "a total that is one more, signed by the aggregator": signed_again(
                 lambda body: resigned(
                     first(body)["result"],
-                    stage.aggregator,
+                    target.aggregator,
                     values=_one_more(first(body)["result"]["body"]["values"]),
                 )
             ),
@@ -94,7 +94,7 @@ class ForgedCertificate(Attack):
             "half the noise in the spec": signed_again(
                 lambda body: resigned(
                     first(body)["spec"],
-                    stage.trainer,
+                    target.trainer,
                     noise=first(body)["spec"]["body"]["noise"]
                     | {"scale": first(body)["spec"]["body"]["noise"]["scale"] / 2},
                 )
@@ -107,7 +107,7 @@ class ForgedCertificate(Attack):
             ),
             "an adversary left out": signed_again(lambda body: body["prices"].pop()),
             "another job's name": signed_again(
-                lambda body: body.update(job=stage.random_bytes(32).hex())
+                lambda body: body.update(job=target.random_bytes(32).hex())
             ),
             "a request that the trainer signed in the analyst's name": signed_again(
                 lambda body: body["request"].update(
@@ -116,14 +116,14 @@ class ForgedCertificate(Attack):
             ),
             "white space in it": genuine.replace(b",", b", ", 1),
             "a digit of a signature changed": _one_digit_changed(genuine),
-            "another party's signature under it": stage.sign(
-                decode(genuine, ReleaseCertificate).body, stage.aggregator
+            "another party's signature under it": target.sign(
+                decode(genuine, ReleaseCertificate).body, target.aggregator
             ).encode(),
         }
-        for tried, lie in (lies | retellings(stage, told)).items():
+        for tried, lie in (lies | forgeries(target, told)).items():
             yield _judged(tried, read(lie, manifest))
-        own = SigningKey(stage.random_bytes(32))
-        other = sign(with_own_boxes(stage), AUTHORITY_NAME, own).encode()
+        own = SigningKey(target.random_bytes(32))
+        other = sign(with_own_boxes(target), AUTHORITY_NAME, own).encode()
         yield _judged("the genuine one, under another manifest", read(genuine, other))
 
 
@@ -136,38 +136,40 @@ def read(certificate: bytes, manifest: bytes) -> ProtocolError | None:
     return None
 
 
-def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
+def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
     """Return certificates that everybody signed, of rounds and a job that do not fit together."""
     request, last = told.request.body, len(told.rounds) - 1
     spec = told.rounds[last].spec.body
-    query, policy = spec.query, stage.consortium.manifest.policy
+    query, policy = spec.query, target.consortium.manifest.policy
     columns = [column.model_copy(update={"name": PRIVATE_COLUMN}) for column in query.columns[:1]]
     other = query.model_copy(update={"columns": (*columns, *query.columns[1:])})
     half = request.privacy.model_copy(update={"epsilon": request.privacy.epsilon / 2})
 
     def of_round(**changes: Any) -> bytes:
-        return retold(stage, told, specs={last: changes})
+        return forged_certificate(target, told, specs={last: changes})
 
     def charged(ledger: str, **changes: Any) -> bytes:
         def charges(number: int, entry: LedgerEntry) -> LedgerEntry:
             is_it = (number, entry.ledger) == (last, ledger)
             return entry.model_copy(update=changes) if is_it else entry
 
-        return retold(stage, told, charges=charges)
+        return forged_certificate(target, told, charges=charges)
 
     lies = {
         "a round with a column that the job did not name": of_round(query=other),
-        "terms that are not the task's": retold(
-            stage, told, request={"terms": list(wider(request.terms).values())[-1]}
+        "terms that are not the task's": forged_certificate(
+            target, told, request={"terms": list(wider(request.terms).values())[-1]}
         ),
-        "a round of another job": of_round(job=stage.random_bytes(32).hex()),
+        "a round of another job": of_round(job=target.random_bytes(32).hex()),
         "a round out of turn": of_round(number=last + 1),
         "a round with other tolerances than the job": of_round(
             **priced(spec, colluders=spec.colluders + 1)
         ),
-        "rounds that cost twice what the job may": retold(stage, told, request={"privacy": half}),
-        "a job that may last longer than the policy allows": retold(
-            stage, told, request={"round_seconds": policy.maximum_round_seconds + 1}
+        "rounds that cost twice what the job may": forged_certificate(
+            target, told, request={"privacy": half}
+        ),
+        "a job that may last longer than the policy allows": forged_certificate(
+            target, told, request={"round_seconds": policy.maximum_round_seconds + 1}
         ),
     }
     if last:  # a projection, whose spreads the terms leave open
@@ -175,17 +177,17 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
         narrower = narrowed.model_copy(update={"scale": narrowed.scale / 2.0})
         narrow = query.model_copy(update={"columns": (narrower, *others)})
         lies["a round that the terms allow, and the task does not ask"] = of_round(query=narrow)
-    node = stage.nodes[0]
+    node = target.nodes[0]
 
     def totalled(change: Callable[[JobTotal], JobTotal | None]) -> bytes:
-        return retold(
-            stage, told, totals=lambda total: change(total) if total.node == node else total
+        return forged_certificate(
+            target, told, totals=lambda total: change(total) if total.node == node else total
         )
 
     lies |= {
         f"a round that {node} charged left out": totalled(
             lambda total: total.model_copy(
-                update={"rounds": (*total.rounds, stage.random_bytes(32).hex())}
+                update={"rounds": (*total.rounds, target.random_bytes(32).hex())}
             )
         ),
         f"{node}'s total left out": totalled(lambda total: None),
@@ -193,10 +195,10 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
             lambda total: total.model_copy(update={"rounds": total.rounds[:-1]})
         ),
         f"{node}'s total of another job": totalled(
-            lambda total: total.model_copy(update={"job": stage.random_bytes(32).hex()})
+            lambda total: total.model_copy(update={"job": target.random_bytes(32).hex()})
         ),
     }
-    for ledger in (stage.trainer, stage.nodes[0]):
+    for ledger in (target.trainer, target.nodes[0]):
         lies |= {
             f"half the price in {ledger}'s ledger": charged(ledger, mu=spec.mu / 2),
             f"a client less in {ledger}'s ledger": charged(
@@ -206,7 +208,7 @@ def retellings(stage: Stage, told: ReleaseCertificate) -> dict[str, bytes]:
         if last:
             [first] = [each for each in told.rounds[0].ledger_entries if each.ledger == ledger]
             lies[f"{ledger}'s ledger written anew between two rounds"] = charged(
-                ledger, number=first.number + 1, previous=stage.random_bytes(32).hex()
+                ledger, number=first.number + 1, previous=target.random_bytes(32).hex()
             )
     return lies
 
@@ -236,44 +238,44 @@ def _one_digit_changed(genuine: bytes) -> bytes:
     return genuine[:place] + digit + genuine[place + 1 :]
 
 
-async def certificate_of_a_job(stage: Stage) -> bytes:
+async def certificate_of_a_job(target: Target) -> bytes:
     """Have the trainer run an honest job with the crew, and return its signed certificate.
 
     Raises:
         CannotAttack: the job is not finished in time, or not taken.
     """
-    two_rounds = "second_moments" in stage.consortium.manifest.policy.queries
+    two_rounds = "second_moments" in target.consortium.manifest.policy.queries
     method: RegressionMethod = "ball_projection" if two_rounds else "plain"
-    request = job_request(stage, round_seconds=30, grace_seconds=20, method=method)
-    base, keys = f"/v1/jobs/{request.digest}", stage.keys.clients
+    request = job_request(target, round_seconds=30, grace_seconds=20, method=method)
+    base, keys = f"/v1/jobs/{request.digest}", target.keys.clients
     joins = [
         sign(
-            Join(manifest=stage.consortium.digest, job=request.digest, client=client),
+            Join(manifest=target.consortium.digest, job=request.digest, client=client),
             Role.CLIENT.value,
             keys[client],
         ).to_json()
-        for client in stage.crew
+        for client in target.crew
     ]
     for path, content in {
         "/v1/jobs": request.encode(),
         f"{base}/joins": canonical_json({"documents": joins}),
     }.items():
-        answer = await stage.send(stage.trainer, path, content)
+        answer = await target.send(target.trainer, path, content)
         if answer.is_refusal:
             raise CannotAttack(f"the trainer refuses an honest job: {answer.reason}")
 
     async def shows(path: str) -> bool:
-        return (await stage.ask(stage.trainer, path)).status == OK
+        return (await target.ask(target.trainer, path)).status == OK
 
     for number in range(len(request.body.task.query_names())):
         path = f"{base}/rounds/{number}"
-        await stage.until(partial(shows, path), "the round of a job", seconds=_WAIT_SECONDS)
-        spec: Signed[RoundSpec] = decode((await stage.ask(stage.trainer, path)).body, RoundSpec)
-        play = Play(stage, spec)
-        await play.answer(play.clients)
+        await target.until(partial(shows, path), "the round of a job", seconds=_WAIT_SECONDS)
+        spec: Signed[RoundSpec] = decode((await target.ask(target.trainer, path)).body, RoundSpec)
+        played = PlayedRound(target, spec)
+        await played.answer(played.clients)
     path = f"{base}/certificate"
-    await stage.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
-    return (await stage.ask(stage.trainer, path)).body
+    await target.until(lambda: shows(path), "the certificate of a job", seconds=_WAIT_SECONDS)
+    return (await target.ask(target.trainer, path)).body
 
 
 ATTACKS = (ForgedCertificate,)

@@ -24,7 +24,7 @@ from shoal_redteam.findings import (
     refused,
     seen,
 )
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 _WHERE: Final = f"{THREAT_MODEL}, Crowd jobs"
 _JUDGE: Final = "a data holder and an analyst"
@@ -38,20 +38,20 @@ class LyingCrowdTrainer(Attack):
     tries = "draws steered or made up; contributions dropped, invented, forked; seed and end hidden"
     stopped_by = "the closing: seed, chains and what was kept must all fit; some is documented"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Have a crowd job run honestly, and tell of it otherwise, signed by the trainer."""
-        allowed = stage.consortium.manifest.policy.maximum_local_epsilon
-        request = request_of(stage, 1.0 if allowed is None else allowed / (2 * SHARE))
+        allowed = target.consortium.manifest.policy.maximum_local_epsilon
+        request = request_of(target, 1.0 if allowed is None else allowed / (2 * SHARE))
         if allowed is None:
-            document = signed_request(stage, request)
+            document = signed_request(target, request)
             yield refused(
                 "a crowd job that the policy does not allow",
-                {stage.trainer: await stage.send(stage.trainer, "/v1/crowds", document)},
+                {target.trainer: await target.send(target.trainer, "/v1/crowds", document)},
                 by={RefusedJob.code},
                 check="the policy's maximum_local_epsilon",
             )
             return
-        told = await _honest(await Crowd.open(stage, request))
+        told = await _honest(await Crowd.open(target, request))
         if said := await told.verdict():
             raise CannotAttack(f"an honest crowd job is not borne out: {said}")
         for tried, (lie, due) in lies(told).items():
@@ -83,13 +83,13 @@ class Told:
 
     async def verdict(self) -> str:
         """Return what is wrong with it, "" if nothing is: by the checks of a data holder."""
-        stage, crowd = self.crowd.stage, self.crowd
-        now = stage.after(0.0)
+        target, crowd = self.crowd.target, self.crowd
+        now = target.after(0.0)
         try:
-            check_closing(self.closing, crowd.opening, crowd.request, stage.consortium, now=now)
+            check_closing(self.closing, crowd.opening, crowd.request, target.consortium, now=now)
         except MalformedDocument as error:
             return str(error)
-        checked = CheckedCrowd(crowd.request, crowd.opening, stage.consortium)
+        checked = CheckedCrowd(crowd.request, crowd.opening, target.consortium)
         found = await audit.find_faults(_Shown(self.logs), checked, self.closing, self.kept)
         return "; ".join(
             sorted({each.partition(": ")[2] or each for said in found.values() for each in said})
@@ -120,19 +120,19 @@ class Told:
     def with_draw(self, place: int, **changes: Any) -> "Told":
         """Return the same with another draw in the place of one that was kept."""
         one = self.kept[place]
-        draw = self.crowd.stage.sign(
-            one.draw.body.model_copy(update=changes), self.crowd.stage.trainer
+        draw = self.crowd.target.sign(
+            one.draw.body.model_copy(update=changes), self.crowd.target.trainer
         )
         kept = (*self.kept[:place], replace(one, draw=draw), *self.kept[place + 1 :])
         return replace(self, kept=kept)
 
     def with_entry(self, place: int, **changes: Any) -> "Told":
         """Return the same with another receipt in the place of one that was kept."""
-        one, stage = self.kept[place], self.crowd.stage
+        one, target = self.kept[place], self.crowd.target
         if one.receipt is None:
             raise CannotAttack("a contribution has no receipt")
         entry = one.receipt.body.entry.model_copy(update=changes)
-        receipt = stage.sign(one.receipt.body.model_copy(update={"entry": entry}), stage.trainer)
+        receipt = target.sign(one.receipt.body.model_copy(update={"entry": entry}), target.trainer)
         kept = (*self.kept[:place], replace(one, receipt=receipt), *self.kept[place + 1 :])
         return replace(self, kept=kept)
 
@@ -227,7 +227,7 @@ def _without_one(told: Told) -> list[tuple[LogEntry, ...]]:
 
 def _with_its_own(told: Told, logs: Sequence[Sequence[LogEntry]]) -> list[Sequence[LogEntry]]:
     """Return logs with one entry more, whose nonce leads to its instance."""
-    nonce = told.crowd.stage.random_bytes(32).hex()
+    nonce = told.crowd.target.random_bytes(32).hex()
     chosen = replaced_instance(bytes.fromhex(told.closing.seed), nonce, len(logs))
     template = next(entry for log in logs for entry in log)
     entry = template.model_copy(update={"instance": chosen, "nonce": nonce})
@@ -245,18 +245,18 @@ def _chained(log: Sequence[LogEntry]) -> tuple[LogEntry, ...]:
 
 async def _honest(crowd: Crowd) -> Told:
     """Have clients fill the job, and return how it ended and all that they kept."""
-    stage, kept = crowd.stage, []
-    clients = [client for client in stage.crew for _ in range(SHARE)][:TOTAL]
+    target, kept = crowd.target, []
+    clients = [client for client in target.crew for _ in range(SHARE)][:TOTAL]
     for number, client in enumerate(clients):
         draw = await crowd.draw()
         answer = await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
         if answer.status != CREATED:
-            raise CannotAttack(f"{stage.trainer} does not take honest steps: {answer.code}")
+            raise CannotAttack(f"{target.trainer} does not take honest steps: {answer.code}")
         kept.append(Kept(str(number), draw, crowd.receipts[-1]))
     closing = await crowd.closing()
     logs = []
     for instance in range(len(closing.heads)):
-        shown = await stage.ask(stage.trainer, f"{crowd.path}/log/{instance}")
+        shown = await target.ask(target.trainer, f"{crowd.path}/log/{instance}")
         logs.append(tuple(map(LogEntry.model_validate, shown.json()["entries"])))
     return Told(crowd, closing, tuple(logs), tuple(kept))
 

@@ -18,7 +18,7 @@ from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownClient, 
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 COPIES: Final = 12
 
@@ -31,15 +31,15 @@ class CrowdSubmissions(Attack):
     tries = "steps too large, on two weights or forged draws; two answers, replays, too many"
     stopped_by = "refused-submission, bad-signature, conflicting-submission, contributions-used-up"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Submit what is no step, then as many steps as the job takes, and look at its end."""
-        allowed = stage.consortium.manifest.policy.maximum_local_epsilon
-        dear = request_of(stage, 1.0 if allowed is None else allowed)
+        allowed = target.consortium.manifest.policy.maximum_local_epsilon
+        dear = request_of(target, 1.0 if allowed is None else allowed)
         yield refused(
             "a crowd job that costs a client more than the policy allows",
             {
-                stage.trainer: await stage.send(
-                    stage.trainer, "/v1/crowds", signed_request(stage, dear)
+                target.trainer: await target.send(
+                    target.trainer, "/v1/crowds", signed_request(target, dear)
                 )
             },
             by={RefusedJob.code},
@@ -47,7 +47,7 @@ class CrowdSubmissions(Attack):
         )
         if allowed is None:
             return
-        crowd = await Crowd.open(stage, request_of(stage, allowed / (2 * SHARE)))
+        crowd = await Crowd.open(target, request_of(target, allowed / (2 * SHARE)))
         async for finding in _dishonest_steps(crowd):
             yield finding
         async for finding in _twice(crowd):
@@ -57,7 +57,7 @@ class CrowdSubmissions(Attack):
 
 
 async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
-    stage, (client, other, *_) = crowd.stage, crowd.stage.crew
+    target, (client, other, *_) = crowd.target, crowd.target.crew
     draw = await crowd.draw()
     first, second = draw.body.weights
     too_far = largest_change(crowd.request.task) + 1
@@ -69,7 +69,7 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
     }.items():
         yield refused(
             tried,
-            {stage.trainer: await crowd.submit(crowd.submission(draw, client, weights))},
+            {target.trainer: await crowd.submit(crowd.submission(draw, client, weights))},
             by={RefusedSubmission.code},
             check="the bound on what a step can be",
         )
@@ -78,32 +78,32 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
     weights = (first + 10 * too_far, second)
     yield refused(
         "a draw with other weights under the trainer's signature",
-        {stage.trainer: await crowd.submit(crowd.submission(moved, client, weights))},
+        {target.trainer: await crowd.submit(crowd.submission(moved, client, weights))},
         by={BadSignature.code},
         check="the trainer signed the draw that comes back",
     )
-    own = sign(edited, stage.trainer, stage.keys.clients[client])
+    own = sign(edited, target.trainer, target.keys.clients[client])
     yield refused(
         "a draw that the client signed itself",
-        {stage.trainer: await crowd.submit(crowd.submission(own, client, weights))},
+        {target.trainer: await crowd.submit(crowd.submission(own, client, weights))},
         by={BadSignature.code},
         check="the trainer signed the draw that comes back",
     )
     yield refused(
         "a submission under another client's index",
         {
-            stage.trainer: await crowd.submit(
+            target.trainer: await crowd.submit(
                 crowd.submission(draw, other, (first, second), key=client)
             )
         },
         by={BadSignature.code},
         check="the client signed the submission",
     )
-    stranger = len(stage.consortium.roster) + 1
+    stranger = len(target.consortium.roster) + 1
     yield refused(
         "a submission of a client that is not enrolled",
         {
-            stage.trainer: await crowd.submit(
+            target.trainer: await crowd.submit(
                 crowd.submission(draw, stranger, (first, second), key=client)
             )
         },
@@ -113,7 +113,7 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
 
 
 async def _twice(crowd: Crowd) -> AsyncIterator[Finding]:
-    stage, (client, other, *_) = crowd.stage, crowd.stage.crew
+    target, (client, other, *_) = crowd.target, crowd.target.crew
     draw = await crowd.draw()
     weights = crowd.honest(draw)
     document = crowd.submission(draw, client, weights)
@@ -124,14 +124,14 @@ async def _twice(crowd: Crowd) -> AsyncIterator[Finding]:
     yield seen(
         f"{COPIES} copies of a submission at once",
         stopped=sorted(statuses) == [OK] * (COPIES - 1) + [CREATED],
-        answered=f"{stage.trainer}: {statuses.count(CREATED)} stored, {statuses.count(OK)} known",
+        answered=f"{target.trainer}: {statuses.count(CREATED)} stored, {statuses.count(OK)} known",
         check="one submission for each nonce",
     )
     changed = (weights[0], weights[1] + 1)
     for tried, sender in {"the same client": client, "another client": other}.items():
         yield refused(
             f"a second answer to a draw, by {tried}",
-            {stage.trainer: await crowd.submit(crowd.submission(draw, sender, changed))},
+            {target.trainer: await crowd.submit(crowd.submission(draw, sender, changed))},
             by={ConflictingSubmission.code},
             check="one submission for each nonce",
         )
@@ -140,20 +140,20 @@ async def _twice(crowd: Crowd) -> AsyncIterator[Finding]:
     draw = await crowd.draw()
     yield refused(
         "a contribution more than the job takes of a client",
-        {stage.trainer: await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))},
+        {target.trainer: await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))},
         by={ContributionsUsedUp.code},
         check="the trainer counts each client's contributions",
     )
 
 
 async def _the_end(crowd: Crowd) -> AsyncIterator[Finding]:
-    stage = crowd.stage
-    others = [client for client in stage.crew[1:] for _ in range(SHARE)]
+    target = crowd.target
+    others = [client for client in target.crew[1:] for _ in range(SHARE)]
     for client in others[: TOTAL - SHARE]:
         draw = await crowd.draw()
         answer = await crowd.submit(crowd.submission(draw, client, crowd.honest(draw)))
         if answer.status != CREATED:
-            raise CannotAttack(f"{stage.trainer} does not take honest steps: {answer.code}")
+            raise CannotAttack(f"{target.trainer} does not take honest steps: {answer.code}")
     late = crowd.draws[0]
     closing = await crowd.closing()
     acknowledged = {each.body.entry.digest: each.body.entry for each in crowd.receipts}
@@ -161,16 +161,16 @@ async def _the_end(crowd: Crowd) -> AsyncIterator[Finding]:
     yield seen(
         "the instances after all this",
         stopped=len(digests) == TOTAL and await crowd.is_borne_out(closing, digests),
-        answered=f"{stage.trainer}: {closing.contributions} contributions, each in its log",
+        answered=f"{target.trainer}: {closing.contributions} contributions, each in its log",
         check="what was acknowledged is in the instances' chains, and nothing else",
     )
-    client = stage.crew[-1]
+    client = target.crew[-1]
     document = crowd.submission(late, client, crowd.honest(late))
     yield refused(
         "a submission and a draw after the closing",
         {
-            f"{stage.trainer}, submissions": await crowd.submit(document),
-            f"{stage.trainer}, draws": await crowd.ask_draw(),
+            f"{target.trainer}, submissions": await crowd.submit(document),
+            f"{target.trainer}, draws": await crowd.ask_draw(),
         },
         by={CrowdClosed.code},
         check="a closed job takes nothing",

@@ -17,8 +17,8 @@ from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest, none_was_taken, offer
 from shoal_redteam.findings import Finding, refused, seen
-from shoal_redteam.play import begin, honest_spec
-from shoal_redteam.stage import BYTES, Stage
+from shoal_redteam.played_round import begin, honest_spec
+from shoal_redteam.target import BYTES, Target
 
 _TOO_LARGE: Final = "body-too-large"
 _MIB: Final = 1 << 20
@@ -32,14 +32,14 @@ class Downgrade(Attack):
     tries = "a weaker policy, a manifest out of turn, another protocol version, an old binding"
     stopped_by = "bad-signature, wrong-manifest, unsupported-version, malformed-document"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Offer weaker manifests to every service, and documents of other versions."""
-        current, key = stage.consortium.manifest, stage.key(stage.trainer)
+        current, key = target.consortium.manifest, target.key(target.trainer)
         weaker = current.policy.model_copy(update={"minimum_cohort": 2, "maximum_epsilon": 100.0})
-        relaxed = next_manifest(stage, policy=weaker)
+        relaxed = next_manifest(target, policy=weaker)
         yield refused(
             "a next manifest with a weaker policy, signed by the trainer as the authority",
-            await offer(stage, sign(relaxed, AUTHORITY_NAME, key)),
+            await offer(target, sign(relaxed, AUTHORITY_NAME, key)),
             by={BadSignature.code},
             check="a version must follow by the signature of the pinned authority",
         )
@@ -52,15 +52,15 @@ class Downgrade(Attack):
         }.items():
             yield refused(
                 tried,
-                await offer(stage, sign(manifest, AUTHORITY_NAME, stage.keys.authority)),
+                await offer(target, sign(manifest, AUTHORITY_NAME, target.keys.authority)),
                 by={WrongManifest.code},
                 check="versions follow one another without gaps",
             )
-        yield await none_was_taken(stage)
-        spec = honest_spec(stage)
+        yield await none_was_taken(target)
+        spec = honest_spec(target)
         for version in (0, 2):
             yield await announced(
-                stage,
+                target,
                 f"a round of protocol version {version}",
                 spec,
                 {"version": version},
@@ -68,7 +68,7 @@ class Downgrade(Attack):
                 check="the version is part of what is signed, and read first",
             )
         yield await announced(
-            stage,
+            target,
             "a round bound to a manifest that is not in force",
             spec,
             {"manifest": rival.digest},
@@ -76,14 +76,14 @@ class Downgrade(Attack):
             check="a round is bound to the manifest in force",
         )
         yield await announced(
-            stage,
+            target,
             "a round with a field that this version does not know",
             spec,
             {"noise_is_optional": True},
             by={MalformedDocument.code},
             check="unknown fields are refused: one dropped unseen is a downgrade",
         )
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
 
 
 class LooseEncoding(Attack):
@@ -94,10 +94,10 @@ class LooseEncoding(Attack):
     tries = "white space, doubled members, other numbers, escapes and byte order marks"
     stopped_by = "malformed-document: one document has one encoding"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce one genuine spec in other bytes than its own."""
-        spec = honest_spec(stage)
-        signed = stage.sign(spec, stage.trainer)
+        spec = honest_spec(target)
+        signed = target.sign(spec, target.trainer)
         encoded = signed.encode()
         name = b'"compute_nodes"'
         loosened: dict[str, bytes] = {
@@ -115,12 +115,12 @@ class LooseEncoding(Attack):
             "a line end behind it": encoded + b"\n",
             "nesting without end": b"[" * 100_000,
         }
-        names = (*stage.nodes, stage.aggregator)
+        names = (*target.nodes, target.aggregator)
         for tried, content in loosened.items():
-            answers = await stage.tell(names, "/v1/rounds", content)
+            answers = await target.tell(names, "/v1/rounds", content)
             check = "what is read is encoded again and compared"
             yield refused(tried, answers, by={MalformedDocument.code}, check=check)
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
 
 
 class OversizedBody(Attack):
@@ -131,13 +131,13 @@ class OversizedBody(Attack):
     tries = "bodies beyond what a path takes, and a bulk body of too many envelopes"
     stopped_by = "body-too-large, malformed-envelope; every service still answers"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Send too much to each service, and see whether it is still there."""
-        play = await begin(stage)
-        node, aggregator, trainer = stage.nodes[0], stage.aggregator, stage.trainer
+        played = await begin(target)
+        node, aggregator, trainer = target.nodes[0], target.aggregator, target.trainer
         bodies = {
             "a round spec of 2 MiB and more": (node, "/v1/rounds", 2 * _MIB),
-            "an envelope of 8 MiB and more": (node, f"{play.path}/shares", 9 * _MIB),
+            "an envelope of 8 MiB and more": (node, f"{played.path}/shares", 9 * _MIB),
             "a gossip message of 4 MiB and more": (node, "/v1/gossip", 4 * _MIB),
             "a round spec of 2 MiB and more, to the aggregator": (
                 aggregator,
@@ -146,13 +146,13 @@ class OversizedBody(Attack):
             ),
             "a partial sum of 10 MiB and more": (
                 aggregator,
-                f"{play.path}/partial-sums",
+                f"{played.path}/partial-sums",
                 12 * _MIB,
             ),
             "a job request of 1 MiB and more": (trainer, "/v1/jobs", _MIB),
         }
         for tried, (name, path, size) in bodies.items():
-            answer = await stage.send(name, path, bytes(size + 1), BYTES)
+            answer = await target.send(name, path, bytes(size + 1), BYTES)
             yield seen(
                 tried,
                 stopped=answer.code == _TOO_LARGE,  # any other answer: it was read to the end
@@ -162,15 +162,15 @@ class OversizedBody(Attack):
         many = (0).to_bytes(4, "little") * 10_001
         yield refused(
             "10,001 envelopes in one body",
-            {node: await stage.send(node, f"{play.path}/shares/bulk", many, BYTES)},
+            {node: await target.send(node, f"{played.path}/shares/bulk", many, BYTES)},
             by={MalformedEnvelope.code},
             check="the number of envelopes in a body is bounded",
         )
-        await play.answer(play.clients)
-        ready = {name: (await stage.ask(name, "/readyz")).status for name in stage.services}
+        await played.answer(played.clients)
+        ready = {name: (await target.ask(name, "/readyz")).status for name in target.services}
         yield seen(
             "whether the services still work, and the round goes on",
-            stopped=set(ready.values()) == {200} and await play.released_exactly(play.clients),
+            stopped=set(ready.values()) == {200} and await played.released_exactly(played.clients),
             answered=f"{len(ready)} services: ready; the round is released",
             check="nothing of it was kept in memory",
         )

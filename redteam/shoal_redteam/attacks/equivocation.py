@@ -13,8 +13,8 @@ from shoal_protocol.wire.errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum, tell_node
-from shoal_redteam.play import Play, begin
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import PlayedRound, begin
+from shoal_redteam.target import Target
 
 _GRACE_SECONDS = 5.0  # nobody comes to an agreement, so each round lasts until it is given up
 
@@ -27,30 +27,30 @@ class Equivocation(Attack):
     tries = "two holdings, two votes, a sum over another cohort, a second sum, another's name"
     stopped_by = "one document of a kind for each node; misconduct ends the round"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Play each lie in a round of its own."""
-        liar = stage.nodes[-1]
-        for witness in stage.nodes[:-1]:
-            play = await begin(stage, grace=_GRACE_SECONDS)
-            holdings = [made_up_holdings(play, liar) for _ in range(2)]
-            yield await self._says(play, witness, "two holdings", holdings)
-            play = await begin(stage, grace=_GRACE_SECONDS)
-            votes = [vote_for(play, liar, play.clients[:-out]) for out in (1, 2)]
-            yield await self._says(play, witness, "two votes, for two cohorts", votes)
-        yield await self._sums_over_another_cohort(stage, liar)
-        yield await self._sums_twice(stage, liar)
-        yield await self._speaks_for_another(stage, liar)
+        liar = target.nodes[-1]
+        for witness in target.nodes[:-1]:
+            played = await begin(target, grace=_GRACE_SECONDS)
+            holdings = [made_up_holdings(played, liar) for _ in range(2)]
+            yield await self._says(played, witness, "two holdings", holdings)
+            played = await begin(target, grace=_GRACE_SECONDS)
+            votes = [vote_for(played, liar, played.clients[:-out]) for out in (1, 2)]
+            yield await self._says(played, witness, "two votes, for two cohorts", votes)
+        yield await self._sums_over_another_cohort(target, liar)
+        yield await self._sums_twice(target, liar)
+        yield await self._speaks_for_another(target, liar)
 
     async def _says(
-        self, play: Play, witness: str, tried: str, bodies: Sequence[Holdings | Vote]
+        self, played: PlayedRound, witness: str, tried: str, bodies: Sequence[Holdings | Vote]
     ) -> Finding:
         """Tell one node both at once, before the liar's own process could say anything."""
-        stage = play.stage
-        lies = [stage.sign(body, body.node) for body in bodies]
-        await tell_node(stage, witness, *lies)
-        outcome = await play.outcome()
-        await play.until_over()
-        reason, shown = await play.reason(witness), await play.documents(witness)
+        target = played.target
+        lies = [target.sign(body, body.node) for body in bodies]
+        await tell_node(target, witness, *lies)
+        outcome = await played.outcome()
+        await played.until_over()
+        reason, shown = await played.reason(witness), await played.documents(witness)
         kept = all(lie.to_json() in shown for lie in lies)
         return seen(
             f"{tried}, told to {witness}",
@@ -59,45 +59,45 @@ class Equivocation(Attack):
             check="whoever sees both abandons the round, and shows both",
         )
 
-    async def _sums_over_another_cohort(self, stage: Stage, liar: str) -> Finding:
-        play = await begin(stage, grace=_GRACE_SECONDS)
-        values = np.frombuffer(stage.random_bytes(8 * play.spec.dimension), np.uint64)
-        lie = claimed_sum(play, liar, play.clients[:-1], values)
-        path = f"{play.path}/partial-sums"
-        await stage.send(stage.aggregator, path, stage.sign(lie, liar).encode())
-        await play.answer(play.clients)
-        outcome = await play.outcome()
-        honest = isinstance(outcome.body, Abandonment) or play.is_exactly(outcome, play.clients)
+    async def _sums_over_another_cohort(self, target: Target, liar: str) -> Finding:
+        played = await begin(target, grace=_GRACE_SECONDS)
+        values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
+        lie = claimed_sum(played, liar, played.clients[:-1], values)
+        path = f"{played.path}/partial-sums"
+        await target.send(target.aggregator, path, target.sign(lie, liar).encode())
+        await played.answer(played.clients)
+        outcome = await played.outcome()
+        honest = isinstance(outcome.body, Abandonment) or played.is_exactly(outcome, played.clients)
         return seen(
             "a partial sum over another cohort than it voted for",
             stopped=honest,
-            answered=f"{stage.aggregator}: {outcome.body.kind} of the round",
+            answered=f"{target.aggregator}: {outcome.body.kind} of the round",
             check="sums over different cohorts are never added; both are kept as evidence",
         )
 
-    async def _sums_twice(self, stage: Stage, liar: str) -> Finding:
-        play = await begin(stage)
-        await play.answer(play.clients)
-        before = await play.outcome()
-        values = np.frombuffer(stage.random_bytes(8 * play.spec.dimension), np.uint64)
-        lie = stage.sign(claimed_sum(play, liar, play.clients, values), liar)
-        answer = await stage.send(stage.aggregator, f"{play.path}/partial-sums", lie.encode())
+    async def _sums_twice(self, target: Target, liar: str) -> Finding:
+        played = await begin(target)
+        await played.answer(played.clients)
+        before = await played.outcome()
+        values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
+        lie = target.sign(claimed_sum(played, liar, played.clients, values), liar)
+        answer = await target.send(target.aggregator, f"{played.path}/partial-sums", lie.encode())
         return refused(
             "a second, different partial sum after the result",
-            {stage.aggregator: answer},
+            {target.aggregator: answer},
             by={ConflictingDocument.code},
             check="one partial sum of a node for each round",
         ).provided(
-            (await play.outcome()).encode() == before.encode(), "the result is another one now"
+            (await played.outcome()).encode() == before.encode(), "the result is another one now"
         )
 
-    async def _speaks_for_another(self, stage: Stage, liar: str) -> Finding:
-        play, (victim, witness) = await begin(stage), stage.nodes[:2]
-        lie = stage.sign(vote_for(play, victim, play.clients[:-1]), liar)
-        await tell_node(stage, witness, lie)
-        await play.answer(play.clients)
-        exact = await play.released_exactly(play.clients)
-        kept = lie.to_json() in await play.documents(witness)
+    async def _speaks_for_another(self, target: Target, liar: str) -> Finding:
+        played, (victim, witness) = await begin(target), target.nodes[:2]
+        lie = target.sign(vote_for(played, victim, played.clients[:-1]), liar)
+        await tell_node(target, witness, lie)
+        await played.answer(played.clients)
+        exact = await played.released_exactly(played.clients)
+        kept = lie.to_json() in await played.documents(witness)
         return seen(
             "a vote in another node's name",
             stopped=exact and not kept,
@@ -106,23 +106,23 @@ class Equivocation(Attack):
         )
 
 
-def made_up_holdings(play: Play, node: str) -> Holdings:
+def made_up_holdings(played: PlayedRound, node: str) -> Holdings:
     """Return holdings of all clients, with answers that nobody gave."""
-    population = BitMap(play.clients)
-    held = Held(population, play.stage.random_bytes(TAG_BYTES * len(population)))
-    digest = play.signed.digest
-    manifest = play.spec.manifest
+    population = BitMap(played.clients)
+    held = Held(population, played.target.random_bytes(TAG_BYTES * len(population)))
+    digest = played.signed.digest
+    manifest = played.spec.manifest
     return Holdings.attest(held, population, manifest=manifest, round_id=digest, node=node)
 
 
-def vote_for(play: Play, node: str, cohort: Sequence[int]) -> Vote:
+def vote_for(played: PlayedRound, node: str, cohort: Sequence[int]) -> Vote:
     """Return a vote for any cohort."""
     return Vote(
-        manifest=play.spec.manifest,
-        round=play.signed.digest,
+        manifest=played.spec.manifest,
+        round=played.signed.digest,
         node=node,
-        holders=play.spec.compute_nodes,
-        cohort=play.cohort_digest(cohort),
+        holders=played.spec.compute_nodes,
+        cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
     )
 

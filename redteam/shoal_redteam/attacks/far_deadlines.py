@@ -11,8 +11,8 @@ from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJ
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, refused, seen
-from shoal_redteam.stage import Stage
-from shoal_redteam.trap import victim
+from shoal_redteam.target import Target
+from shoal_redteam.victim import victim
 
 _FOR_EVER: Final = datetime(9998, 12, 31, tzinfo=UTC)
 _BEYOND_SECONDS: Final = 3600.0
@@ -27,39 +27,39 @@ class FarDeadline(Attack):
     tries = "a job whose time to join is without an end; withdrawals and leaves by others"
     stopped_by = "refused-job by each one's own clock; wrong-signer, bad-signature"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Submit jobs to the trainer, show them to data holders, and forge ways out of one."""
-        job = job_request(stage, round_seconds=30, grace_seconds=20)
-        most = stage.consortium.manifest.policy.maximum_join_seconds
+        job = job_request(target, round_seconds=30, grace_seconds=20)
+        most = target.consortium.manifest.policy.maximum_join_seconds
         for tried, deadline in {
             "a time to join until the year 9998": _FOR_EVER,
-            "a time to join that is an hour too long": stage.after(most + _BEYOND_SECONDS),
+            "a time to join that is an hour too long": target.after(most + _BEYOND_SECONDS),
         }.items():
             body = job.body.model_copy(update={"join_deadline": deadline})
-            far = stage.sign(body, stage.analyst)
-            answers = {stage.trainer: await stage.send(stage.trainer, "/v1/jobs", far.encode())}
+            far = target.sign(body, target.analyst)
+            answers = {target.trainer: await target.send(target.trainer, "/v1/jobs", far.encode())}
             check = "the policy's maximum_join_seconds, from the reader's own now"
             yield refused(tried, answers, by={RefusedJob.code}, check=check)
-            yield await self._shown(stage, f"{tried}, shown to a data holder", far)
-        if (await stage.send(stage.trainer, "/v1/jobs", job.encode())).is_refusal:
+            yield await self._shown(target, f"{tried}, shown to a data holder", far)
+        if (await target.send(target.trainer, "/v1/jobs", job.encode())).is_refusal:
             raise CannotAttack("the trainer does not take an honest job")
         withdrawal = JobWithdrawal(
-            manifest=job.body.manifest, job=job.digest, analyst=stage.analyst
+            manifest=job.body.manifest, job=job.digest, analyst=target.analyst
         )
-        by_trainer = withdrawal.model_copy(update={"analyst": stage.trainer})
-        elsewhere = withdrawal.model_copy(update={"job": stage.random_bytes(32).hex()})
-        first, second = stage.crew[:2]
+        by_trainer = withdrawal.model_copy(update={"analyst": target.trainer})
+        elsewhere = withdrawal.model_copy(update={"job": target.random_bytes(32).hex()})
+        first, second = target.crew[:2]
         leave = Leave(manifest=job.body.manifest, job=job.digest, client=first)
-        anothers = sign(leave, Role.CLIENT.value, stage.keys.clients[second])
+        anothers = sign(leave, Role.CLIENT.value, target.keys.clients[second])
         forged: dict[str, tuple[str, bytes, str]] = {
             "a withdrawal by the trainer": (
                 "withdrawal",
-                stage.sign(by_trainer, stage.trainer).encode(),
+                target.sign(by_trainer, target.trainer).encode(),
                 WrongSigner.code,
             ),
             "the withdrawal of another job": (
                 "withdrawal",
-                stage.sign(elsewhere, stage.analyst).encode(),
+                target.sign(elsewhere, target.analyst).encode(),
                 MalformedDocument.code,
             ),
             "one client's leave by another client": (
@@ -70,15 +70,15 @@ class FarDeadline(Attack):
         }
         for tried, (path, document, code) in forged.items():
             address = f"/v1/jobs/{job.digest}/{path}"
-            answers = {stage.trainer: await stage.send(stage.trainer, address, document)}
+            answers = {target.trainer: await target.send(target.trainer, address, document)}
             yield refused(tried, answers, by={code}, check="whose job, and whose key, it is")
 
-    async def _shown(self, stage: Stage, tried: str, job: Signed[StudyRequest]) -> Finding:
-        async with victim(stage, job) as prey:
+    async def _shown(self, target: Target, tried: str, job: Signed[StudyRequest]) -> Finding:
+        async with victim(target, job) as prey:
             for _ in range(_STEPS):
                 await prey.step()
             held = await prey.holder.held()
-            if held or prey.trap.joined:
+            if held or prey.network.joined:
                 return seen(tried, stopped=False, answered="a data holder: joins", check="")
             if "maximum_join_seconds" not in prey.refusal:
                 return not_carried_out(tried, f"a data holder: {prey.refusal or 'nothing'}")

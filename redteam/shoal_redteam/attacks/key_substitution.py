@@ -20,28 +20,28 @@ from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongManifes
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, refused_codes, seen
-from shoal_redteam.play import honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import honest_spec
+from shoal_redteam.target import Target
 
 _AUTHORITY = "a version must follow by the signature of the pinned authority"
 
 
-def next_manifest(stage: Stage, **changes: object) -> Manifest:
+def next_manifest(target: Target, **changes: object) -> Manifest:
     """Return the manifest that would follow the one in force, with changes."""
-    current = stage.consortium.manifest
-    following = {"sequence": current.sequence + 1, "previous": stage.consortium.digest}
+    current = target.consortium.manifest
+    following = {"sequence": current.sequence + 1, "previous": target.consortium.digest}
     return current.model_copy(update=following | changes)
 
 
-def with_own_boxes(stage: Stage) -> Manifest:
+def with_own_boxes(target: Target) -> Manifest:
     """Return a manifest in which every node's box key is one that the aggregator knows."""
     nodes = tuple(
         node.model_copy(
-            update={"box_key": bytes(PrivateKey(stage.random_bytes(32)).public_key).hex()}
+            update={"box_key": bytes(PrivateKey(target.random_bytes(32)).public_key).hex()}
         )
-        for node in stage.consortium.manifest.compute_nodes
+        for node in target.consortium.manifest.compute_nodes
     )
-    return next_manifest(stage, compute_nodes=nodes)
+    return next_manifest(target, compute_nodes=nodes)
 
 
 class KeySubstitution(Attack):
@@ -52,9 +52,9 @@ class KeySubstitution(Attack):
     tries = "a manifest with its own box keys, authority or policy; a certificate of its own"
     stopped_by = "bad-signature, wrong-signer, wrong-manifest; certificates pinned byte for byte"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Offer forged manifests to every service and to a data holder, then its own server."""
-        own, theirs = stage.key(stage.aggregator), with_own_boxes(stage)
+        own, theirs = target.key(target.aggregator), with_own_boxes(target)
         usurped = theirs.model_copy(update={"authority": bytes(own.verify_key).hex()})
         first = usurped.model_copy(update={"sequence": 1, "previous": None})
         forgeries = {
@@ -64,7 +64,7 @@ class KeySubstitution(Attack):
                 _AUTHORITY,
             ),
             "its own box keys, signed in its own name": (
-                sign(theirs, stage.aggregator, own),
+                sign(theirs, target.aggregator, own),
                 WrongSigner.code,
                 "only the authority signs manifests",
             ),
@@ -80,28 +80,28 @@ class KeySubstitution(Attack):
             ),
         }
         for tried, (signed, code, check) in forgeries.items():
-            answers = await offer(stage, signed)
+            answers = await offer(target, signed)
             yield refused(f"{tried}, to every service", answers, by={code}, check=check)
-            taken = accepted_by_a_data_holder(stage, signed)
+            taken = accepted_by_a_data_holder(target, signed)
             yield refused_codes(
                 f"{tried}, to a data holder", {"a data holder": taken}, by={code}, check=check
             )
-        yield await none_was_taken(stage)
-        spec = honest_spec(stage)
+        yield await none_was_taken(target)
+        spec = honest_spec(target)
         yield await announced(
-            stage,
+            target,
             "a round bound to the forged manifest",
             spec,
             {"manifest": theirs.digest},
             by={WrongManifest.code},
             check="a round is bound to the manifest in force",
         )
-        await is_honest(stage, spec)
-        yield await self._own_server(stage)
+        await is_honest(target, spec)
+        yield await self._own_server(target)
 
-    async def _own_server(self, stage: Stage) -> Finding:
-        party = stage.party(stage.nodes[0])
-        forged = self_signed(party.name, ["127.0.0.1"], now=stage.clock(), valid_days=3650)
+    async def _own_server(self, target: Target) -> Finding:
+        party = target.party(target.nodes[0])
+        forged = self_signed(party.name, ["127.0.0.1"], now=target.clock(), valid_days=3650)
         async with impostor(forged) as (port, heard):
             url = f"https://127.0.0.1:{port}"
             told = await connect(party.certificate, url)
@@ -115,19 +115,19 @@ class KeySubstitution(Attack):
         )
 
 
-async def offer(stage: Stage, signed: Signed[Manifest]) -> dict[str, Answer]:
+async def offer(target: Target, signed: Signed[Manifest]) -> dict[str, Answer]:
     """Hand a manifest with the roster in force to every service."""
-    content = bundle(Consortium(signed, stage.consortium.roster))
-    return await stage.tell(stage.services, "/v1/manifest", content, method="PUT")
+    content = bundle(Consortium(signed, target.consortium.roster))
+    return await target.tell(target.services, "/v1/manifest", content, method="PUT")
 
 
-async def none_was_taken(stage: Stage) -> Finding:
+async def none_was_taken(target: Target) -> Finding:
     """Look which manifest each service shows after others were offered."""
     digests = []
-    for name in stage.services:
-        shown = (await stage.ask(name, "/v1/manifest")).json()
+    for name in target.services:
+        shown = (await target.ask(name, "/v1/manifest")).json()
         digests.append(Manifest.model_validate(shown["body"]).digest)
-    kept = digests.count(stage.consortium.digest)
+    kept = digests.count(target.consortium.digest)
     return seen(
         "the manifest in force at every service afterwards",
         stopped=kept == len(digests),
@@ -136,12 +136,12 @@ async def none_was_taken(stage: Stage) -> Finding:
     )
 
 
-def accepted_by_a_data_holder(stage: Stage, signed: Signed[Manifest]) -> str:
+def accepted_by_a_data_holder(target: Target, signed: Signed[Manifest]) -> str:
     """Return the code with which a data holder refuses a manifest, "" if it takes it."""
     with tempfile.TemporaryDirectory() as directory:
-        book = ManifestBook(stage.consortium, Path(directory))
+        book = ManifestBook(target.consortium, Path(directory))
         try:
-            book.accept(signed.encode(), stage.consortium.roster.encode())
+            book.accept(signed.encode(), target.consortium.roster.encode())
         except ProtocolError as error:
             return error.code
         return ""

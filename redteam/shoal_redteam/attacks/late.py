@@ -9,8 +9,8 @@ from shoal_protocol.wire.errors import RefusedSpec, TooLate
 from shoal_redteam.announcing import announced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.play import SHORT_SECONDS, Play, begin, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
+from shoal_redteam.target import Target
 
 
 class LateCollection(Attack):
@@ -21,41 +21,41 @@ class LateCollection(Attack):
     tries = "an answer after the freeze or the result, a second collection, a spec that is over"
     stopped_by = "too-late, refused-spec; a round's result is one document for ever"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Leave one client out of a round, then try to get it in."""
-        play = await begin(stage, seconds=SHORT_SECONDS)
-        *present, absent = play.clients
-        await play.answer(present)
-        late = play.contribution(absent)
-        await play.until_frozen()
-        yield await _upload(play, "an answer after the deadline", late.envelopes)
-        outcome = await play.outcome()
+        played = await begin(target, seconds=SHORT_SECONDS)
+        *present, absent = played.clients
+        await played.answer(present)
+        late = played.contribution(absent)
+        await played.until_frozen()
+        yield await _upload(played, "an answer after the deadline", late.envelopes)
+        outcome = await played.outcome()
         if not isinstance(outcome.body, Result):
             raise CannotAttack("the honest round was abandoned")
         yield seen(
             "the total, of which that client is no part",
-            stopped=play.is_exactly(outcome, present),
-            answered=f"{stage.aggregator}: the sum over those who were there in time",
+            stopped=played.is_exactly(outcome, present),
+            answered=f"{target.aggregator}: the sum over those who were there in time",
             check="holdings are frozen before anybody votes",
         )
-        yield await _upload(play, "an answer after the result", late.envelopes)
-        again = await play.announce()
+        yield await _upload(played, "an answer after the result", late.envelopes)
+        again = await played.announce()
         taken = sorted({each.status for each in again.values()})
         yield seen(
             "the spec of the finished round announced once more",
-            stopped=taken == [OK] and (await play.outcome()).encode() == outcome.encode(),
+            stopped=taken == [OK] and (await played.outcome()).encode() == outcome.encode(),
             answered="all: known already; the result is the same to the byte",
             check="a round is its spec, and it is over",
         )
-        yield await _upload(play, "an answer after that second announcement", late.envelopes)
-        spec = honest_spec(stage)
+        yield await _upload(played, "an answer after that second announcement", late.envelopes)
+        spec = honest_spec(target)
         passed = {
             "opened_at": spec.opened_at - timedelta(hours=1),
             "deadline": spec.opened_at - timedelta(minutes=1),
         }
         old = spec.model_copy(update=passed).model_dump(mode="json")
         yield await announced(
-            stage,
+            target,
             "a new spec whose deadline has passed",
             spec,
             {name: old[name] for name in passed},
@@ -64,9 +64,10 @@ class LateCollection(Attack):
         )
 
 
-async def _upload(play: Play, tried: str, envelopes: list[bytes]) -> Finding:
+async def _upload(played: PlayedRound, tried: str, envelopes: list[bytes]) -> Finding:
     answers = {
-        name: await play.upload(node, envelopes[node]) for node, name in enumerate(play.stage.nodes)
+        name: await played.upload(node, envelopes[node])
+        for node, name in enumerate(played.target.nodes)
     }
     check = "a node that froze takes no more shares"
     return refused(tried, answers, by={TooLate.code}, check=check)

@@ -14,9 +14,9 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, seen
 from shoal_redteam.forging import changed, forged
-from shoal_redteam.play import cost_of, honest_spec
-from shoal_redteam.stage import Stage
-from shoal_redteam.trap import PRIVATE_COLUMN, Victim, victim
+from shoal_redteam.played_round import cost_of, honest_spec
+from shoal_redteam.target import Target
+from shoal_redteam.victim import PRIVATE_COLUMN, Victim, victim
 
 _SECONDS: Final = 20.0
 _SHADE: Final = 1e-6
@@ -31,15 +31,15 @@ class LiesToClients(Attack):
     tries = "rounds that cost more, ask other things or come twice, shown to a client alone"
     stopped_by = "the client's own checks: nothing is sent"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Show each lie to a data holder of its own, and an honest round to the first."""
-        job = job_request(stage, round_seconds=30, grace_seconds=20)
-        spec = spec_of(stage, job)
-        sent, _ = await self._shows(stage, job, spec, {})
+        job = job_request(target, round_seconds=30, grace_seconds=20)
+        spec = spec_of(target, job)
+        sent, _ = await self._shows(target, job, spec, {})
         if not sent:
             raise CannotAttack("the data holder answers not even an honest round")
         halved = spec.noise.model_copy(update={"scale": spec.noise.scale / 2})
-        reckless = noise_worth(spec, cost_of(stage, 0.9))
+        reckless = noise_worth(spec, cost_of(target, 0.9))
         other_columns = tuple(
             column.model_copy(update={"name": PRIVATE_COLUMN}) if place else column
             for place, column in enumerate(spec.query.columns)
@@ -70,60 +70,60 @@ class LiesToClients(Attack):
             "fewer colluders than the job tolerates": priced(spec, colluders=spec.colluders - 1)
             if spec.colluders
             else {"colluders": -1},
-            "a round of another job": {"job": stage.random_bytes(32).hex()},
+            "a round of another job": {"job": target.random_bytes(32).hex()},
             "a round out of turn": {"number": 1},
             "other Compute nodes than the manifest's": {
                 "compute_nodes": list(reversed(spec.compute_nodes))
             },
             "a round bound to a manifest that nobody signed": {
-                "manifest": stage.random_bytes(32).hex()
+                "manifest": target.random_bytes(32).hex()
             },
         }
         for tried, lie in lies.items():
-            sent, said = await self._shows(stage, job, spec, lie)
+            sent, said = await self._shows(target, job, spec, lie)
             yield seen(
                 tried,
                 stopped=not sent and bool(said),
                 answered=f"a data holder: {said or 'answers'}",
                 check="the job that it joined, the policy and the manifest that it pinned",
             )
-        yield await self._signed_by_another(stage, job, spec)
-        yield await self._twice(stage, job, spec)
+        yield await self._signed_by_another(target, job, spec)
+        yield await self._twice(target, job, spec)
 
     async def _shows(
-        self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec, lie: dict[str, Any]
+        self, target: Target, job: Signed[StudyRequest], spec: RoundSpec, lie: dict[str, Any]
     ) -> tuple[bool, str]:
         """Return whether a data holder answered a lie, and why it refused."""
-        key = stage.key(stage.trainer)
-        document = forged(spec.kind, changed(spec, **lie), stage.trainer, key)
-        async with victim(stage, job) as prey:
+        key = target.key(target.trainer)
+        document = forged(spec.kind, changed(spec, **lie), target.trainer, key)
+        async with victim(target, job) as prey:
             await shown(prey, canonical_json(document))
-            return bool(prey.trap.uploads), prey.refusal
+            return bool(prey.network.uploads), prey.refusal
 
     async def _signed_by_another(
-        self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec
+        self, target: Target, job: Signed[StudyRequest], spec: RoundSpec
     ) -> Finding:
-        async with victim(stage, job) as prey:
-            await shown(prey, stage.sign(spec, stage.aggregator).encode())
+        async with victim(target, job) as prey:
+            await shown(prey, target.sign(spec, target.aggregator).encode())
             return seen(
                 "an honest round that the aggregator signed",
-                stopped=not prey.trap.uploads and bool(prey.refusal),
+                stopped=not prey.network.uploads and bool(prey.refusal),
                 answered=f"a data holder: {prey.refusal or 'answers'}",
                 check="only the trainer, by the manifest, signs rounds",
             )
 
-    async def _twice(self, stage: Stage, job: Signed[StudyRequest], spec: RoundSpec) -> Finding:
+    async def _twice(self, target: Target, job: Signed[StudyRequest], spec: RoundSpec) -> Finding:
         """Show one round, then another in its place: two answers would differ by fresh noise."""
-        second = spec.model_copy(update={"give_up_at": stage.after(_SECONDS * 3)})
+        second = spec.model_copy(update={"give_up_at": target.after(_SECONDS * 3)})
         second = second.model_copy(update={"proceed_at": second.give_up_at})
-        async with victim(stage, job) as prey:
-            await shown(prey, stage.sign(spec, stage.trainer).encode())
-            prey.trap.specs = {
-                number: stage.sign(second, stage.trainer).encode() for number in range(3)
+        async with victim(target, job) as prey:
+            await shown(prey, target.sign(spec, target.trainer).encode())
+            prey.network.specs = {
+                number: target.sign(second, target.trainer).encode() for number in range(3)
             }
             for _ in range(4):
                 await prey.step()
-            rounds = sorted(prey.trap.uploads)
+            rounds = sorted(prey.network.uploads)
             return seen(
                 "another spec in the place of a round that was answered",
                 stopped=rounds == [spec.digest],
@@ -134,13 +134,13 @@ class LiesToClients(Attack):
 
 async def shown(prey: Victim, spec: bytes) -> None:
     """Show a round to a data holder, and give it time to join, to judge and to answer."""
-    prey.trap.specs = {0: spec}
+    prey.network.specs = {0: spec}
     for _ in range(4):
         await prey.step()
 
 
 def spec_of(
-    stage: Stage,
+    target: Target,
     job: Signed[StudyRequest],
     *,
     price: float = _PRICE,
@@ -151,8 +151,8 @@ def spec_of(
     if not isinstance(task, LinearRegressionTask):
         raise TypeError("the attacks ask for linear regressions only")
     return honest_spec(
-        stage,
-        query=query_for(task, len(stage.crew), ()),
+        target,
+        query=query_for(task, len(target.crew), ()),
         job=job.digest,
         price=price,
         seconds=seconds,
@@ -168,13 +168,13 @@ class BeyondTheOwner(Attack):
     tries = "a job of an analyst, columns, price or tolerances that the owner does not allow"
     stopped_by = "the owner's own policy and ledger: the job is not joined, and nothing is sent"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Show one job, and a round of it, to data holders that each forbid one thing of it."""
-        job = job_request(stage, round_seconds=30, grace_seconds=20)
-        spec, privacy, columns = spec_of(stage, job), job.body.privacy, job.body.task.columns
-        async with victim(stage, job) as prey:
-            await shown(prey, stage.sign(spec, stage.trainer).encode())
-            if not (prey.trap.joined and prey.trap.uploads):
+        job = job_request(target, round_seconds=30, grace_seconds=20)
+        spec, privacy, columns = spec_of(target, job), job.body.privacy, job.body.task.columns
+        async with victim(target, job) as prey:
+            await shown(prey, target.sign(spec, target.trainer).encode())
+            if not (prey.network.joined and prey.network.uploads):
                 raise CannotAttack("the data holder takes no part in an honest job")
         rules: dict[str, tuple[dict[str, Any], str]] = {
             "an analyst whom the owner does not allow": ({"analysts": ()}, "analyst"),
@@ -194,16 +194,16 @@ class BeyondTheOwner(Attack):
             ),
         }
         for tried, (owner, due) in rules.items():
-            async with victim(stage, job, owner=owner) as prey:
-                await shown(prey, stage.sign(spec, stage.trainer).encode())
+            async with victim(target, job, owner=owner) as prey:
+                await shown(prey, target.sign(spec, target.trainer).encode())
                 yield _joined_nothing(tried, prey, due)
         # two jobs of one cost sqrt(2) of it at least
-        async with victim(stage, job, owner={"maximum_epsilon": 1.2 * privacy.epsilon}) as prey:
+        async with victim(target, job, owner={"maximum_epsilon": 1.2 * privacy.epsilon}) as prey:
             await prey.step()
-            if prey.trap.joined != {job.digest}:
+            if prey.network.joined != {job.digest}:
                 raise CannotAttack("the data holder does not join the first of two jobs")
-            prey.trap.joined.clear()
-            prey.trap.job = job_request(stage, round_seconds=30, grace_seconds=20)
+            prey.network.joined.clear()
+            prey.network.job = job_request(target, round_seconds=30, grace_seconds=20)
             for _ in range(2):
                 await prey.step()
             yield _joined_nothing(
@@ -213,7 +213,7 @@ class BeyondTheOwner(Attack):
 
 def _joined_nothing(tried: str, prey: Victim, due: str) -> Finding:
     said = f"a data holder: {prey.refusal or 'refuses nothing'}"
-    if prey.trap.joined or prey.trap.uploads:
+    if prey.network.joined or prey.network.uploads:
         return seen(tried, stopped=False, answered="a data holder: joins", check="")
     if due not in prey.refusal:
         return not_carried_out(tried, said)

@@ -20,8 +20,8 @@ from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import MalformedEnvelope, WrongLength, WrongResidue, WrongShareKind
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import THREAT_MODEL, CannotAttack, Finding, documented, refused, seen
-from shoal_redteam.play import Play, begin
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import PlayedRound, begin
+from shoal_redteam.target import Target
 
 _RING: Final = 2**63
 _POSSIBLE: Final = "a total that no honest cohort can have is never released: sum_failed"
@@ -35,9 +35,9 @@ class Overflow(Attack):
     tries = "values beyond the bounds, wrap-around, shares of a wrong form or of nothing"
     stopped_by = "wrong-length, wrong-share-kind, wrong-residue, sum_failed; not lies within bounds"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Send each lie in place of one honest answer."""
-        async for finding in self._malformed(stage):
+        async for finding in self._malformed(target):
             yield finding
         far = {
             "a value far beyond what the clients together may say": None,
@@ -45,17 +45,17 @@ class Overflow(Attack):
             "the most negative value that there is": -_RING,
         }
         for tried, value in far.items():
-            play = await begin(stage)
-            vector = np.zeros(play.spec.dimension, np.int64)
-            vector[0] = value or 8 * first_impossible(play.spec)
-            yield await self._released(play, tried, vector)
-        yield await self._of_two_answers(stage)
-        yield await self._within_bounds(stage)
+            played = await begin(target)
+            vector = np.zeros(played.spec.dimension, np.int64)
+            vector[0] = value or 8 * first_impossible(played.spec)
+            yield await self._released(played, tried, vector)
+        yield await self._of_two_answers(target)
+        yield await self._within_bounds(target)
 
-    async def _malformed(self, stage: Stage) -> AsyncIterator[Finding]:
-        play = await begin(stage)
-        client = next(each for each in play.clients if each % len(stage.nodes) == 0)
-        length = 8 * play.spec.dimension
+    async def _malformed(self, target: Target) -> AsyncIterator[Finding]:
+        played = await begin(target)
+        client = next(each for each in played.clients if each % len(target.nodes) == 0)
+        length = 8 * played.spec.dimension
         shares = {
             "a share with a coordinate too many": (ShareKind.VECTOR, length + 8, WrongLength.code),
             "a share with a coordinate too few": (ShareKind.VECTOR, length - 8, WrongLength.code),
@@ -66,87 +66,87 @@ class Overflow(Attack):
             ),
         }
         for tried, (kind, size, code) in shares.items():
-            share = Share(kind, stage.random_bytes(size))
-            answers = {stage.nodes[0]: await play.upload(0, sealed(play, client, 0, share))}
+            share = Share(kind, target.random_bytes(size))
+            answers = {target.nodes[0]: await played.upload(0, sealed(played, client, 0, share))}
             yield refused(
                 tried, answers, by={code}, check="a share's kind and length are the spec's"
             )
-        whole = sealed(play, client, 0, Share(ShareKind.VECTOR, stage.random_bytes(length)))
+        whole = sealed(played, client, 0, Share(ShareKind.VECTOR, target.random_bytes(length)))
         yield refused(
             "an envelope that is cut short",
-            {stage.nodes[0]: await play.upload(0, whole[:100])},
+            {target.nodes[0]: await played.upload(0, whole[:100])},
             by={MalformedEnvelope.code},
             check="the layout of an envelope",
         )
-        if sharing := threshold_of(stage):
-            play = await begin(stage, sharing=sharing)
+        if sharing := threshold_of(target):
+            played = await begin(target, sharing=sharing)
             due = ShareKind.VECTOR
             client = next(
                 each
-                for each in play.clients
-                if sharing.kind_for(client=each, node=0, nodes=len(stage.nodes)) is due
+                for each in played.clients
+                if sharing.kind_for(client=each, node=0, nodes=len(target.nodes)) is due
             )
-            beyond = Share(due, b"\xff" * 8 * play.spec.dimension)
+            beyond = Share(due, b"\xff" * 8 * played.spec.dimension)
             yield refused(
                 "a share that is no residue of the prime",
-                {stage.nodes[0]: await play.upload(0, sealed(play, client, 0, beyond))},
+                {target.nodes[0]: await played.upload(0, sealed(played, client, 0, beyond))},
                 by={WrongResidue.code},
                 check="every coordinate is below the modulus",
             )
 
-    async def _released(self, play: Play, tried: str, vector: Int64Vector) -> Finding:
-        liar, *others = play.clients
-        lie = play.contribution(liar, vector=vector)
+    async def _released(self, played: PlayedRound, tried: str, vector: Int64Vector) -> Finding:
+        liar, *others = played.clients
+        lie = played.contribution(liar, vector=vector)
         for node, envelope in enumerate(lie.envelopes):
-            await play.upload(node, envelope)
-        await play.answer(others)
-        outcome = await play.outcome()
+            await played.upload(node, envelope)
+        await played.answer(others)
+        outcome = await played.outcome()
         return seen(
             tried,
             stopped=isinstance(outcome.body, Abandonment)
             and outcome.body.reason.code == "sum_failed"
-            and not await play.partial_sums(),
-            answered=f"{play.stage.aggregator}: {word_of(outcome.body)}",
+            and not await played.partial_sums(),
+            answered=f"{played.target.aggregator}: {word_of(outcome.body)}",
             check=_POSSIBLE,
         )
 
-    async def _of_two_answers(self, stage: Stage) -> Finding:
-        play = await begin(stage)
-        liar, *others = play.clients
-        spec, nodes = play.spec, len(stage.nodes)
-        answer = stage.random_bytes(ANSWER_BYTES)
+    async def _of_two_answers(self, target: Target) -> Finding:
+        played = await begin(target)
+        liar, *others = played.clients
+        spec, nodes = played.spec, len(target.nodes)
+        answer = target.random_bytes(ANSWER_BYTES)
         for node in range(nodes):
             kind = spec.sharing.kind_for(client=liar, node=node, nodes=nodes)
             size = SEED_BYTES if kind is ShareKind.SEED else 8 * spec.dimension
-            share = Share(kind, stage.random_bytes(size))
-            await play.upload(node, sealed(play, liar, node, share, answer=answer))
-        await play.answer(others)
-        outcome = await play.outcome()
+            share = Share(kind, target.random_bytes(size))
+            await played.upload(node, sealed(played, liar, node, share, answer=answer))
+        await played.answer(others)
+        outcome = await played.outcome()
         return seen(
             "shares under one answer id that do not belong together",
             stopped=isinstance(outcome.body, Abandonment)
             and outcome.body.reason.code == "sum_failed",
-            answered=f"{stage.aggregator}: {word_of(outcome.body)}",
+            answered=f"{target.aggregator}: {word_of(outcome.body)}",
             check=_POSSIBLE,
         )
 
-    async def _within_bounds(self, stage: Stage) -> Finding:
-        play = await begin(stage)
-        liar, *others = play.clients
-        vector = np.zeros(play.spec.dimension, np.int64)
-        vector[0] = play.spec.query.largest_value * len(others) // 2  # of many clients, alone
-        lie = play.sent[liar] = play.contribution(liar, vector=vector)
+    async def _within_bounds(self, target: Target) -> Finding:
+        played = await begin(target)
+        liar, *others = played.clients
+        vector = np.zeros(played.spec.dimension, np.int64)
+        vector[0] = played.spec.query.largest_value * len(others) // 2  # of many clients, alone
+        lie = played.sent[liar] = played.contribution(liar, vector=vector)
         for node, envelope in enumerate(lie.envelopes):
-            await play.upload(node, envelope)
-        await play.answer(others)
+            await played.upload(node, envelope)
+        await played.answer(others)
         tried = f"{len(others) // 2} times the largest value, within a possible total"
-        if await play.released_exactly(play.clients):
-            said = f"{stage.aggregator}: a result, with the lie in it"
+        if await played.released_exactly(played.clients):
+            said = f"{target.aggregator}: a result, with the lie in it"
             return documented(tried, answered=said, where=f"{THREAT_MODEL}, A client")
         return seen(
             tried,
             stopped=True,
-            answered=f"{stage.aggregator}: {word_of((await play.outcome()).body)}",
+            answered=f"{target.aggregator}: {word_of((await played.outcome()).body)}",
             check="nothing was released",
         )
 
@@ -162,30 +162,35 @@ def first_impossible(spec: RoundSpec) -> int:
 
 
 def sealed(
-    play: Play, client: int, node: int, share: Share, *, answer: bytes = bytes(ANSWER_BYTES)
+    played: PlayedRound,
+    client: int,
+    node: int,
+    share: Share,
+    *,
+    answer: bytes = bytes(ANSWER_BYTES),
 ) -> bytes:
     """Return an envelope with any share in it, sealed and signed as the client would."""
     header = Header(
         kind=share.kind,
         node=node,
         client=client,
-        manifest=play.spec.manifest,
-        round_id=play.signed.digest,
+        manifest=played.spec.manifest,
+        round_id=played.signed.digest,
         answer=answer,
     )
     return seal(
         share,
         header,
-        box_key=box_keys(play.stage.consortium)[node],
-        key=play.stage.keys.clients[client],
-        random_bytes=play.stage.random_bytes,
+        box_key=box_keys(played.target.consortium)[node],
+        key=played.target.keys.clients[client],
+        random_bytes=played.target.random_bytes,
     )
 
 
-def threshold_of(stage: Stage) -> ThresholdSharing | None:
+def threshold_of(target: Target) -> ThresholdSharing | None:
     """Return the sharing with the smallest threshold that the policy allows, if it allows any."""
-    nodes = len(stage.nodes)
-    least = stage.consortium.manifest.policy.minimum_threshold
+    nodes = len(target.nodes)
+    least = target.consortium.manifest.policy.minimum_threshold
     for threshold in range(2, nodes):
         sharing = ThresholdSharing(threshold=threshold)
         if sharing.refusal(nodes=nodes, minimum_threshold=least) is None:

@@ -9,8 +9,8 @@ from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.wire.errors import BadSignature, WrongNode, WrongRound
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
-from shoal_redteam.play import begin
-from shoal_redteam.stage import BYTES, Stage
+from shoal_redteam.played_round import begin
+from shoal_redteam.target import BYTES, Target
 
 COPIES: Final = 12
 
@@ -23,17 +23,17 @@ class Replay(Attack):
     tries = "the same envelope again, many at once, at another node, in another round"
     stopped_by = "one envelope per client and round; wrong-node, wrong-round, bad-signature"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Replay into rounds that then must release each answer once."""
-        first, second = await begin(stage), await begin(stage)
-        node, another = stage.nodes[:2]
+        first, second = await begin(target), await begin(target)
+        node, another = target.nodes[:2]
         victim, *others = first.clients
         recorded = first.sent[victim] = first.contribution(victim)
         envelope = recorded.envelopes[0]
         copies = await asyncio.gather(*(first.upload(0, envelope) for _ in range(COPIES)))
         statuses = [each.status for each in copies]
         body = frame([envelope] * COPIES)
-        bulk = await stage.send(node, f"{first.path}/shares/bulk", body, BYTES)
+        bulk = await target.send(node, f"{first.path}/shares/bulk", body, BYTES)
         yield seen(
             f"{COPIES} copies of an envelope at once, or on different replicas",
             stopped=sorted(statuses) == [OK] * (COPIES - 1) + [CREATED],
@@ -66,15 +66,15 @@ class Replay(Attack):
             by={BadSignature.code},
             check="the client signed the header",
         )
-        for index in range(1, len(stage.nodes)):
+        for index in range(1, len(target.nodes)):
             await first.upload(index, recorded.envelopes[index])
         await first.answer(others)
         await second.answer(second.clients)
-        for tried, play in {"": first, ", the other round": second}.items():
+        for tried, played in {"": first, ", the other round": second}.items():
             yield seen(
                 f"the total after all this{tried}",
-                stopped=await play.released_exactly(play.clients),
-                answered=f"{stage.aggregator}: the sum that counts each answer once",
+                stopped=await played.released_exactly(played.clients),
+                answered=f"{target.aggregator}: the sum that counts each answer once",
                 check="the shares are those that were acknowledged, once each",
             )
         yield seen(

@@ -10,8 +10,8 @@ from shoal_protocol.wire.errors import BadSignature, ConflictingDocument, WrongS
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import call_off
-from shoal_redteam.play import begin, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import begin, honest_spec
+from shoal_redteam.target import Target
 
 _FEWER: Final = (
     "one round for each number of a job, in order, on file at each node and the aggregator"
@@ -27,18 +27,18 @@ class SecondRounds(Attack):
     tries = "two rounds of one number, a number out of turn, a round after the job's end"
     stopped_by = "conflicting-document: each number once, in order, and none after the signed total"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce a job's rounds, honest each by itself, again and out of turn."""
-        first = await begin(stage, number=1)
-        job, services = first.spec.job, (*stage.nodes, stage.aggregator)
-        other = honest_spec(stage, job=job, number=1, clients=first.clients[:-1], dropouts=0)
-        yield await self._refused(stage, "another round of the same number", other, _FEWER)
-        lower = honest_spec(stage, job=job, number=0)
-        yield await self._refused(stage, "a round of a lower number", lower, _FEWER)
-        known = await stage.tell(services, "/v1/rounds", first.signed.encode())
-        end = JobEnd(manifest=stage.consortium.digest, job=job)
-        answers = await stage.tell(
-            stage.nodes, "/v1/totals", stage.sign(end, stage.aggregator).encode()
+        first = await begin(target, number=1)
+        job, services = first.spec.job, (*target.nodes, target.aggregator)
+        other = honest_spec(target, job=job, number=1, clients=first.clients[:-1], dropouts=0)
+        yield await self._refused(target, "another round of the same number", other, _FEWER)
+        lower = honest_spec(target, job=job, number=0)
+        yield await self._refused(target, "a round of a lower number", lower, _FEWER)
+        known = await target.tell(services, "/v1/rounds", first.signed.encode())
+        end = JobEnd(manifest=target.consortium.digest, job=job)
+        answers = await target.tell(
+            target.nodes, "/v1/totals", target.sign(end, target.aggregator).encode()
         )
         yield refused(
             "the job ended by the aggregator",
@@ -46,32 +46,34 @@ class SecondRounds(Attack):
             by={WrongSigner.code, BadSignature.code},
             check="the trainer's word ends a job",
         )
-        ended = await stage.tell(stage.nodes, "/v1/totals", stage.sign(end, stage.trainer).encode())
+        ended = await target.tell(
+            target.nodes, "/v1/totals", target.sign(end, target.trainer).encode()
+        )
         totals = [decode(each.body, JobTotal) for each in ended.values() if not each.is_refusal]
         for each in totals:
-            stage.consortium.verify(each)
+            target.consortium.verify(each)
         yield seen(
             "what the nodes sign of the job in the end",
             stopped=not any(each.is_refusal for each in known.values())
-            and len(totals) == len(stage.nodes)
+            and len(totals) == len(target.nodes)
             and all(each.body.rounds == (first.signed.digest,) for each in totals),
             answered=f"{len(totals)} nodes: one round, the one that they took",
             check="a total names every round that its node charged",
         )
-        later = honest_spec(stage, job=job, number=2)
-        answers = await stage.tell(
-            stage.nodes, "/v1/rounds", stage.sign(later, stage.trainer).encode()
+        later = honest_spec(target, job=job, number=2)
+        answers = await target.tell(
+            target.nodes, "/v1/rounds", target.sign(later, target.trainer).encode()
         )
         yield refused(
             "a further round after that", answers, by={ConflictingDocument.code}, check=_OVER
         )
         await call_off(first)
 
-    async def _refused(self, stage: Stage, tried: str, spec: RoundSpec, check: str) -> Finding:
-        answers = await stage.tell(
-            (*stage.nodes, stage.aggregator),
+    async def _refused(self, target: Target, tried: str, spec: RoundSpec, check: str) -> Finding:
+        answers = await target.tell(
+            (*target.nodes, target.aggregator),
             "/v1/rounds",
-            stage.sign(spec, stage.trainer).encode(),
+            target.sign(spec, target.trainer).encode(),
         )
         return refused(tried, answers, by={ConflictingDocument.code}, check=check)
 

@@ -19,8 +19,8 @@ from shoal_redteam.attacks.lies_to_clients import spec_of
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.chance import FALSE_ALARM, gamma_bound, p_value
 from shoal_redteam.findings import CannotAttack, Finding, not_carried_out, seen
-from shoal_redteam.stage import Stage
-from shoal_redteam.trap import victim
+from shoal_redteam.target import Target
+from shoal_redteam.victim import victim
 
 _ROUNDS: Final = 8
 _PRICE: Final = 1 / 1600  # of a budget, which is thrown away
@@ -36,31 +36,31 @@ class SentNoise(Attack):
     tries = "too little noise, or the same noise again: answers opened with all nodes' keys"
     stopped_by = "each answer has noise of its own, of the variance promised: tests at 10⁻⁶"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Have a data holder answer some rounds for the whole crew, and open what it sends."""
-        jobs = [job_request(stage, round_seconds=3600, grace_seconds=60) for _ in range(_ROUNDS)]
-        rounds = [spec_of(stage, job, price=_PRICE, seconds=_SECONDS) for job in jobs]
+        jobs = [job_request(target, round_seconds=3600, grace_seconds=60) for _ in range(_ROUNDS)]
+        rounds = [spec_of(target, job, price=_PRICE, seconds=_SECONDS) for job in jobs]
         opened = []
-        async with victim(stage, jobs[0], clients=len(stage.crew)) as prey:
+        async with victim(target, jobs[0], clients=len(target.crew)) as prey:
             for job, spec in zip(jobs, rounds, strict=True):
                 await prey.answer(job, spec)
-                opened.append(noise_in(stage, spec, prey.trap.envelopes[spec.digest]))
+                opened.append(noise_in(target, spec, prey.network.envelopes[spec.digest]))
         noise = np.array(opened)
         yield _sizes(rounds[0], noise)
         for axis, which in enumerate(_AXES):
             yield _likeness(which, np.sign(np.moveaxis(noise, axis, 0)))
 
 
-def noise_in(stage: Stage, spec: RoundSpec, envelopes: list[bytes]) -> list[Int64Vector]:
+def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> list[Int64Vector]:
     """Return what the crew's answers hold beside a record of zeros: each shape (dimension,).
 
     Raises:
         CannotAttack: a node has no box key, or there is not one answer of each client.
     """
-    shares: dict[int, dict[int, Uint64Vector]] = {client: {} for client in stage.crew}
+    shares: dict[int, dict[int, Uint64Vector]] = {client: {} for client in target.crew}
     for each in map(parse, envelopes):
         node, client = each.header.node, each.header.client
-        private = stage.keys.parties[spec.compute_nodes[node]].box_private_key
+        private = target.keys.parties[spec.compute_nodes[node]].box_private_key
         if private is None or client not in shares:
             raise CannotAttack("the answers cannot be opened")
         share = each.open(bytes(private), bytes(private.public_key))

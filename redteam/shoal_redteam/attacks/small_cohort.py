@@ -10,8 +10,8 @@ from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum
-from shoal_redteam.play import SHORT_SECONDS, begin, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import SHORT_SECONDS, begin, honest_spec
+from shoal_redteam.target import Target
 
 
 class SmallCohort(Attack):
@@ -22,12 +22,12 @@ class SmallCohort(Attack):
     tries = "a spec below the policy's minimum, too few answers, a partial sum over a few"
     stopped_by = "refused-spec; every node counts (cohort_too_small); wrong-cohort"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Ask for a small cohort, let too few answer, then claim one."""
-        spec, least = honest_spec(stage), stage.consortium.manifest.policy.minimum_cohort
+        spec, least = honest_spec(target), target.consortium.manifest.policy.minimum_cohort
         few = spec.population_size - (least - 1)
         yield await announced(
-            stage,
+            target,
             "a round of which so many may be missing that too few are left",
             spec,
             priced(spec, dropouts=few, minimum_cohort=least - 1),
@@ -35,7 +35,7 @@ class SmallCohort(Attack):
             check="the policy's minimum_cohort",
         )
         yield await announced(
-            stage,
+            target,
             "a minimum_cohort below what the noise counts on",
             spec,
             {"minimum_cohort": 2},
@@ -43,35 +43,35 @@ class SmallCohort(Attack):
             check="minimum_cohort is the population less the dropouts that were priced",
         )
         yield await announced(
-            stage,
+            target,
             "so many dropouts and colluders that nobody is left to add noise",
             spec,
             {"colluders": spec.minimum_cohort},
             by={RefusedSpec.code},
             check="Theorem 1 counts who adds noise for certain",
         )
-        await is_honest(stage, spec)
+        await is_honest(target, spec)
 
-        play = await begin(stage, seconds=SHORT_SECONDS)
-        present = play.clients[: least - 1]
-        await play.answer(present)
-        liar = stage.nodes[-1]
-        claim = claimed_sum(play, liar, present, np.zeros(spec.dimension, np.uint64))
-        answer = await stage.send(
-            stage.aggregator, f"{play.path}/partial-sums", stage.sign(claim, liar).encode()
+        played = await begin(target, seconds=SHORT_SECONDS)
+        present = played.clients[: least - 1]
+        await played.answer(present)
+        liar = target.nodes[-1]
+        claim = claimed_sum(played, liar, present, np.zeros(spec.dimension, np.uint64))
+        answer = await target.send(
+            target.aggregator, f"{played.path}/partial-sums", target.sign(claim, liar).encode()
         )
         yield refused(
             "a node's partial sum over those few",
-            {stage.aggregator: answer},
+            {target.aggregator: answer},
             by={WrongCohort.code},
             check="the aggregator knows the spec's minimum_cohort",
         )
-        outcome = await play.outcome()
-        await play.until_over()
-        reasons = {name: await play.reason(name) for name in stage.nodes}
+        outcome = await played.outcome()
+        await played.until_over()
+        reasons = {name: await played.reason(name) for name in target.nodes}
         yield seen(
             f"a round in which {least - 1} answer where {least} are needed",
-            stopped=isinstance(outcome.body, Abandonment) and not await play.partial_sums(),
+            stopped=isinstance(outcome.body, Abandonment) and not await played.partial_sums(),
             answered="; ".join(f"{name}: {why}" for name, why in reasons.items()),
             check="each node counts the cohort by itself before it votes",
         )

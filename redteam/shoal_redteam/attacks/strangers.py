@@ -17,8 +17,8 @@ from shoal_redteam.attacks.equivocation import vote_for
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum, tell_node
-from shoal_redteam.play import SHORT_SECONDS, Play, begin, honest_spec
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import SHORT_SECONDS, PlayedRound, begin, honest_spec
+from shoal_redteam.target import Target
 
 _OWNERS_ONLY = "owner-only"
 _CHECK = "the party in charge, by the manifest, must have signed"
@@ -32,69 +32,69 @@ class Unauthenticated(Attack):
     tries = "documents signed by strangers, by the wrong party or by nobody; early partial sums"
     stopped_by = "unknown-signer, wrong-signer, bad-signature, malformed-document"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Try each message in the names of those who may not send it."""
-        stranger = SigningKey(stage.random_bytes(32))
-        takers = (*stage.nodes, stage.aggregator)
+        stranger = SigningKey(target.random_bytes(32))
+        takers = (*target.nodes, target.aggregator)
         async for finding in self._signed_by_others(
-            stage, "a round", honest_spec(stage), stage.trainer, stranger, takers, "/v1/rounds"
+            target, "a round", honest_spec(target), target.trainer, stranger, takers, "/v1/rounds"
         ):
             yield finding
-        request = job_request(stage).body
+        request = job_request(target).body
         async for finding in self._signed_by_others(
-            stage, "a job", request, stage.analyst, stranger, (stage.trainer,), "/v1/jobs"
+            target, "a job", request, target.analyst, stranger, (target.trainer,), "/v1/jobs"
         ):
             yield finding
-        play = await begin(stage, seconds=SHORT_SECONDS)
-        *present, _ = play.clients
-        await play.answer(present)
-        node, values = stage.nodes[0], np.zeros(play.spec.dimension, np.uint64)
+        played = await begin(target, seconds=SHORT_SECONDS)
+        *present, _ = played.clients
+        await played.answer(present)
+        node, values = target.nodes[0], np.zeros(played.spec.dimension, np.uint64)
         async for finding in self._signed_by_others(
-            stage,
+            target,
             "a partial sum",
-            claimed_sum(play, node, present, values),
+            claimed_sum(played, node, present, values),
             node,
             stranger,
-            (stage.aggregator,),
-            f"{play.path}/partial-sums",
+            (target.aggregator,),
+            f"{played.path}/partial-sums",
         ):
             yield finding
         body = Abandonment(
-            manifest=play.spec.manifest,
-            round=play.signed.digest,
+            manifest=played.spec.manifest,
+            round=played.signed.digest,
             party=node,
             reason=AbandonmentReason(code="misconduct"),
         )
         async for finding in self._signed_by_others(
-            stage,
+            target,
             "an abandonment",
             body,
             node,
             stranger,
-            (stage.aggregator,),
-            f"{play.path}/abandonments",
+            (target.aggregator,),
+            f"{played.path}/abandonments",
         ):
             yield finding
-        yield await self._gossip_of_strangers(play, stranger)
+        yield await self._gossip_of_strangers(played, stranger)
         yield seen(
             "partial sums from the aggregator before the result",
-            stopped=not await play.partial_sums(),
-            answered=f"{stage.aggregator}: none is shown",
+            stopped=not await played.partial_sums(),
+            answered=f"{target.aggregator}: none is shown",
             check="they are shown with the result, or never",
         )
         yield seen(
             "the total of the round in which it was tried",
-            stopped=await play.released_exactly(present),
-            answered=f"{stage.aggregator}: the sum of the answers",
+            stopped=await played.released_exactly(present),
+            answered=f"{target.aggregator}: the sum of the answers",
             check="nothing of what was forged counted",
         )
-        yield await self._shown_by_nodes(play)
-        if agents := await self._agents(stage):
+        yield await self._shown_by_nodes(played)
+        if agents := await self._agents(target):
             yield agents
 
     async def _signed_by_others(
         self,
-        stage: Stage,
+        target: Target,
         what: str,
         body: Document,
         due: str,
@@ -103,38 +103,38 @@ class Unauthenticated(Attack):
         path: str,
     ) -> AsyncIterator[Finding]:
         """Send `body` as signed by everybody but `due`; each message has one such fault."""
-        wrong = stage.analyst if due != stage.analyst else stage.aggregator
+        wrong = target.analyst if due != target.analyst else target.aggregator
         forgeries: Mapping[str, tuple[Signed[Any], str]] = {
             "signed by a stranger": (sign(body, "stranger", stranger), UnknownSigner.code),
-            f"signed by {wrong}": (stage.sign(body, wrong), WrongSigner.code),
+            f"signed by {wrong}": (target.sign(body, wrong), WrongSigner.code),
             f"in the name of {due}, with a stranger's signature": (
                 sign(body, due, stranger),
                 BadSignature.code,
             ),
         }
         for how, (signed, code) in forgeries.items():
-            answers = await stage.tell(takers, path, signed.encode())
+            answers = await target.tell(takers, path, signed.encode())
             yield refused(f"{what} {how}", answers, by={code}, check=_CHECK)
         unsigned = canonical_json(body.model_dump(mode="json"))
         yield refused(
             f"{what} without a signature",
-            await stage.tell(takers, path, unsigned),
+            await target.tell(takers, path, unsigned),
             by={MalformedDocument.code},
             check="a document is signed, or it is none",
         )
 
-    async def _gossip_of_strangers(self, play: Play, stranger: SigningKey) -> Finding:
-        stage, (witness, victim) = play.stage, play.stage.nodes[:2]
-        vote = vote_for(play, victim, play.clients[:-1])
+    async def _gossip_of_strangers(self, played: PlayedRound, stranger: SigningKey) -> Finding:
+        target, (witness, victim) = played.target, played.target.nodes[:2]
+        vote = vote_for(played, victim, played.clients[:-1])
         forgeries = [
             sign(vote, "stranger", stranger),
             sign(vote, victim, stranger),
-            stage.sign(vote, stage.aggregator),
-            stage.sign(vote, stage.trainer),
+            target.sign(vote, target.aggregator),
+            target.sign(vote, target.trainer),
         ]
         for forgery in forgeries:
-            await tell_node(stage, witness, forgery)
-        shown = await play.documents(witness)
+            await tell_node(target, witness, forgery)
+        shown = await played.documents(witness)
         return seen(
             "votes gossiped by strangers and by parties that do not vote",
             stopped=not any(each.to_json() in shown for each in forgeries),
@@ -142,24 +142,24 @@ class Unauthenticated(Attack):
             check=_CHECK,
         )
 
-    async def _shown_by_nodes(self, play: Play) -> Finding:
-        stage = play.stage
+    async def _shown_by_nodes(self, played: PlayedRound) -> Finding:
+        target = played.target
         kinds = {
-            each["body"]["kind"] for name in stage.nodes for each in await play.documents(name)
+            each["body"]["kind"] for name in target.nodes for each in await played.documents(name)
         }
         return seen(
             "partial sums from the nodes themselves",
             stopped="partial_sum" not in kinds and {"holdings", "vote"} <= kinds,
-            answered=f"{len(stage.nodes)} nodes: holdings and votes, no sum",
+            answered=f"{len(target.nodes)} nodes: holdings and votes, no sum",
             check="a node gives its sum to the aggregator alone",
         )
 
-    async def _agents(self, stage: Stage) -> Finding | None:
+    async def _agents(self, target: Target) -> Finding | None:
         """Ask each site's agent that is up for its ledger, without its owner's token."""
         answers: dict[str, Answer] = {}
-        for home in sorted((stage.directory / "clients").iterdir()):
+        for home in sorted((target.directory / "clients").iterdir()):
             certificate, url = (home / "tls.crt").read_text(), (home / "url").read_text().strip()
-            async with Connection(url, certificate, transport=stage.transport) as connection:
+            async with Connection(url, certificate, transport=target.transport) as connection:
                 for how, token in {"no token": "", "a wrong token": "Bearer 00"}.items():
                     try:
                         reply = await connection.ask(

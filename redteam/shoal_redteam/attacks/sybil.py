@@ -33,8 +33,8 @@ from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest
 from shoal_redteam.attacks.transplant import transplanted
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
-from shoal_redteam.play import begin, honest_spec
-from shoal_redteam.stage import DROPOUTS, Stage
+from shoal_redteam.played_round import begin, honest_spec
+from shoal_redteam.target import DROPOUTS, Target
 
 _ROSTER_HEADER: Final = 16  # bytes before the keys
 _JOIN_SECONDS: Final = 20.0
@@ -50,44 +50,44 @@ class Sybil(Attack):
         "unknown-client, not-in-population, bad-signature, refused-spec, malformed-document"
     )
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Try to get in by the round, by the population and by the roster."""
-        play, node = await begin(stage), stage.nodes[0]
-        member, outsider = play.clients[0], stage.outsiders[0]
-        beyond = len(stage.consortium.roster)
-        stranger = SigningKey(stage.random_bytes(32))
-        envelope = play.contribution(member).envelopes[0]
+        played, node = await begin(target), target.nodes[0]
+        member, outsider = played.clients[0], target.outsiders[0]
+        beyond = len(target.consortium.roster)
+        stranger = SigningKey(target.random_bytes(32))
+        envelope = played.contribution(member).envelopes[0]
         header = parse(envelope).header
         uploads = {
             "an answer of a client beyond the roster": (beyond, stranger, UnknownClient.code),
             "an answer of an enrolled client that is not in the population": (
                 outsider,
-                stage.keys.clients[outsider],
+                target.keys.clients[outsider],
                 NotInPopulation.code,
             ),
             "one client's key under another client's index": (
-                play.clients[1],
-                stage.keys.clients[member],
+                played.clients[1],
+                target.keys.clients[member],
                 BadSignature.code,
             ),
             "a stranger's key under a client's index": (member, stranger, BadSignature.code),
         }
         for tried, (client, key, code) in uploads.items():
             forgery = transplanted(envelope, replace(header, client=client), key)
-            answers = {node: await play.upload(0, forgery)}
+            answers = {node: await played.upload(0, forgery)}
             check = "the roster and the population decide who may answer, and with which key"
             yield refused(tried, answers, by={code}, check=check)
-        await play.answer(play.clients)
+        await played.answer(played.clients)
         yield seen(
             "the total of that round",
-            stopped=await play.released_exactly(play.clients),
-            answered=f"{stage.aggregator}: the sum of the population's answers",
+            stopped=await played.released_exactly(played.clients),
+            answered=f"{target.aggregator}: the sum of the population's answers",
             check="nobody else's share was stored",
         )
-        spec = honest_spec(stage)
-        crowd = BitMap([*play.clients, beyond])
+        spec = honest_spec(target)
+        crowd = BitMap([*played.clients, beyond])
         yield await announced(
-            stage,
+            target,
             "a population with a client that nobody enrolled",
             spec,
             priced(
@@ -100,7 +100,7 @@ class Sybil(Attack):
             check="the population must be on the roster",
         )
         yield await announced(
-            stage,
+            target,
             "a population that counts a client twice",
             spec,
             priced(
@@ -111,39 +111,39 @@ class Sybil(Attack):
             by={RefusedSpec.code},
             check="a population is a set, and its size is counted",
         )
-        await is_honest(stage, spec)
-        async for finding in self._rosters(stage, stranger):
+        await is_honest(target, spec)
+        async for finding in self._rosters(target, stranger):
             yield finding
 
-    async def _rosters(self, stage: Stage, stranger: SigningKey) -> AsyncIterator[Finding]:
-        roster = stage.consortium.roster
+    async def _rosters(self, target: Target, stranger: SigningKey) -> AsyncIterator[Finding]:
+        roster = target.consortium.roster
         longer = Roster(roster.encode()[_ROSTER_HEADER:] + bytes(stranger.verify_key))
         named = RosterReference(digest=longer.digest, clients=len(longer))
-        await hand_over(stage, stage.consortium.signed_manifest, longer.encode())
+        await hand_over(target, target.consortium.signed_manifest, longer.encode())
         path = f"/v1/rosters/{roster.digest}"
-        shown = [(await stage.ask(name, path)).body for name in stage.services]
+        shown = [(await target.ask(name, path)).body for name in target.services]
         yield seen(
             "a roster with a Sybil on it, beside the manifest in force",
             stopped=set(shown) == {roster.encode()},
             answered=f"{len(shown)} services: the roster is what it was",
             check="the manifest names its roster by digest",
         )
-        forgery = next_manifest(stage, roster=named)
+        forgery = next_manifest(target, roster=named)
         yield refused(
             "a next manifest that names this roster, signed by the trainer as the authority",
             await hand_over(
-                stage, sign(forgery, AUTHORITY_NAME, stage.key(stage.trainer)), longer.encode()
+                target, sign(forgery, AUTHORITY_NAME, target.key(target.trainer)), longer.encode()
             ),
             by={BadSignature.code},
             check="a version must follow by the signature of the pinned authority",
         )
-        own_key = bytes(stage.keys.clients[stage.crew[0]].verify_key)
+        own_key = bytes(target.keys.clients[target.crew[0]].verify_key)
         twice = longer.encode()[: -len(own_key)] + own_key
         digest = hashlib.sha256(domain("roster") + twice).hexdigest()
-        doubled = next_manifest(stage, roster=named.model_copy(update={"digest": digest}))
+        doubled = next_manifest(target, roster=named.model_copy(update={"digest": digest}))
         yield refused(
             "one key under two indices, on a roster that the authority itself signed",
-            await hand_over(stage, sign(doubled, AUTHORITY_NAME, stage.keys.authority), twice),
+            await hand_over(target, sign(doubled, AUTHORITY_NAME, target.keys.authority), twice),
             by={MalformedDocument.code},
             check="no two clients of a roster share a key",
         )
@@ -157,21 +157,21 @@ class SybilJoin(Attack):
     tries = "joins of clients that are not enrolled, under another's index, and one join twice"
     stopped_by = "unknown-client, bad-signature, wrong-job; a client is counted once"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Join a job of which nothing comes, for too few join."""
-        request = job_request(stage)
-        submitted = await stage.send(stage.trainer, "/v1/jobs", request.encode())
+        request = job_request(target)
+        submitted = await target.send(target.trainer, "/v1/jobs", request.encode())
         if submitted.is_refusal:
             raise CannotAttack(f"the trainer refuses an honest job: {submitted.reason}")
-        other = job_request(stage)
-        await stage.send(stage.trainer, "/v1/jobs", other.encode())
-        path, keys = f"/v1/jobs/{request.digest}/joins", stage.keys.clients
-        member, neighbour = stage.crew[:2]
-        stranger = SigningKey(stage.random_bytes(32))
+        other = job_request(target)
+        await target.send(target.trainer, "/v1/jobs", other.encode())
+        path, keys = f"/v1/jobs/{request.digest}/joins", target.keys.clients
+        member, neighbour = target.crew[:2]
+        stranger = SigningKey(target.random_bytes(32))
         joins = {
             "a join of a client beyond the roster": (
                 request,
-                len(stage.consortium.roster),
+                len(target.consortium.roster),
                 stranger,
                 UnknownClient.code,
             ),
@@ -190,25 +190,25 @@ class SybilJoin(Attack):
             "a join of another job": (other, neighbour, keys[neighbour], "wrong-job"),
         }
         for tried, (job, client, key, code) in joins.items():
-            body = Join(manifest=stage.consortium.digest, job=job.digest, client=client)
+            body = Join(manifest=target.consortium.digest, job=job.digest, client=client)
             content = sign(body, Role.CLIENT.value, key).encode()
-            answers = {stage.trainer: await stage.send(stage.trainer, path, content)}
+            answers = {target.trainer: await target.send(target.trainer, path, content)}
             check = "the roster's key of the client in the join must have signed it"
             yield refused(tried, answers, by={code}, check=check)
-        body = Join(manifest=stage.consortium.digest, job=request.digest, client=member)
+        body = Join(manifest=target.consortium.digest, job=request.digest, client=member)
         content = sign(body, Role.CLIENT.value, keys[member]).encode()
-        statuses = [(await stage.send(stage.trainer, path, content)).status for _ in range(3)]
-        joined = (await stage.ask(stage.trainer, f"/v1/jobs/{request.digest}")).json()["joined"]
+        statuses = [(await target.send(target.trainer, path, content)).status for _ in range(3)]
+        joined = (await target.ask(target.trainer, f"/v1/jobs/{request.digest}")).json()["joined"]
         yield seen(
             "one join three times",
             stopped=statuses == [CREATED, OK, OK] and joined == 1,
-            answered=f"{stage.trainer}: {joined} client has joined",
+            answered=f"{target.trainer}: {joined} client has joined",
             check="a client is counted once",
         )
 
 
 def job_request(
-    stage: Stage,
+    target: Target,
     *,
     round_seconds: int = 1,
     grace_seconds: int = 1,
@@ -216,14 +216,14 @@ def job_request(
 ) -> Signed[StudyRequest]:
     """Return a job that the trainer takes; it soon fails unless the whole crew joins."""
     bounds = [ColumnBounds(name=name, lower=-1.0, upper=1.0) for name in ("first", "second")]
-    policy = stage.consortium.manifest.policy
+    policy = target.consortium.manifest.policy
     task = LinearRegressionTask(features=(bounds[0],), target=bounds[1], method=method)
     body = StudyRequest(
-        manifest=stage.consortium.digest,
-        nonce=stage.random_bytes(16).hex(),
-        analyst=stage.analyst,
+        manifest=target.consortium.digest,
+        nonce=target.random_bytes(16).hex(),
+        analyst=target.analyst,
         task=task,
-        terms=task.terms(least=len(stage.crew), most=len(stage.crew)),
+        terms=task.terms(least=len(target.crew), most=len(target.crew)),
         privacy=PrivacyDemand(
             epsilon=policy.maximum_epsilon / 10,
             delta=policy.delta,
@@ -231,19 +231,19 @@ def job_request(
             colluders=policy.minimum_colluders,
         ),
         sharing=ADDITIVE,
-        minimum_population=len(stage.crew),
-        maximum_population=len(stage.crew),
-        join_deadline=stage.after(_JOIN_SECONDS),
+        minimum_population=len(target.crew),
+        maximum_population=len(target.crew),
+        join_deadline=target.after(_JOIN_SECONDS),
         round_seconds=round_seconds,
         grace_seconds=grace_seconds,
     )
-    return stage.sign(body, stage.analyst)
+    return target.sign(body, target.analyst)
 
 
-async def hand_over(stage: Stage, manifest: Signed[Manifest], roster: bytes) -> dict[str, Answer]:
+async def hand_over(target: Target, manifest: Signed[Manifest], roster: bytes) -> dict[str, Answer]:
     """Hand a manifest and a roster to every service, whether they belong together or not."""
     body = framed(manifest.encode(), roster)
-    return await stage.tell(stage.services, "/v1/manifest", body, method="PUT")
+    return await target.tell(target.services, "/v1/manifest", body, method="PUT")
 
 
 ATTACKS = (Sybil, SybilJoin)

@@ -9,8 +9,8 @@ from shoal_redteam.announcing import is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.findings import Finding, refused
-from shoal_redteam.play import honest_spec
-from shoal_redteam.stage import DROPOUTS, Stage
+from shoal_redteam.played_round import honest_spec
+from shoal_redteam.target import DROPOUTS, Target
 
 
 class TermsBeyondTheTask(Attack):
@@ -21,12 +21,12 @@ class TermsBeyondTheTask(Attack):
     tries = "a job whose terms allow other rounds, bounds or radii than its task asks for"
     stopped_by = "refused-job: the trainer derives the terms from the task, and compares"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Submit jobs with wider terms to the trainer."""
-        job = job_request(stage, round_seconds=30, grace_seconds=20)
+        job = job_request(target, round_seconds=30, grace_seconds=20)
         for tried, terms in wider(job.body.terms).items():
-            lie = stage.sign(job.body.model_copy(update={"terms": terms}), stage.analyst)
-            answers = {stage.trainer: await stage.send(stage.trainer, "/v1/jobs", lie.encode())}
+            lie = target.sign(job.body.model_copy(update={"terms": terms}), target.analyst)
+            answers = {target.trainer: await target.send(target.trainer, "/v1/jobs", lie.encode())}
             yield refused(tried, answers, by={RefusedJob.code}, check="the task's own terms")
 
 
@@ -60,10 +60,10 @@ class RoundsBeyondTheTerms(Attack):
     tries = "rounds that an analyst's job does not ask: other columns, more clients, rounds or cost"
     stopped_by = "refused-spec, missing-request: nodes hold rounds to the analyst's signed request"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Announce rounds to nodes, each as the policy allows them and the job does not."""
-        job = job_request(stage, round_seconds=30, grace_seconds=20)
-        name, terms = stage.ask_for(job), job.body.terms
+        job = job_request(target, round_seconds=30, grace_seconds=20)
+        name, terms = target.ask_for(job), job.body.terms
         query = terms.kinds[0].query
         columns = [
             tuple(column.model_copy(update=change) for column in query.columns)
@@ -79,17 +79,17 @@ class RoundsBeyondTheTerms(Attack):
         } | {
             "a round more than the job has": {"number": terms.rounds},
             "a round that costs more than the whole job": {"price": 0.2},
-            "more clients than the job has": {"clients": [*stage.crew, stage.outsiders[0]]},
+            "more clients than the job has": {"clients": [*target.crew, target.outsiders[0]]},
             "fewer dropouts than the job has": {"dropouts": DROPOUTS - 1},
         }
         for tried, wish in wishes.items():
-            spec = honest_spec(stage, **{"query": query, "job": name} | wish)
-            lie = stage.sign(spec, stage.trainer).encode()
-            answers = await stage.announce(stage.nodes, lie, job=name)
+            spec = honest_spec(target, **{"query": query, "job": name} | wish)
+            lie = target.sign(spec, target.trainer).encode()
+            answers = await target.announce(target.nodes, lie, job=name)
             yield refused(tried, answers, by={RefusedSpec.code}, check="the terms of the job")
-        invented = honest_spec(stage, query=query, job=stage.random_bytes(32).hex())
-        answers = await stage.tell(
-            stage.nodes, "/v1/rounds", stage.sign(invented, stage.trainer).encode()
+        invented = honest_spec(target, query=query, job=target.random_bytes(32).hex())
+        answers = await target.tell(
+            target.nodes, "/v1/rounds", target.sign(invented, target.trainer).encode()
         )
         yield refused(
             "a round of a job that no analyst asked for",
@@ -97,7 +97,7 @@ class RoundsBeyondTheTerms(Attack):
             by={MissingRequest.code},
             check="a node takes a round if it has the job's signed request",
         )
-        await is_honest(stage, honest_spec(stage, query=query, job=name))
+        await is_honest(target, honest_spec(target, query=query, job=name))
 
 
 ATTACKS = (TermsBeyondTheTask, RoundsBeyondTheTerms)

@@ -17,9 +17,9 @@ from shoal_redteam.attacks.sybil import job_request
 from shoal_redteam.attacks.transplant import transplanted
 from shoal_redteam.chance import FALSE_ALARM, larger_of, least_share, p_value, pairs_of
 from shoal_redteam.findings import Finding, not_carried_out, seen
-from shoal_redteam.play import Play, begin
-from shoal_redteam.stage import BYTES, Stage
-from shoal_redteam.trap import victim
+from shoal_redteam.played_round import PlayedRound, begin
+from shoal_redteam.target import BYTES, Target
+from shoal_redteam.victim import victim
 
 ROUNDS: Final = 60  # at one answer each
 _PRICE: Final = 1 / 40_000  # of a budget, which is thrown away
@@ -35,30 +35,30 @@ class NoiseByTime(Attack):
     tries = "how long a node takes to answer, against the noise in what was sent"
     stopped_by = "nothing after the draw depends on what was drawn: equal sizes, equal checks"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
-        """Measure a data holder's departures and a node's answers, and compare with the noise."""
-        yield await self._departures(stage)
-        play = await begin(stage, seconds=_LONG)
-        client = play.clients[0]
-        record = play.spec.query.encode(np.zeros((1, len(play.spec.query.column_names))))
-        made = [play.contribution(client) for _ in range(UPLOADS)]
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
+        """Compare with the noise when a data holder's answers leave and when a node answers."""
+        yield await self._release_times(target)
+        played = await begin(target, seconds=_LONG)
+        client = played.clients[0]
+        record = played.spec.query.encode(np.zeros((1, len(played.spec.query.column_names))))
+        made = [played.contribution(client) for _ in range(UPLOADS)]
         noise = [float(np.abs(each.vector - record).sum()) for each in made]
         times = []
         for each in made:
-            began = stage.timer()
-            await play.upload(0, each.envelopes[0])  # the first is stored, the others conflict
-            times.append(stage.timer() - began)
+            began = target.timer()
+            await played.upload(0, each.envelopes[0])  # the first is stored, the others conflict
+            times.append(target.timer() - began)
         agree, of = pairs_of(noise, times)
         chance = p_value(agree, of)
         sizes = {len(each.envelopes[0]) for each in made}
         yield seen(
             f"the time of {UPLOADS} uploads against the size of the noise in each",
             stopped=chance >= FALSE_ALARM and len(sizes) == 1,
-            answered=f"{stage.nodes[0]}: they agree in {_share(agree, of)}",
+            answered=f"{target.nodes[0]}: they agree in {_share(agree, of)}",
             check=f"p = {chance:.2g}; a coincidence is called a leak with {FALSE_ALARM:g}",
         )
 
-    async def _departures(self, stage: Stage) -> Finding:
+    async def _release_times(self, target: Target) -> Finding:
         """Show a data holder one job after another, and see how soon each answer leaves."""
         drawn: list[float] = []
 
@@ -67,15 +67,15 @@ class NoiseByTime(Attack):
             drawn.append(float(np.abs(block).sum()))
             return block
 
-        job = job_request(stage, round_seconds=3600, grace_seconds=60)
+        job = job_request(target, round_seconds=3600, grace_seconds=60)
         delays = []
-        async with victim(stage, job, noise=recorded) as prey:
+        async with victim(target, job, noise=recorded) as prey:
             for _ in range(ROUNDS):
-                job = job_request(stage, round_seconds=3600, grace_seconds=60)
-                spec = spec_of(stage, job, price=_PRICE, seconds=_LONG)
+                job = job_request(target, round_seconds=3600, grace_seconds=60)
+                spec = spec_of(target, job, price=_PRICE, seconds=_LONG)
                 await prey.answer(job, spec)
-                sent = min(prey.trap.uploads[spec.digest])
-                delays.append(sent - prey.trap.served[job.digest])
+                sent = min(prey.network.uploads[spec.digest])
+                delays.append(sent - prey.network.served[job.digest])
         tried = f"how soon {ROUNDS} answers of a data holder leave, against the noise in each"
         noise = [float(each.sum()) for each in np.array_split(np.array(drawn), ROUNDS)]
         if len(set(noise)) < ROUNDS:
@@ -98,20 +98,20 @@ class ClientByTime(Attack):
     tries = "how long a node takes over a client that has answered, against one that has not"
     stopped_by = "the same checks in the same order for both; a held query looks up both alike"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Ask about both by turns, in an order that is drawn each time."""
-        play = await begin(stage, seconds=_LONG)
-        known, unknown = play.clients[0], play.clients[len(stage.nodes)]
-        await play.answer([known])
+        played = await begin(target, seconds=_LONG)
+        known, unknown = played.clients[0], played.clients[len(target.nodes)]
+        await played.answer([known])
         for tried, bodies in {
             "an upload with a forged signature": (
-                f"{play.path}/shares",
-                {client: _forged(play, client) for client in (known, unknown)},
+                f"{played.path}/shares",
+                {client: _forged(played, client) for client in (known, unknown)},
             ),
             "a question which envelopes are held": (
-                f"{play.path}/shares/held",
+                f"{played.path}/shares/held",
                 {
-                    client: encode_query([(client, envelope_digest(_forged(play, client)))])
+                    client: encode_query([(client, envelope_digest(_forged(played, client)))])
                     for client in (known, unknown)
                 },
             ),
@@ -120,18 +120,18 @@ class ClientByTime(Attack):
             pairs = []
             for _ in range(PAIRS):
                 times = {}
-                order = (known, unknown) if stage.random_bytes(1)[0] & 1 else (unknown, known)
+                order = (known, unknown) if target.random_bytes(1)[0] & 1 else (unknown, known)
                 for client in order:
-                    began = stage.timer()
-                    await stage.send(stage.nodes[0], path, by_client[client], BYTES)
-                    times[client] = stage.timer() - began
+                    began = target.timer()
+                    await target.send(target.nodes[0], path, by_client[client], BYTES)
+                    times[client] = target.timer() - began
                 pairs.append((times[known], times[unknown]))
             slower, of = larger_of(pairs)
             chance = p_value(slower, of)
             yield seen(
                 f"{tried}, {PAIRS} times for each of two clients",
                 stopped=chance >= FALSE_ALARM,
-                answered=f"{stage.nodes[0]}: the one that has answered takes longer in "
+                answered=f"{target.nodes[0]}: the one that has answered takes longer in "
                 f"{_share(slower, of)}",
                 check=f"p = {chance:.2g}; a coincidence is called a leak with {FALSE_ALARM:g}",
             )
@@ -140,10 +140,10 @@ class ClientByTime(Attack):
 _LONG: Final = 300.0  # seconds: the round must not end before all is measured
 
 
-def _forged(play: Play, client: int) -> bytes:
+def _forged(played: PlayedRound, client: int) -> bytes:
     """Return an envelope in a client's name that another client signed."""
-    whole = play.contribution(client).envelopes[0]
-    signer = play.stage.keys.clients[play.clients[1]]
+    whole = played.contribution(client).envelopes[0]
+    signer = played.target.keys.clients[played.clients[1]]
     return transplanted(whole, parse(whole).header, signer)
 
 

@@ -12,8 +12,8 @@ from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import BadSignature, TransplantedCiphertext, UnopenableCiphertext
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
-from shoal_redteam.play import Play, begin
-from shoal_redteam.stage import Stage
+from shoal_redteam.played_round import PlayedRound, begin
+from shoal_redteam.target import Target
 
 HEADER_BYTES: Final = 84
 _SIGNATURE_BYTES: Final = 64
@@ -34,20 +34,26 @@ class Transplant(Attack):
     tries = "one client's sealed box under another client's, node's, round's or answer's header"
     stopped_by = "transplanted-ciphertext, unopenable-ciphertext, bad-signature"
 
-    async def run(self, stage: Stage) -> AsyncIterator[Finding]:
+    async def run(self, target: Target) -> AsyncIterator[Finding]:
         """Try each header; afterwards the round must release the honest answers and no more."""
-        play, other = await begin(stage), await begin(stage)
-        victim, keys = play.clients[0], stage.keys.clients
+        played, other = await begin(target), await begin(target)
+        victim, keys = played.clients[0], target.keys.clients
         # the thief is due the same kind of share, so that only the box can give it away
-        thief = victim + len(stage.nodes)
-        stolen = play.contribution(victim).envelopes[0]
+        thief = victim + len(target.nodes)
+        stolen = played.contribution(victim).envelopes[0]
         header = parse(stolen).header
 
         async def attempt(
-            tried: str, changed: Header, client: int, code: str, check: str, *, to: Play = play
+            tried: str,
+            changed: Header,
+            client: int,
+            code: str,
+            check: str,
+            *,
+            to: PlayedRound = played,
         ) -> Finding:
             envelope = transplanted(stolen, changed, keys[client])
-            answers = {stage.nodes[changed.node]: await to.upload(changed.node, envelope)}
+            answers = {target.nodes[changed.node]: await to.upload(changed.node, envelope)}
             return refused(tried, answers, by={code}, check=check)
 
         yield await attempt(
@@ -79,7 +85,7 @@ class Transplant(Attack):
             UnopenableCiphertext.code,
             "the box is sealed to one node's key",
         )
-        answer_id = stage.random_bytes(len(header.answer))
+        answer_id = target.random_bytes(len(header.answer))
         yield await attempt(
             "under another answer id, signed by its owner",
             replace(header, answer=answer_id),
@@ -88,13 +94,13 @@ class Transplant(Attack):
             _BOUND,
         )
         exact = True
-        for each in (play, other):
+        for each in (played, other):
             await each.answer(each.clients)
             exact &= await each.released_exactly(each.clients)
         yield seen(
             "the totals of the rounds in which it was tried",
             stopped=exact,
-            answered=f"{stage.aggregator}: the sum of the honest answers",
+            answered=f"{target.aggregator}: the sum of the honest answers",
             check="nothing of what was transplanted was stored",
         )
 

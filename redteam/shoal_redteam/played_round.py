@@ -1,6 +1,6 @@
-"""Rounds that the red team plays: it is their trainer and their clients, so it knows every answer.
+"""Plays a round's trainer and clients against the real services, so every answer is known.
 
-The services are the real ones. A round is fair unless an attack makes it otherwise.
+A round is fair unless an attack makes it otherwise.
 """
 
 import json
@@ -28,7 +28,7 @@ from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.requests import request_for
-from shoal_redteam.stage import BYTES, DROPOUTS, Stage
+from shoal_redteam.target import BYTES, DROPOUTS, Target
 
 PRICE: Final = 1 / 1600  # of a client's budget, for each round
 OPEN_SECONDS: Final = 30.0  # for answers; a round in which all have answered ends at once
@@ -51,10 +51,10 @@ class Contribution:
 
 
 @dataclass
-class Play:
-    """One round."""
+class PlayedRound:
+    """One round, and what its clients have sent in it."""
 
-    stage: Stage
+    target: Target
     signed: Signed[RoundSpec]
     sent: dict[int, Contribution] = field(default_factory=dict)
 
@@ -75,30 +75,32 @@ class Play:
 
     def contribution(self, client: int, *, vector: Int64Vector | None = None) -> Contribution:
         """Make a client's answer, with `vector` instead of its record and noise if there is one."""
-        stage, spec = self.stage, self.spec
+        target, spec = self.target, self.spec
         record = np.zeros((1, len(spec.query.column_names)))
         values = encoded(spec.query, record)
         if vector is None:
             [vector] = values + draw_noise(spec, 1, exact_noise)
         envelopes = seal_contribution(
             spec,
-            box_keys(stage.consortium),
+            box_keys(target.consortium),
             client,
-            stage.keys.clients[client],
+            target.keys.clients[client],
             values,
             vector - values,
-            random_bytes=stage.random_bytes,
+            random_bytes=target.random_bytes,
         )
         return Contribution(vector, envelopes)
 
     async def announce(self, names: Iterable[str] | None = None) -> dict[str, Answer]:
         """Announce the round to all services that take rounds, or to some."""
-        named = (*self.stage.nodes, self.stage.aggregator) if names is None else names
-        return await self.stage.announce(named, self.signed.encode(), job=self.spec.job)
+        named = (*self.target.nodes, self.target.aggregator) if names is None else names
+        return await self.target.announce(named, self.signed.encode(), job=self.spec.job)
 
     async def upload(self, node: int, envelope: bytes) -> Answer:
         """Send one envelope to a node, by its index."""
-        return await self.stage.send(self.stage.nodes[node], f"{self.path}/shares", envelope, BYTES)
+        return await self.target.send(
+            self.target.nodes[node], f"{self.path}/shares", envelope, BYTES
+        )
 
     async def answer(self, clients: Iterable[int]) -> None:
         """Have clients answer honestly, at every node.
@@ -108,21 +110,21 @@ class Play:
         """
         made = {client: self.contribution(client) for client in clients}
         self.sent |= made
-        for node, name in enumerate(self.stage.nodes):
+        for node, name in enumerate(self.target.nodes):
             body = frame(each.envelopes[node] for each in made.values())
-            answer = await self.stage.send(name, f"{self.path}/shares/bulk", body, BYTES)
+            answer = await self.target.send(name, f"{self.path}/shares/bulk", body, BYTES)
             outcomes = answer.json().get("outcomes", [{}]) if answer.status == OK else [{}]
             if any(each.get("status") not in (200, 201) for each in outcomes):
                 raise CannotAttack(f"{name} does not take honest answers: {answer.code}")
 
     async def phase(self, name: str) -> str:
         """Return in which phase a node or the aggregator has the round, or the refusal's code."""
-        answer = await self.stage.ask(name, self.path)
+        answer = await self.target.ask(name, self.path)
         return answer.code if answer.is_refusal else str(answer.json()["phase"])
 
     async def reason(self, name: str) -> str:
         """Return why a node abandoned the round, or in which phase it has it."""
-        answer = await self.stage.ask(name, self.path)
+        answer = await self.target.ask(name, self.path)
         return (
             answer.code
             if answer.is_refusal
@@ -135,20 +137,20 @@ class Play:
         Raises:
             CannotAttack: it says nothing in time, or nothing that it signed.
         """
-        stage, aggregator = self.stage, self.stage.aggregator
+        target, aggregator = self.target, self.target.aggregator
 
         async def is_over() -> bool:
-            answer = await stage.ask(aggregator, f"{self.path}/result")
+            answer = await target.ask(aggregator, f"{self.path}/result")
             return answer.status in (OK, GONE)
 
-        left = (self.spec.give_up_at - stage.clock()).total_seconds()
-        await stage.until(is_over, "the end of a round", seconds=left + PATIENCE_SECONDS)
-        answer = await stage.ask(aggregator, f"{self.path}/result")
+        left = (self.spec.give_up_at - target.clock()).total_seconds()
+        await target.until(is_over, "the end of a round", seconds=left + PATIENCE_SECONDS)
+        answer = await target.ask(aggregator, f"{self.path}/result")
         if answer.status == GONE:
-            answer = await stage.ask(aggregator, f"{self.path}/abandonment")
+            answer = await target.ask(aggregator, f"{self.path}/abandonment")
         try:
             signed: Signed[RoundDocument] = decode(answer.body, Result, Abandonment)
-            stage.consortium.verify(signed)
+            target.consortium.verify(signed)
         except ProtocolError as error:
             raise CannotAttack(f"the aggregator's word does not verify: {error}") from error
         return signed
@@ -157,21 +159,21 @@ class Play:
         """Wait until every node takes no more shares."""
 
         async def all_frozen() -> bool:
-            phases = [await self.phase(name) for name in self.stage.nodes]
+            phases = [await self.phase(name) for name in self.target.nodes]
             return not {"announced", "collecting"} & set(phases)
 
-        left = (self.spec.deadline - self.stage.clock()).total_seconds()
-        await self.stage.until(all_frozen, "the freeze", seconds=max(left, 0) + PATIENCE_SECONDS)
+        left = (self.spec.deadline - self.target.clock()).total_seconds()
+        await self.target.until(all_frozen, "the freeze", seconds=max(left, 0) + PATIENCE_SECONDS)
 
     async def until_over(self) -> None:
         """Wait until every node that took the round has published its sum or abandoned it."""
 
         async def all_over() -> bool:
-            phases = {await self.phase(name) for name in self.stage.nodes}
+            phases = {await self.phase(name) for name in self.target.nodes}
             return phases <= {"published", "abandoned", UnknownRound.code}
 
-        left = (self.spec.give_up_at - self.stage.clock()).total_seconds()
-        await self.stage.until(all_over, "the end at every node", seconds=left + PATIENCE_SECONDS)
+        left = (self.spec.give_up_at - self.target.clock()).total_seconds()
+        await self.target.until(all_over, "the end at every node", seconds=left + PATIENCE_SECONDS)
 
     def is_exactly(self, released: Signed[Any], clients: Iterable[int]) -> bool:
         """Tell whether what was released is the sum of what these clients sent, and no more."""
@@ -198,25 +200,25 @@ class Play:
 
     async def documents(self, node: str) -> list[Any]:
         """Return what a node shows of what was signed about the round."""
-        answer = await self.stage.ask(node, f"{self.path}/documents")
+        answer = await self.target.ask(node, f"{self.path}/documents")
         return [] if answer.is_refusal else list(answer.json()["documents"])
 
     async def partial_sums(self) -> list[Signed[PartialSum]]:
         """Return the partial sums that the aggregator shows; none before the result."""
-        answer = await self.stage.ask(self.stage.aggregator, f"{self.path}/partial-sums")
+        answer = await self.target.ask(self.target.aggregator, f"{self.path}/partial-sums")
         if answer.status != OK:
             return []
         return [from_json(value, PartialSum) for value in json.loads(answer.body)["documents"]]
 
 
-def query_of(stage: Stage) -> Query:
+def query_of(target: Target) -> Query:
     """Return a small query that the policy allows, of made-up columns."""
     columns = tuple(Column(name=name, centre=0.0, scale=1.0) for name in ("first", "second"))
     kinds: dict[str, type[SecondMoments] | type[SecondMomentMatrix]] = {
         "second_moments": SecondMoments,
         "second_moment_matrix": SecondMomentMatrix,
     }
-    for name in stage.consortium.manifest.policy.queries:
+    for name in target.consortium.manifest.policy.queries:
         if name in kinds:
             return kinds[name](
                 columns=columns, intercept=1.0, radius=None, grid_bits=10, records_per_client=1
@@ -224,22 +226,22 @@ def query_of(stage: Stage) -> Query:
     raise CannotAttack("the policy allows no query that the red team knows")
 
 
-def mechanism_of(stage: Stage) -> Mechanism:
+def mechanism_of(target: Target) -> Mechanism:
     """Return a mechanism that the policy allows."""
-    allowed = stage.consortium.manifest.policy.mechanisms
+    allowed = target.consortium.manifest.policy.mechanisms
     return "discrete_gaussian" if "discrete_gaussian" in allowed else allowed[0]
 
 
-def cost_of(stage: Stage, share: float) -> Cost:
+def cost_of(target: Target, share: float) -> Cost:
     """Return what a round costs that takes this share of a client's whole budget."""
-    cap = stage.consortium.manifest.policy.cap
-    if mechanism_of(stage) == "discrete_laplace":
+    cap = target.consortium.manifest.policy.cap
+    if mechanism_of(target) == "discrete_laplace":
         return Cost.pure(share * cap.epsilon)
     return cap.part(share)
 
 
 def honest_spec(
-    stage: Stage,
+    target: Target,
     *,
     clients: Sequence[int] | None = None,
     seconds: float = OPEN_SECONDS,
@@ -256,50 +258,50 @@ def honest_spec(
     Raises:
         CannotAttack: the policy allows none.
     """
-    policy = stage.consortium.manifest.policy
-    now, asked, mechanism = stage.after(0.0), query or query_of(stage), mechanism_of(stage)
+    policy = target.consortium.manifest.policy
+    now, asked, mechanism = target.after(0.0), query or query_of(target), mechanism_of(target)
     try:
         if job is None:
             request = request_for(
-                stage.consortium,
+                target.consortium,
                 asked,
-                analyst=stage.analyst,
-                nonce=stage.random_bytes(16).hex(),
+                analyst=target.analyst,
+                nonce=target.random_bytes(16).hex(),
                 mechanism=mechanism,
                 dropouts=dropouts,
                 colluders=policy.minimum_colluders,
                 sharing=sharing,
                 opened_at=now,
             )
-            job = stage.ask_for(stage.sign(request, stage.analyst))
+            job = target.ask_for(target.sign(request, target.analyst))
         return make_spec(
-            manifest=stage.consortium,
+            manifest=target.consortium,
             job=job,
             number=number,
             query=asked,
             mechanism=mechanism,
-            cost=cost_of(stage, price),
-            population=BitMap(stage.crew if clients is None else clients),
+            cost=cost_of(target, price),
+            population=BitMap(target.crew if clients is None else clients),
             dropouts=dropouts,
             colluders=policy.minimum_colluders,
             opened_at=now,
-            deadline=stage.after(seconds),
-            give_up_at=stage.after(seconds + grace),
+            deadline=target.after(seconds),
+            give_up_at=target.after(seconds + grace),
             sharing=sharing,
         )
     except ValueError as error:
         raise CannotAttack(f"no round can be made: {error}") from error
 
 
-async def begin(stage: Stage, spec: RoundSpec | None = None, **wishes: Any) -> Play:
+async def begin(target: Target, spec: RoundSpec | None = None, **wishes: Any) -> PlayedRound:
     """Announce a round that everybody takes: an honest one, or `spec`.
 
     Raises:
         CannotAttack: a service refuses it, for instance because a budget is spent.
     """
-    chosen = honest_spec(stage, **wishes) if spec is None else spec
-    play = Play(stage, stage.sign(chosen, stage.trainer))
-    for name, answer in (await play.announce()).items():
+    chosen = honest_spec(target, **wishes) if spec is None else spec
+    played = PlayedRound(target, target.sign(chosen, target.trainer))
+    for name, answer in (await played.announce()).items():
         if answer.is_refusal:
             raise CannotAttack(f"{name} refuses an honest round: {answer.reason}")
-    return play
+    return played

@@ -1,4 +1,4 @@
-"""Certificates of what never happened, signed by all parties: only their own terms betray them."""
+"""Forges certificates of what never happened, signed by all parties."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from shoal_protocol.privacy.ledger import Head, LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 Charges = Callable[[int, LedgerEntry], LedgerEntry]
 """(round, entry of the trainer's or of a node's ledger) -> the entry that is shown instead."""
@@ -18,8 +18,8 @@ Totals = Callable[[JobTotal], JobTotal | None]
 """A node's total -> the one that is shown instead, or None."""
 
 
-def retold(
-    stage: Stage,
+def forged_certificate(
+    target: Target,
     told: ReleaseCertificate,
     *,
     request: Mapping[str, Any] | None = None,
@@ -52,13 +52,13 @@ def retold(
         sums: list[Signed[PartialSum]] = []
         for signed in each.partial_sums:
             body = {"round": spec.digest, "charge": entry(signed.body.charge)}
-            sums.append(stage.sign(signed.body.model_copy(update=body), signed.body.node))
+            sums.append(target.sign(signed.body.model_copy(update=body), signed.body.node))
         named = tuple(PartialSumReference(node=one.body.node, digest=one.digest) for one in sums)
         result = each.result.body.model_copy(update={"round": spec.digest, "partial_sums": named})
         rounds.append(
             CertifiedRound(
-                spec=stage.sign(spec, stage.trainer),
-                result=stage.sign(result, stage.aggregator),
+                spec=target.sign(spec, target.trainer),
+                result=target.sign(result, target.aggregator),
                 partial_sums=tuple(sums),
                 charge=entry(each.charge),
             )
@@ -72,19 +72,19 @@ def retold(
         posterior=told.report.body.posterior,
     )
     whole = ReleaseCertificate.of(
-        stage.sign(asked, asked.analyst),
+        target.sign(asked, asked.analyst),
         rounds,
         [],
         [
-            stage.sign(shown, shown.node)
+            target.sign(shown, shown.node)
             for each in told.totals
             if (shown := totals(_total(each.body, asked.digest, rounds))) is not None
         ],
-        stage.sign(report, stage.trainer),
+        target.sign(report, target.trainer),
         population=population,
-        version=lambda digest: stage.consortium,
+        version=lambda digest: target.consortium,
     )
-    return stage.sign(whole, stage.trainer).encode()
+    return target.sign(whole, target.trainer).encode()
 
 
 def _total(was: JobTotal, job: str, rounds: list[CertifiedRound]) -> JobTotal:

@@ -1,7 +1,4 @@
-"""A federation whose directory holds everybody's keys, and requests in anybody's name.
-
-It knows who has which key and how to reach a service; it knows no attack.
-"""
+"""The federation under attack: everybody's keys, and signed requests to its services."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,8 +67,8 @@ class Keys:
 
 
 @dataclass
-class Stage:
-    """Where attacks are played: keys, services, a clock, and a way to let time pass."""
+class Target:
+    """The parties' keys, their services, a clock, and a way to let time pass."""
 
     consortium: Consortium
     keys: Keys

@@ -1,7 +1,7 @@
-"""A data holder as it is, and a lying trainer that is all it ever reaches; it spends no budget.
+"""Runs a real data holder on a fake network, where it reaches a lying trainer alone.
 
-Jobs are signed by the analyst, and specs by the trainer: both keys are here. What the data holder
-sends to Compute nodes is acknowledged and kept, and goes no further.
+The analyst's key signs the jobs, the trainer's the specs. The fake network acknowledges and keeps
+what the data holder sends to Compute nodes; no budget is spent.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from shoal_protocol.sharing.received import unframe
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from shoal_redteam.findings import CannotAttack
-from shoal_redteam.stage import Stage
+from shoal_redteam.target import Target
 
 PRIVATE_COLUMN: Final = "diagnosis"
 """A column that the data holder has, and lets nobody ask for."""
@@ -43,10 +43,10 @@ _OK, _CREATED, _ACCEPTED, _NOT_FOUND, _GONE = 200, 201, 202, 404, 410
 
 
 @dataclass
-class Trap(httpx.AsyncBaseTransport):
+class FakeNetwork(httpx.AsyncBaseTransport):
     """The network as the data holder sees it."""
 
-    stage: Stage
+    target: Target
     job: Signed[StudyRequest]
     specs: dict[int, bytes] = field(default_factory=dict)  # by number, as the trainer shows them
     newest: bytes | None = None  # shown whatever number is asked for
@@ -82,7 +82,7 @@ class Trap(httpx.AsyncBaseTransport):
         """Answer as a node that has charged none of these clients anything."""
         asked = [from_json(each, ChargesQuery).body for each in json.loads(body)["documents"]]
         urls = {
-            each.name: httpx.URL(each.url) for each in self.stage.consortium.manifest.compute_nodes
+            each.name: httpx.URL(each.url) for each in self.target.consortium.manifest.compute_nodes
         }
         [node] = [name for name, url in urls.items() if url.netloc == request.url.netloc]
         told = Charges(
@@ -96,11 +96,11 @@ class Trap(httpx.AsyncBaseTransport):
             head_digest=GENESIS,
             rounds=(),
         )
-        signed = self.stage.sign(told, node).to_json()
+        signed = self.target.sign(told, node).to_json()
         return httpx.Response(_OK, content=canonical_json({"charges": signed}))
 
     def _sent(self, round_id: str, envelopes: Iterable[bytes]) -> list[bytes]:
-        self.uploads.setdefault(round_id, []).append(self.stage.timer())
+        self.uploads.setdefault(round_id, []).append(self.target.timer())
         sent = list(envelopes)
         self.envelopes.setdefault(round_id, []).extend(sent)
         return sent
@@ -109,7 +109,7 @@ class Trap(httpx.AsyncBaseTransport):
         spec = self.specs.get(number, self.newest)
         if spec is None:
             return _json({}, _ACCEPTED)
-        self.served.setdefault(self.job.digest, self.stage.timer())
+        self.served.setdefault(self.job.digest, self.target.timer())
         return httpx.Response(_OK, content=spec)
 
 
@@ -117,8 +117,8 @@ class Trap(httpx.AsyncBaseTransport):
 class Victim:
     """A client of the crew, or some, with a policy and a ledger that are thrown away."""
 
-    stage: Stage
-    trap: Trap
+    target: Target
+    network: FakeNetwork
     holder: DataHolder
     refusals: list[str]
 
@@ -130,22 +130,22 @@ class Victim:
     async def step(self) -> None:
         """Let it do what is due, and time pass for as long as that takes."""
         task = asyncio.create_task(self.holder.step())
-        latest = self.stage.after(_PATIENCE_SECONDS)
-        while not task.done() and self.stage.clock() < latest:
+        latest = self.target.after(_PATIENCE_SECONDS)
+        while not task.done() and self.target.clock() < latest:
             await asyncio.wait({task}, timeout=0)
             if not task.done():
-                await self.stage.pause(_TICK_SECONDS)
+                await self.target.pause(_TICK_SECONDS)
         if not task.done():
             task.cancel()
         await task
 
     async def shown(self, spec: RoundSpec, *, steps: int = _STEPS) -> bool:
         """Show it a signed round as its job's newest one; return whether it answered."""
-        self.trap.newest = self.stage.sign(spec, self.stage.trainer).encode()
+        self.network.newest = self.target.sign(spec, self.target.trainer).encode()
         for _ in range(steps):
-            if spec.digest not in self.trap.uploads:
+            if spec.digest not in self.network.uploads:
                 await self.step()
-        return spec.digest in self.trap.uploads
+        return spec.digest in self.network.uploads
 
     async def answer(self, job: Signed[StudyRequest], spec: RoundSpec) -> None:
         """Show it a job, the only one that is not over, and its round, and have it answered.
@@ -153,14 +153,14 @@ class Victim:
         Raises:
             CannotAttack: it does not answer.
         """
-        self.trap.job = job
+        self.network.job = job
         if not await self.shown(spec):
             raise CannotAttack(f"the data holder does not answer: {self.refusal}")
 
 
 @asynccontextmanager
 async def victim(
-    stage: Stage,
+    target: Target,
     job: Signed[StudyRequest],
     *,
     clients: int = 1,
@@ -177,8 +177,8 @@ async def victim(
         analysts=(request.analyst,),
         queries=("second_moments", "second_moment_matrix", "gradient_sum"),
         columns=request.terms.column_names,
-        maximum_epsilon=stage.consortium.manifest.policy.maximum_epsilon,
-        delta=stage.consortium.manifest.policy.delta,
+        maximum_epsilon=target.consortium.manifest.policy.maximum_epsilon,
+        delta=target.consortium.manifest.policy.delta,
         minimum_population=request.smallest_round,
         minimum_colluders=request.privacy.colluders,
     ).model_copy(update=owner or {})
@@ -189,24 +189,24 @@ async def victim(
         if event in ("round taken", "round not believed", "job refused") and facts.get("reason"):
             refusals.append(str(facts["reason"]))
 
-    trap = Trap(stage, job)
+    network = FakeNetwork(target, job)
     with tempfile.TemporaryDirectory() as directory:
         holder = DataHolder(
-            keys=[stage.keys.clients[client] for client in stage.crew[:clients]],
+            keys=[target.keys.clients[client] for client in target.crew[:clients]],
             records=Records(
                 columns, np.full((clients, len(columns)), value), np.arange(clients + 1)
             ),
             policy=policy,
-            book=ManifestBook(stage.consortium, Path(directory)),
+            book=ManifestBook(target.consortium, Path(directory)),
             data_directory=Path(directory) / "state",
-            clock=stage.clock,
-            random_bytes=stage.random_bytes,
-            inside=Sources(noise, clock=stage.clock, random_bytes=stage.random_bytes),
-            transport=trap,
+            clock=target.clock,
+            random_bytes=target.random_bytes,
+            inside=Sources(noise, clock=target.clock, random_bytes=target.random_bytes),
+            transport=network,
             report=report,
         )
         try:
-            yield Victim(stage, trap, holder, refusals)
+            yield Victim(target, network, holder, refusals)
         finally:
             await holder.close()
 
