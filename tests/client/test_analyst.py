@@ -22,6 +22,7 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob, WrongSigner
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import PRIVACY, TASK, World, problem
+from tests.world.examples import signing_key
 
 JOB: dict[str, Any] = {
     **PRIVACY.model_dump(),
@@ -48,7 +49,7 @@ def trainer(world: World) -> ReportingTrainer:
 def arguments(world: World, key: SigningKey | None = None) -> dict[str, Any]:
     return {
         "name": "analyst",
-        "key": key or world.parties["analyst"].signing_key,
+        "key": key or signing_key("analyst"),
         "book": world.book,
         "clock": world.clock,
         "random_bytes": world.random_bytes,
@@ -204,7 +205,7 @@ async def test_a_report_that_names_another_signer_is_not_believed(
 ) -> None:
     job = await handed_in(analyst)
     body = trainer.finish(job.id)
-    key = world.parties["analyst"].signing_key
+    key = signing_key("analyst")
     trainer.report = sign(body, "analyst", key).encode()
     with pytest.raises(WrongSigner):
         await job.result()

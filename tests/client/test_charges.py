@@ -19,6 +19,7 @@ from shoal_protocol.jobs.charges import Charges, RoundCharged
 from shoal_protocol.wire.documents import from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from tests.world.around_holder import World, problem
+from tests.world.examples import signing_key
 
 CHARGE = RoundCharged(
     entry=1,
@@ -244,7 +245,7 @@ async def test_an_answer_to_something_else_is_none(
         told = from_json(world.nodes[node].tell_charges(request).json()["charges"], Charges)
         body = told.body.model_dump(mode="json")
         lie(body)
-        key = world.parties[told.signer].signing_key
+        key = signing_key(told.signer)
         forged = sign(Charges.model_validate(body), told.signer, key)
         return httpx.Response(200, content=canonical_json({"charges": forged.to_json()}))
 

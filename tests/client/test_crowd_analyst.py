@@ -20,6 +20,7 @@ from shoal_protocol.wire.errors import BadSignature, MalformedDocument, UnknownJ
 from tests.client.test_crowd_lies import another_seed, changed, other_end, rewritten
 from tests.world.around_holder import problem
 from tests.world.around_holder_crowds import TASK, CrowdWorld, Lies
+from tests.world.examples import signing_key
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ async def world(tmp_path: Path) -> CrowdWorld:
 
 
 def job_of(world: CrowdWorld, job: str | None = None) -> CrowdJob:
-    key = world.parties["analyst"].signing_key
+    key = signing_key("analyst")
     transport = world.transport
     analyst = Analyst(
         name="analyst", key=key, book=world.book, clock=world.clock, transport=transport
@@ -154,7 +155,7 @@ def test_a_closing_of_another_job_is_no_result(world: CrowdWorld) -> None:
 
 def test_a_closing_that_the_trainer_did_not_sign_is_no_result(world: CrowdWorld) -> None:
     world.crowds.closed = True
-    key = world.parties["compute-0"].signing_key
+    key = signing_key("compute-0")
     world.crowds.signed = lambda body: sign(body, "trainer", key).to_json()  # type: ignore[method-assign]
     with pytest.raises(BadSignature):
         job_of(world).result()
@@ -210,7 +211,7 @@ def test_an_interrupted_wait_names_the_job_that_goes_on(
 
 
 def test_an_argument_out_of_range_is_said_before_anybody_is_asked(world: CrowdWorld) -> None:
-    key = world.parties["analyst"].signing_key
+    key = signing_key("analyst")
     analyst = Analyst(name="analyst", key=key, book=world.book, transport=world.transport)
     before = len(world.requests)
     with pytest.raises(ValueError, match="contributions_per_record"):

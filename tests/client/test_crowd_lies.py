@@ -19,6 +19,7 @@ from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import state_of
 from tests.world.around_holder_crowds import CrowdWorld, Lies
+from tests.world.examples import signing_key
 
 
 @pytest.fixture
@@ -60,11 +61,10 @@ async def test_a_draw_that_cannot_be_one_is_not_answered_and_costs_nothing(
 async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
-    trainer = world.parties["trainer"]
     world.crowds.signed = lambda body: {  # type: ignore[method-assign]
         "body": body.model_dump(mode="json"),
         "signature": "00" * 64,
-        "signer": trainer.card.name,
+        "signer": "trainer",
     }
     await world.run(holder, seconds=1000)
     assert not world.crowds.taken and await holder.spent() == {}
@@ -286,7 +286,7 @@ async def test_a_crowd_of_its_own_is_borne_out_and_shows_by_comparing(
     assert held.closing is not None
     moment = held.closing.body.closed_at + timedelta(seconds=1)
     other = held.closing.body.model_copy(update={"closed_at": moment})
-    signed = sign(other, "trainer", world.parties["trainer"].signing_key)
+    signed = sign(other, "trainer", signing_key("trainer"))
     seen = CrowdEvidence(opening=held.opening, closing=signed)
     [said] = differences(seen, {"holder": held}, world.consortium).values()
     assert said == ["was shown another closing"]

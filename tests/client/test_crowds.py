@@ -36,6 +36,7 @@ from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, problem, records_for, state_of
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
 from tests.world.clock import NOW, HandMovedTimer
+from tests.world.examples import AUTHORITY, signing_key
 from tests.world.parties import problem_code
 
 WHOLE_TIME = 1000  # seconds until the job closes
@@ -183,10 +184,13 @@ async def test_a_job_for_which_nobody_has_an_allowance_left_ends_at_once_and_say
     await holder.close()
 
 
-async def test_clients_contribute_at_random_times_over_the_whole_job(
-    world: CrowdWorld, holder: DataHolder
-) -> None:
-    """No client at the first step, and some in every third of the time."""
+async def test_clients_contribute_at_random_times_over_the_whole_job(tmp_path: Path) -> None:
+    """No client at the first step, and some in every third of the time.
+
+    A third of the time without any of 24 clients would be 1 chance in 5,000.
+    """
+    world = CrowdWorld(tmp_path, clients=24)
+    holder = world.holder()
     await holder.step()
     assert contributors(world) == {}
     before = 0
@@ -194,6 +198,7 @@ async def test_clients_contribute_at_random_times_over_the_whole_job(
         await world.run(holder, seconds=290)
         assert sum(contributors(world).values()) > before
         before = sum(contributors(world).values())
+    await holder.close()
 
 
 async def test_when_an_answer_leaves_depends_on_public_numbers_alone(world: CrowdWorld) -> None:
@@ -715,7 +720,7 @@ async def test_a_request_that_no_analyst_signed_is_not_taken(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
     request = world.crowd_request()
-    key = world.parties["trainer"].signing_key
+    key = signing_key("trainer")
     world.crowds.open(sign(request.body, "analyst", key))
     await world.run(holder, seconds=100)
     assert "signature" in (await holder.status()).refused_crowds[world.job]
@@ -737,11 +742,11 @@ async def test_an_opening_of_another_shape_is_not_taken(
 async def test_a_job_that_begins_elsewhere_than_its_request_says_is_not_taken(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
-    opening, trainer = world.crowds.opening, world.parties["trainer"]
+    opening = world.crowds.opening
     assert opening is not None
     moved = ((1, 0), *opening.body.instances[1:])
     body = opening.body.model_copy(update={"instances": moved})
-    world.crowds.opening = sign(body, opening.signer, trainer.signing_key)
+    world.crowds.opening = sign(body, opening.signer, signing_key("trainer"))
     await world.run(holder, seconds=100)
     assert "begin" in (await holder.status()).refused_crowds[world.job]
     assert world.crowds.draws == 0
@@ -778,7 +783,7 @@ async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
     if is_taken_before:
         await holder.step()
     roster = world.consortium.roster.with_enrolled([late.verify_key]).with_revoked([1])
-    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     world.book.accept(newer.encode(), roster.encode())
     await world.run(holder, seconds=WHOLE_TIME)
     opened = await holder.opened()

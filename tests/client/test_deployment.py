@@ -12,7 +12,7 @@ from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest, Policy
 from shoal_protocol.trust.roster import Roster
-from tests.world.around_holder import counter_bytes
+from tests.world.chance import fixed_bytes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VALID_DAYS = 365
@@ -26,7 +26,7 @@ POLICY = Policy(
     maximum_round_seconds=60,
 )
 AUTHORITY = SigningKey(b"a" * 32)
-RANDOM = counter_bytes()
+RANDOM = fixed_bytes("deployment")
 CLIENTS = [SigningKey(RANDOM(32)).verify_key for _ in range(60)]
 
 

@@ -26,6 +26,7 @@ from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, UnknownJob
 from tests.world.around_analyst import ReportingTrainer
 from tests.world.around_holder import TASK, World, problem
+from tests.world.examples import signing_key
 
 ASKED: dict[str, Any] = {
     "epsilon": 1.0,
@@ -75,7 +76,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def analyst(world: World) -> Analyst:
     return Analyst(
         name="analyst",
-        key=world.parties["analyst"].signing_key,
+        key=signing_key("analyst"),
         book=world.book,
         clock=world.clock,
         random_bytes=world.random_bytes,
@@ -168,7 +169,7 @@ def test_a_job_of_another_task_fits_no_estimator(world: World, trainer: Reportin
 def forged(world: World, trainer: ReportingTrainer, **changes: Any) -> bytes:
     body = decode(trainer.requests[-1], StudyRequest).body.model_copy(update=changes)
     signer = "trainer" if not changes else "analyst"
-    return sign(body, "analyst", world.parties[signer].signing_key).encode()
+    return sign(body, "analyst", signing_key(signer)).encode()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from shoal_protocol.studies.linear_regression.round_rules import query_for, thre
 from shoal_protocol.trust.manifest import Consortium
 from tests.client.test_policy import RULES
 from tests.world.around_holder import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
+from tests.world.examples import AUTHORITY
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -824,7 +825,7 @@ async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_o
     versions = {}
     for client in (5, 6):
         roster = world.consortium.roster.with_revoked([client])
-        newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+        newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
         world.consortium = world.consortium.successor(newer.encode(), roster.encode())
         address = f"/v1/manifests/{world.consortium.manifest.sequence}"
         versions[address] = newer.encode()
@@ -847,7 +848,7 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
     world: World, holder: DataHolder
 ) -> None:
     roster = world.consortium.roster.with_revoked([5])
-    stolen = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    stolen = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     forged = replace(stolen, signature="00" * 64)
     asked = []
 
@@ -873,7 +874,7 @@ async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
     world: World, holder: DataHolder, wrong: Any
 ) -> None:
     roster = world.consortium.roster.with_revoked([5])
-    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     sent = wrong(roster.encode()) if callable(wrong) else wrong
     answers = {"/v1/manifests/2": newer.encode(), f"/v1/rosters/{roster.digest}": sent}
     world.scripts["trainer"] = lambda request: (
@@ -890,7 +891,7 @@ async def test_a_manifest_that_leaves_the_roster_as_it_was_is_taken_without_one(
     world: World, holder: DataHolder
 ) -> None:
     roster = world.consortium.roster
-    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     world.scripts["trainer"] = lambda request: (
         httpx.Response(200, content=newer.encode())
         if request.url.path == "/v1/manifests/2"
@@ -913,7 +914,7 @@ async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(
     await holder.step()
     await holder.close()
     roster = world.consortium.roster
-    newer = next_manifest(world.consortium, roster=roster, authority=world.authority)
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     later = Consortium.pinned(newer.encode(), roster.encode(), digest=newer.digest)
     del world.scripts["compute-1"]
     holder = world.holder(book=ManifestBook(later, world.directory / "others"))

@@ -26,6 +26,7 @@ from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from tests.client.test_holder import FIRST
 from tests.world.around_holder import POLICY, TASK, World, problem
 from tests.world.clock import HandMovedTimer
+from tests.world.examples import signing_key
 
 CLIENTS = 12
 TWO_ROUNDS = TASK.model_copy(update={"method": "ball_projection"})
@@ -57,7 +58,7 @@ def taken(count: int = CLIENTS) -> httpx.Response:
 
 def withdrawal(world: World, request: Signed[StudyRequest], **changes: Any) -> bytes:
     fields = {"manifest": request.body.manifest, "job": request.digest, "analyst": "analyst"}
-    key = world.parties["analyst"].signing_key
+    key = signing_key("analyst")
     return sign(JobWithdrawal(**(fields | changes)), "analyst", key).encode()
 
 

@@ -17,8 +17,9 @@ from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase
 from tests.world import examples
-from tests.world.around_node import consortium, holdings, party, vote
+from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POLICY, answer_id, signing_key
+from tests.world.parties import party, reachable
 
 COHORTS = st.sampled_from([range(12), range(11), range(10), range(9)])
 EVENTS = {
@@ -31,7 +32,7 @@ EVENTS = {
 
 def spec_of(nodes: int, threshold: int) -> tuple[Signed[RoundSpec], object]:
     policy = POLICY.model_copy(update={"minimum_threshold": 2})
-    trust = consortium(nodes, policy=policy)
+    trust = reachable(nodes, policy=policy)
     sharing = {} if threshold == nodes else {"sharing": ThresholdSharing(threshold=threshold)}
     body = examples.spec(manifest=trust, **sharing)
     assert body.threshold == threshold
@@ -50,7 +51,7 @@ def blank(setting: tuple[Signed[RoundSpec], object], phase: Phase = Phase.FROZEN
     """Return the round at compute-0, which knows no document and holds all shares."""
     spec, trust = setting
     stored = StoredRound(1, spec, phase, None, False, False, (), frozenset())
-    return open_round(stored, spec.body.clients(), trust, party(0))
+    return open_round(stored, spec.body.clients(), trust, party("compute-0", trust))
 
 
 def abandon(known: Round, name: str) -> None:

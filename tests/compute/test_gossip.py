@@ -41,14 +41,13 @@ from tests.world import examples
 from tests.world.around_node import (
     POPULATION,
     Federation,
-    consortium,
     holdings,
-    party,
     vote,
 )
 from tests.world.examples import OPENED_AT, signing_key
+from tests.world.parties import party, reachable
 
-TRUST = consortium()
+TRUST = reachable()
 SPEC = sign(examples.spec(manifest=TRUST), "trainer", signing_key("trainer"))
 DOCUMENTS = [
     *(holdings(SPEC.body, f"compute-{node}", range(12 - node)) for node in range(3)),
@@ -69,7 +68,7 @@ def known_round(which: set[int], phase: Phase = Phase.FROZEN, node: int = 0) -> 
         documents=tuple(DOCUMENTS[index] for index in sorted(which)),
         second=frozenset(),
     )
-    return open_round(stored, POPULATION, TRUST, party(node))
+    return open_round(stored, POPULATION, TRUST, party(f"compute-{node}", TRUST))
 
 
 @given(here=SOME, there=SOME)

@@ -19,8 +19,9 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_redteam.requests import ROUNDS
 from tests.compute.test_announcing import CAP, announce
 from tests.world import examples
-from tests.world.around_node import Federation, consortium, job_for
+from tests.world.around_node import Federation, job_for
 from tests.world.examples import OPENED_AT
+from tests.world.parties import reachable
 
 
 def request_of(federation: Federation, **changes: Any) -> JobRequest:
@@ -56,7 +57,7 @@ async def test_a_round_waits_for_the_request_of_its_job_which_anyone_may_hand_on
 async def lenient(tmp_path: Path) -> AsyncIterator[Federation]:
     """A federation whose policy allows all that the job does not."""
     policy = examples.POLICY.model_copy(update={"minimum_threshold": 2, "minimum_cohort": 6})
-    opened = Federation(tmp_path, trust=consortium(policy=policy))
+    opened = Federation(tmp_path, trust=reachable(policy=policy))
     yield opened
     await opened.close()
 
@@ -158,7 +159,7 @@ async def test_a_request_of_an_analyst_who_is_no_longer_listed_is_not_taken(
     now = federation.consortium.manifest
     fields = {"sequence": now.sequence + 1, "previous": now.digest, "analysts": others}
     body = now.model_copy(update=fields)
-    later = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    later = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
     federation.books[0].accept(later.encode(), roster.encode())
     assert await take(federation, signed(before)) == (403, "unknown-signer")
 

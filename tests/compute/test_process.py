@@ -20,7 +20,7 @@ from nacl.public import PrivateKey
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, ComputeParty
 from shoal_protocol.wire.documents import sign
 from tests.world import examples
-from tests.world.examples import signing_key
+from tests.world.examples import AUTHORITY, signing_key
 from tests.world.loopback import pinned_client
 from tests.world.tls_identities import make_identity
 
@@ -44,7 +44,7 @@ def party(tmp_path: Path) -> dict[str, str]:
         ComputeParty(**examples.service("compute-1"), box_key=examples.box_key(1).hex()),
     )
     manifest = examples.manifest(compute_nodes=nodes)
-    signed = sign(manifest, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    signed = sign(manifest, AUTHORITY_NAME, AUTHORITY)
     for directory, prefix in ((shared, ""), (shared / "history", "000001-")):
         (directory / f"{prefix}manifest.json").write_bytes(signed.encode())
         (directory / f"{prefix}roster.bin").write_bytes(examples.roster().encode())

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 from sqlalchemy import create_engine, text
 
 from shoal_compute import store
-from shoal_compute.assembly import Service, assemble
+from shoal_compute.assembly import Service
 from shoal_compute.gossip import Message
 from shoal_compute.leading import Leadership
 from shoal_compute.schema import VERSION, metadata
@@ -37,7 +37,6 @@ from tests.world.around_node import (
     envelopes,
     expected,
     holdings,
-    party,
 )
 from tests.world.examples import signing_key
 
@@ -62,15 +61,8 @@ class Replicas(Federation):
     def add_replica(self) -> Service:
         number = len(self.replicas)
         directory = self.directory / f"replica-{number}"
-        directory.mkdir()
-        service = assemble(
-            party=party(0),
-            book=ManifestBook(self.consortium, directory),
-            data_directory=directory,
-            database_url=self.database_url,
-            clock=self.clock,
-            transport=self.wire,
-        )
+        book = ManifestBook(self.consortium, directory)
+        service = self.start(0, directory, book=book, database_url=self.database_url)
         self.replicas.append(service)
         self.wire.apps["compute-0.example"] = self.replicas[0].app
         return service

@@ -20,13 +20,13 @@ from shoal_protocol.wire.documents import sign
 from tests.world.around_node import (
     POPULATION,
     Federation,
-    consortium,
     envelopes,
     expected,
     holdings,
     vote,
 )
 from tests.world.examples import POLICY, signing_key
+from tests.world.parties import reachable
 
 EVERYONE = ["published"] * 3
 NOBODY = ["abandoned"] * 3
@@ -52,7 +52,7 @@ async def test_a_round_releases_the_sum_over_all_who_uploaded(federation: Federa
 async def spare(tmp_path: Path) -> AsyncIterator[Federation]:
     """A federation whose policy allows that two of three nodes suffice."""
     policy = POLICY.model_copy(update={"minimum_threshold": 2})
-    made = Federation(tmp_path, trust=consortium(policy=policy))
+    made = Federation(tmp_path, trust=reachable(policy=policy))
     yield made
     await made.close()
 

@@ -19,7 +19,7 @@ from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterRefe
 from shoal_protocol.wire.documents import Signed, sign
 from tests.world import examples
 from tests.world.around_node import SECOND, Federation, envelopes
-from tests.world.examples import answer_id, client_key, random_bytes, signing_key
+from tests.world.examples import AUTHORITY, answer_id, client_key, random_bytes
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_a_client_revoked_since_the_round_began_is_refused(
             "roster": RosterReference(digest=roster.digest, clients=len(roster)),
         }
     )
-    signed = sign(manifest, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    signed = sign(manifest, AUTHORITY_NAME, AUTHORITY)
     federation.books[0].accept(signed.encode(), roster.encode())
     assert isinstance(federation.books[0].current, Consortium)
     assert await refusal(federation, spec, envelopes(spec.body, 3)[0]) == "revoked-client"

@@ -32,6 +32,7 @@ from shoal_learning.crowds.model import CrowdModel
 from shoal_learning.crowds.simulated_crowd import SimulatedCrowd
 from shoal_protocol.crowds.tasks import CrowdTask
 from tests.world.around_holder_crowds import TASK, CrowdWorld
+from tests.world.examples import signing_key
 
 FEATURES = {"minutes": (0, 120), "days": (0, 60)}
 GIVEN: dict[str, Any] = {
@@ -189,7 +190,7 @@ def test_a_fit_on_records_is_refused_with_a_word_on_where_they_stay() -> None:
 
 
 def real(world: CrowdWorld) -> CrowdFederation:
-    key = world.parties["analyst"].signing_key
+    key = signing_key("analyst")
     analyst = Analyst(
         name="analyst", key=key, book=world.book, clock=world.clock, transport=world.transport
     )

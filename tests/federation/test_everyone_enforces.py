@@ -26,6 +26,7 @@ from tests.hosting.test_ledger import EMPTIED, rewrite, tamper
 from tests.world import around_node as nodes
 from tests.world import examples
 from tests.world.federation import PRIVACY, Federation
+from tests.world.parties import reachable
 from tests.world.trust import SITES, Trust
 
 ALL_THERE_IS = PRIVACY.model_copy(update={"epsilon": 4.0})
@@ -151,7 +152,7 @@ class Conspiracy(nodes.Federation):
 @pytest.fixture
 async def conspiracy(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Conspiracy]:
     policy = examples.POLICY.model_copy(update={"minimum_threshold": 2})
-    opened = Conspiracy(tmp_path, trust=nodes.consortium(policy=policy))
+    opened = Conspiracy(tmp_path, trust=reachable(policy=policy))
     yield opened
     await opened.close()
 

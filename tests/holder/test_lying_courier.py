@@ -38,6 +38,7 @@ from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.wire.documents import sign
 from tests.world.around_holder import NODES, POLICY, World, state_of, vault_of
+from tests.world.examples import AUTHORITY, signing_key
 
 CLIENTS = 12
 ANSWERS: dict[str, Any] = messages.kinds_of(
@@ -115,7 +116,7 @@ def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) 
     honest = world.announce(request)
     for lie in (
         sign(honest.body, "trainer", SigningKey(b"x" * 32)),
-        sign(honest.body, "compute-0", world.parties["compute-0"].signing_key),
+        sign(honest.body, "compute-0", signing_key("compute-0")),
         replace(honest, body=honest.body.model_copy(update={"number": 1})),
     ):
         answer = courier.ask(OfferRound(parts=(lie.encode(),)))
@@ -153,9 +154,9 @@ def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
     world, first = courier.world, courier.world.consortium
     world.announce(joined(courier))
     roster = first.roster.with_revoked([5])
-    second = next_manifest(first, roster=roster, authority=world.authority)
+    second = next_manifest(first, roster=roster, authority=AUTHORITY)
     assert courier.ask(NextManifest(parts=(second.encode(), roster.encode()))).sequence == 2
-    rival = next_manifest(first, roster=first.roster.with_revoked([6]), authority=world.authority)
+    rival = next_manifest(first, roster=first.roster.with_revoked([6]), authority=AUTHORITY)
     rivals_roster = first.roster.with_revoked([6]).encode()
     for manifest, its_roster in (
         (rival.encode(), rivals_roster),  # of the same number

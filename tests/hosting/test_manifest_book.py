@@ -9,7 +9,14 @@ from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import MalformedDocument
-from tests.world.examples import CONSORTIUM, REVOKED, client_key, manifest, roster, signing_key
+from tests.world.examples import (
+    AUTHORITY,
+    CONSORTIUM,
+    REVOKED,
+    client_key,
+    manifest,
+    roster,
+)
 
 
 def next_version(of: Consortium, *revoked: int) -> Consortium:
@@ -17,7 +24,7 @@ def next_version(of: Consortium, *revoked: int) -> Consortium:
     members = roster(revoked=(REVOKED, *revoked))
     sequence = of.manifest.sequence + 1
     body = manifest(of=members, sequence=sequence, previous=of.digest)
-    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    signed = sign(body, AUTHORITY_NAME, AUTHORITY)
     return of.successor(signed.encode(), members.encode())
 
 
@@ -70,7 +77,7 @@ def test_a_client_who_was_revoked_is_not_accepted_under_another_index(tmp_path: 
     book.accept(SECOND.signed_manifest.encode(), SECOND.roster.encode())
     members = SECOND.roster.with_enrolled([client_key(0).verify_key])
     body = manifest(of=members, sequence=3, previous=SECOND.digest)
-    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    signed = sign(body, AUTHORITY_NAME, AUTHORITY)
     with pytest.raises(MalformedDocument, match="again who was revoked"):
         book.accept(signed.encode(), members.encode())
     assert book.current.digest == SECOND.digest

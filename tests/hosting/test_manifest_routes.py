@@ -234,7 +234,7 @@ async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> No
     named = RosterReference(digest="0" * 64, clients=clients)
     changes = {"sequence": 2, "previous": CONSORTIUM.digest, "roster": named}
     body = CONSORTIUM.manifest.model_copy(update=changes)
-    signed = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME)).encode()
+    signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY).encode()
     app, book = make_app(tmp_path)
     piece = bytes(64 << 10)
 

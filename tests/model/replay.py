@@ -17,7 +17,7 @@ import pytest
 
 from shoal_aggregator import assembly as aggregator
 from shoal_compute import node as node_module
-from shoal_compute.assembly import Service, assemble
+from shoal_compute.assembly import Service
 from shoal_compute.attesting import attest_sum
 from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
@@ -126,16 +126,7 @@ class Replay(around_node.Federation):
         self.wire.apps[HOST] = self.collector.app
 
     def _assemble(self, node: int) -> Service:
-        directory = self.directory / f"{node}"
-        directory.mkdir(parents=True, exist_ok=True)
-        service = assemble(
-            party=around_node.party(node),
-            book=self.books[node],
-            data_directory=directory,
-            database_url=None,
-            clock=self._clock(node),
-            transport=self.wire,
-        )
+        service = self.start(node, self.directory / f"{node}", clock=self._clock(node))
         self.wire.apps[f"compute-{node}.example"] = service.app
         return service
 

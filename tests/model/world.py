@@ -25,6 +25,7 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.phases import Phase
 from tests.world import around_node, examples
 from tests.world.examples import OPENED_AT, signing_key
+from tests.world.parties import party, reachable
 
 Answers = tuple[int, ...]  # which of its answers each client's share is of; 0: no share
 Cohort = tuple[tuple[int, int], ...]  # clients, ascending, with the answer that is summed
@@ -95,7 +96,7 @@ class World:
     def consortium(self) -> Any:
         lax = {"minimum_cohort": 2, "minimum_threshold": 2, "minimum_colluders": 0}
         policy = examples.POLICY.model_copy(update=lax)
-        return around_node.consortium(self.nodes, policy=policy)
+        return reachable(self.nodes, policy=policy)
 
     @cached_property
     def _rules(self) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class World:
     def _blank(self) -> tuple[Round, ...]:
         stored = StoredRound(1, self.spec, Phase.FROZEN, None, False, False, (), frozenset())
         return tuple(
-            open_round(stored, BitMap(), self.consortium, around_node.party(node))
+            open_round(stored, BitMap(), self.consortium, party(f"compute-{node}", self.consortium))
             for node in range(self.nodes)
         )
 

@@ -21,6 +21,7 @@ from shoal_protocol.wire.errors import (
     WrongSigner,
 )
 from tests.world.examples import (
+    AUTHORITY,
     CONSORTIUM,
     DOCUMENTS,
     JOB,
@@ -34,7 +35,6 @@ from tests.world.examples import (
     signing_key,
 )
 
-AUTHORITY = signing_key(AUTHORITY_NAME)
 ROSTER = CONSORTIUM.roster.encode()
 PARTIES = ["compute-0", "compute-1", "compute-2", "aggregator", "trainer", "analyst"]
 MAY_SIGN = {

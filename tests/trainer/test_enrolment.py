@@ -22,7 +22,6 @@ from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, sta
 from tests.world import examples
 from tests.world.around_trainer import (
     CONSORTIUM,
-    PARTIES,
     Federation,
     job,
     join,
@@ -30,7 +29,7 @@ from tests.world.around_trainer import (
     successor,
 )
 from tests.world.clock import HandMovedClock
-from tests.world.parties import client_of, party, problem_code
+from tests.world.parties import client_of, party, problem_code, reachable
 
 JOINS = f"/v1/jobs/{JOB.digest}/joins"
 
@@ -112,7 +111,7 @@ async def test_an_analyst_cannot_speak_for_another(
         )
         for name in ("analyst", "rival")
     )
-    consortium = examples.consortium(**(PARTIES | {"analysts": analysts}))
+    consortium = reachable(analysts=analysts)
     service = assemble(
         party=party("trainer", consortium),
         book=ManifestBook(consortium, tmp_path),

@@ -19,8 +19,9 @@ from tests.trainer.conftest import Assemble
 from tests.trainer.test_enrolment import bulk
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
 from tests.world import examples
-from tests.world.around_trainer import CONSORTIUM, PARTIES, Federation, job, join, signed_job
+from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
+from tests.world.parties import reachable
 
 POLICY = CONSORTIUM.manifest.policy
 WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
@@ -72,7 +73,7 @@ async def test_the_time_of_a_whole_job_is_bounded(
     needed = int((JOB.ends_by - clock.now).total_seconds())
     for seconds, answer in ((needed - 301, "refused-job"), (needed - 300, 201)):
         policy = POLICY.model_copy(update={"maximum_job_seconds": seconds})
-        consortium = examples.consortium(**PARTIES, policy=policy)
+        consortium = reachable(policy=policy)
         request = job(manifest=consortium.digest)
         with pytest.raises(RefusedJob) if answer != 201 else nullcontext():
             check_request(request, consortium, now=clock.now)

@@ -652,7 +652,7 @@ def manifest_cases() -> Iterator[Case]:
     yield "another roster", "pin_manifest", pin(first.encode(), CONSORTIUM.digest, short)
     forged = sign(first.body, AUTHORITY_NAME, examples.signing_key("foreign authority"))
     yield "a foreign authority", "pin_manifest", pin(forged.encode(), CONSORTIUM.digest)
-    named = sign(first.body, "trainer", examples.signing_key(AUTHORITY_NAME))
+    named = sign(first.body, "trainer", examples.AUTHORITY)
     yield "not in the authority's name", "pin_manifest", pin(named.encode(), CONSORTIUM.digest)
 
     grown = CONSORTIUM.roster.with_enrolled([examples.signing_key("newcomer").verify_key])

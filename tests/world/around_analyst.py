@@ -16,6 +16,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import decode, sign
 from tests.world.around_holder import PRIVACY, World, problem
+from tests.world.examples import signing_key
 
 
 class ReportingTrainer:
@@ -85,6 +86,6 @@ class ReportingTrainer:
             ),
         }
         body = PosteriorReport(**(fields | changes))
-        self.report = sign(body, "trainer", self.world.parties[signer].signing_key).encode()
+        self.report = sign(body, "trainer", signing_key(signer)).encode()
         self.phase = "finished"
         return body

@@ -8,18 +8,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 from nacl.public import PrivateKey
-from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
-from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.site import Sources
@@ -41,13 +38,15 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import query_for
-from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.trust.manifest import Policy as ConsortiumPolicy
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json, decode_clients, encode_clients
 from shoal_protocol.wire.receipt_query import decode_query, encode_answer
-from tests.world.clock import NOW, HandMovedClock, HandMovedTimer
+from tests.world import examples
+from tests.world.chance import fixed_bytes
+from tests.world.clock import HandMovedClock, HandMovedTimer
+from tests.world.examples import client_key, signing_key
+from tests.world.parties import reachable
 
 NODES = 3
 COLUMNS = ("age", "pressure")
@@ -72,20 +71,6 @@ POLICY = Policy(
 )
 
 
-def counter_bytes() -> Callable[[int], bytes]:
-    """Return a source of bytes that never repeats and is the same in every run."""
-    state = SigningKey(bytes(32))
-    count = iter(range(2**62))
-
-    def draw(size: int) -> bytes:
-        stream = b""
-        while len(stream) < size:
-            stream += state.sign(next(count).to_bytes(8, "little")).signature
-        return stream[:size]
-
-    return draw
-
-
 def no_noise(part: NoisePart, count: int) -> Int64Vector:
     return np.zeros(count, np.int64)
 
@@ -93,30 +78,6 @@ def no_noise(part: NoisePart, count: int) -> Int64Vector:
 def records_for(clients: int) -> Records:
     values = np.column_stack([np.linspace(20.0, 90.0, clients), np.linspace(90.0, 160.0, clients)])
     return Records(COLUMNS, values, np.arange(clients + 1))
-
-
-def client_keys(clients: int) -> list[SigningKey]:
-    return [SigningKey(client.to_bytes(32, "big")) for client in range(1, clients + 1)]
-
-
-@cache
-def parties() -> dict[str, NewParty]:
-    """Return all parties by name, made once: certificates take time."""
-    random_bytes = counter_bytes()
-    names = [*(f"compute-{k}" for k in range(NODES)), "aggregator", "trainer", "analyst"]
-    return {
-        name: new_party(
-            PartyRole(name.split("-")[0]),
-            name=name,
-            operator=f"Operator of {name}",
-            url=None if name == "analyst" else f"https://{name}.example:8443",
-            extra_hosts=(),
-            now=NOW,
-            valid_days=30,
-            random_bytes=random_bytes,
-        )
-        for name in names
-    }
 
 
 def problem(status: int, code: str, **headers: str) -> httpx.Response:
@@ -170,7 +131,7 @@ class FakeNode:
                 each for each in self.charged[after:] if decode_clients(each.clients) & clients
             ),
         )
-        signed = sign(body, name, self.world.parties[name].signing_key)
+        signed = sign(body, name, signing_key(name))
         return httpx.Response(200, content=canonical_json({"charges": signed.to_json()}))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -258,42 +219,29 @@ class World:
     ) -> None:
         self.directory = directory
         self.clock = HandMovedClock()
-        self.keys = client_keys(clients)
+        self.keys = [client_key(client) for client in range(clients)]
         self.records = records_for(clients)
-        self.random_bytes = counter_bytes()
-        self.parties = parties()
-        self.authority = SigningKey(b"a" * 32)
+        self.random_bytes = fixed_bytes("holder")
         roster = Roster(b"").with_enrolled(key.verify_key for key in self.keys)
-        manifest = first_manifest(
-            "example",
-            [party.card for party in self.parties.values()],
-            roster=roster,
-            policy=ConsortiumPolicy(
-                minimum_cohort=8,
-                minimum_colluders=0,
-                maximum_epsilon=4.0,
-                delta=1e-6,
-                mechanisms=("discrete_gaussian",),
-                queries=queries,
-                maximum_round_seconds=3600,
-                maximum_local_epsilon=maximum_local_epsilon,
+        self.consortium = reachable(
+            NODES,
+            of=roster,
+            policy=examples.POLICY.model_copy(
+                update={
+                    "minimum_colluders": 0,
+                    "queries": queries,
+                    "maximum_local_epsilon": maximum_local_epsilon,
+                }
             ),
-            authority=self.authority,
-        )
-        self.consortium = Consortium.pinned(
-            manifest.encode(), roster.encode(), digest=manifest.digest
         )
         self.book = ManifestBook(self.consortium, directory / "manifests")
         self.trainer = FakeTrainer(self)
-        self.nodes = [FakeNode(k, self, self.box_key(f"compute-{k}")) for k in range(NODES)]
+        self.nodes = [
+            FakeNode(k, self, PrivateKey(examples.box_private_key(k))) for k in range(NODES)
+        ]
         self.requests: list[httpx.Request] = []
         self.scripts: dict[str, Callable[[httpx.Request], httpx.Response | None]] = {}
         """By host name: what answers instead, unless it returns None."""
-
-    def box_key(self, name: str) -> PrivateKey:
-        key = self.parties[name].box_key
-        assert key is not None
-        return key
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -344,7 +292,7 @@ class World:
         least, most = arguments["minimum_population"], arguments["maximum_population"]
         terms = arguments["task"].terms(least=least, most=most)
         request = StudyRequest(**({"terms": terms} | arguments))
-        signed = sign(request, "analyst", self.parties["analyst"].signing_key)
+        signed = sign(request, "analyst", signing_key("analyst"))
         self.trainer.requests[signed.digest] = signed.encode()
         return signed
 
@@ -376,7 +324,7 @@ class World:
 
     def show(self, spec: RoundSpec, *, signer: str = "trainer") -> Signed[RoundSpec]:
         """Have the trainer show a spec, signed by `signer`'s key."""
-        signed = sign(spec, "trainer", self.parties[signer].signing_key)
+        signed = sign(spec, "trainer", signing_key(signer))
         self.trainer.specs[spec.job, spec.number] = signed.encode()
         return signed
 

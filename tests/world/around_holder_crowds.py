@@ -38,6 +38,7 @@ from shoal_protocol.wire.documents import Document, Signed, decode, from_json, s
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json
 from shoal_protocol.wire.errors import ProtocolError
 from tests.world.around_holder import POLICY, FakeTrainer, World, problem
+from tests.world.examples import signing_key
 
 TASK = CrowdTask(
     family="linear",
@@ -94,7 +95,7 @@ class StandIn(FakeTrainer):
         return self.request.body.closes_at
 
     def signed(self, body: Document) -> dict[str, Any]:
-        return sign(body, "trainer", self.world.parties["trainer"].signing_key).to_json()
+        return sign(body, "trainer", signing_key("trainer")).to_json()
 
     def open(self, request: Signed[CrowdJobRequest]) -> None:
         task = request.body.task
@@ -108,7 +109,7 @@ class StandIn(FakeTrainer):
             instances=tuple(self.instances),
             opened_at=self.world.clock(),
         )
-        self.opening = sign(opening, "trainer", self.world.parties["trainer"].signing_key)
+        self.opening = sign(opening, "trainer", signing_key("trainer"))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         parts = request.url.path.strip("/").split("/")[1:]
@@ -238,7 +239,7 @@ class StandIn(FakeTrainer):
         body = CrowdClosingRequest(
             manifest=self.request.body.manifest, job=self.job, analyst=self.request.body.analyst
         )
-        self.asked = sign(body, body.analyst, self.world.parties[body.analyst].signing_key)
+        self.asked = sign(body, body.analyst, signing_key(body.analyst))
         self.closed = True
 
     def closing(self) -> CrowdClosing:
@@ -298,7 +299,7 @@ class CrowdWorld(World):
             "closes_at": self.clock() + timedelta(seconds=1000),
         }
         request = CrowdJobRequest(**(arguments | changes))
-        return sign(request, signer, self.parties[signer].signing_key)
+        return sign(request, signer, signing_key(signer))
 
     @property
     def job(self) -> str:

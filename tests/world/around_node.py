@@ -10,14 +10,12 @@ from typing import Any
 
 import httpx
 import numpy as np
-from nacl.public import PrivateKey
 from pyroaring import BitMap
 from starlette.types import ASGIApp
 
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service, assemble
 from shoal_hosting.manifests.manifest_book import ManifestBook
-from shoal_hosting.party import Card, Party
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -30,19 +28,18 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
+from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json, decode_uint64, format_time
 from shoal_redteam.requests import request_for
 from tests.world import examples
 from tests.world.clock import HandMovedClock
 from tests.world.examples import OPENED_AT, client_key, random_bytes, signing_key
-from tests.world.tls_identities import make_identity
+from tests.world.parties import party, reachable
 
 NODES = 3
 POPULATION = BitMap(range(12))
 SHARING = ADDITIVE
-CERTIFICATE = make_identity().pem
 SECOND = timedelta(seconds=1)
 
 
@@ -117,32 +114,6 @@ class Aggregator:
         return 201, b"{}"
 
 
-def party(node: int, name: str | None = None) -> Party:
-    name = name or f"compute-{node}"
-    private = PrivateKey(examples.box_private_key(node))
-    card = Card(
-        role="compute",
-        name=name,
-        operator=f"Operator of {name}",
-        verify_key=bytes(signing_key(name).verify_key).hex(),
-        box_key=bytes(private.public_key).hex(),
-    )
-    return Party(Path(), card, signing_key(name), private)
-
-
-def consortium(nodes: int = NODES, **changes: Any) -> Consortium:
-    """Return the examples' consortium, with certificates that a TLS context can read."""
-    parties = tuple(
-        ComputeParty(
-            **examples.service(f"compute-{node}") | {"certificate": CERTIFICATE},
-            box_key=examples.box_key(node).hex(),
-        )
-        for node in range(nodes)
-    )
-    aggregator = ServiceParty(**examples.service("aggregator") | {"certificate": CERTIFICATE})
-    return examples.consortium(**{"compute_nodes": parties, "aggregator": aggregator} | changes)
-
-
 def job_in(spec: bytes | None) -> str | None:
     """Return the job that a signed spec names, or None if the bytes are none."""
     try:
@@ -175,7 +146,7 @@ class Federation:
 
     def __init__(self, directory: Path, *, trust: Consortium | None = None) -> None:
         self.directory = directory
-        self.consortium = trust or consortium()
+        self.consortium = trust or reachable()
         self.names = [node.name for node in self.consortium.manifest.compute_nodes]
         self.clock = HandMovedClock()
         self.wire = Wire()
@@ -189,17 +160,21 @@ class Federation:
             self.books.append(ManifestBook(self.consortium, directory / f"{node}"))
             self.services.append(self._assemble(node))
 
+    def start(self, node: int, directory: Path, **changes: Any) -> Service:
+        """Assemble a node's process over what is in `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        arguments: dict[str, Any] = {
+            "party": party(f"compute-{node}", self.consortium),
+            "book": self.books[node],
+            "data_directory": directory,
+            "database_url": None,
+            "clock": self.clock.of(f"compute-{node}"),
+            "transport": self.wire,
+        }
+        return assemble(**(arguments | changes))
+
     def _assemble(self, node: int) -> Service:
-        directory = self.directory / f"{node}"
-        directory.mkdir(exist_ok=True)
-        service = assemble(
-            party=party(node),
-            book=self.books[node],
-            data_directory=directory,
-            database_url=None,
-            clock=self.clock.of(f"compute-{node}"),
-            transport=self.wire,
-        )
+        service = self.start(node, self.directory / f"{node}")
         self.wire.apps[f"compute-{node}.example"] = service.app
         return service
 

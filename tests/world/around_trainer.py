@@ -22,35 +22,18 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
-    ComputeParty,
     Consortium,
     Manifest,
     RosterReference,
-    ServiceParty,
 )
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import encode_uint64
 from tests.world import examples
-from tests.world.tls_identities import make_identity
+from tests.world.parties import reachable
 
-CERTIFICATE = make_identity().pem
-
-
-def service(name: str) -> dict[str, str]:
-    return examples.service(name) | {"certificate": CERTIFICATE}
-
-
-PARTIES: dict[str, Any] = {
-    "compute_nodes": tuple(
-        ComputeParty(**service(f"compute-{node}"), box_key=examples.box_key(node).hex())
-        for node in range(examples.NODES)
-    ),
-    "aggregator": ServiceParty(**service("aggregator")),
-    "trainer": ServiceParty(**service("trainer")),
-}
-CONSORTIUM = examples.consortium(**PARTIES)
+CONSORTIUM = reachable()
 SERVICES = ("aggregator", *(f"compute-{node}" for node in range(examples.NODES)))
 
 
@@ -87,7 +70,7 @@ def successor(consortium: Consortium, roster: Roster) -> Consortium:
         "roster": RosterReference(digest=roster.digest, clients=len(roster)),
     }
     body = Manifest.model_validate(fields)
-    signed = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
     return consortium.successor(signed.encode(), roster.encode())
 
 

@@ -34,12 +34,11 @@ from shoal_protocol.wire.documents import DocumentT, Signed, decode, sign
 from shoal_trainer.assembly import Service, assemble
 from shoal_trainer.crowds.assembly import Replica, assemble_replica
 from tests.world import examples
-from tests.world.around_trainer import PARTIES
 from tests.world.clock import HandMovedClock
-from tests.world.parties import book, client_of, party
+from tests.world.parties import book, client_of, party, reachable
 
 POLICY = examples.POLICY.model_copy(update={"maximum_local_epsilon": 40.0})
-CONSORTIUM = examples.consortium(**PARTIES, policy=POLICY)
+CONSORTIUM = reachable(policy=POLICY)
 TASK = CrowdTask(
     family="linear",
     features=(ColumnBounds(name="age", lower=20.0, upper=90.0),),

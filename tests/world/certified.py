@@ -252,7 +252,7 @@ def successor(before: Consortium, **changes: Any) -> Consortium:
     """Return the next manifest version, with `changes`."""
     links = {"sequence": before.manifest.sequence + 1, "previous": before.digest}
     body = Manifest.model_validate(before.manifest.model_dump() | links | changes)
-    signed = sign(body, AUTHORITY_NAME, examples.signing_key(AUTHORITY_NAME))
+    signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)
     return before.successor(signed.encode(), before.roster.encode())
 
 

@@ -74,6 +74,9 @@ def signing_key(name: str) -> SigningKey:
     return SigningKey(seed(f"signing key of {name}"))
 
 
+AUTHORITY = signing_key(AUTHORITY_NAME)
+
+
 def client_key(client: int) -> SigningKey:
     return signing_key(f"client {client}")
 
@@ -126,7 +129,7 @@ def manifest(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) ->
         "consortium": "example",
         "sequence": 1,
         "previous": None,
-        "authority": bytes(signing_key(AUTHORITY_NAME).verify_key).hex(),
+        "authority": bytes(AUTHORITY.verify_key).hex(),
         "compute_nodes": tuple(
             ComputeParty(**service(f"compute-{node}"), box_key=box_key(node).hex())
             for node in range(nodes)
@@ -150,7 +153,7 @@ def consortium(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) 
     """Return the consortium of `manifest`, signed by its authority."""
     of = of or roster()
     body = manifest(nodes=nodes, of=of, **changes)
-    signed = sign(body, AUTHORITY_NAME, signing_key(AUTHORITY_NAME))
+    signed = sign(body, AUTHORITY_NAME, AUTHORITY)
     return Consortium.pinned(signed.encode(), of.encode(), digest=body.digest)
 
 

@@ -1,31 +1,55 @@
-"""The example consortium's services as they hold themselves: keys, trust, HTTP."""
+"""The examples' parties as they hold themselves, with certificates for TLS, and HTTP to them."""
 
 from pathlib import Path
 from typing import Any
 
 import httpx
+from nacl.public import PrivateKey
 from starlette.types import ASGIApp
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Card, Party
-from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.documents import Document, sign
 from tests.world import examples
+from tests.world.tls_identities import make_identity
+
+CERTIFICATE = make_identity().pem
+
+
+def reachable(nodes: int = examples.NODES, **changes: Any) -> Consortium:
+    """Return the examples' consortium, with certificates that a TLS context can read."""
+
+    def service(name: str) -> dict[str, str]:
+        return examples.service(name) | {"certificate": CERTIFICATE}
+
+    parties = {
+        "compute_nodes": tuple(
+            ComputeParty(**service(f"compute-{node}"), box_key=examples.box_key(node).hex())
+            for node in range(nodes)
+        ),
+        "aggregator": ServiceParty(**service("aggregator")),
+        "trainer": ServiceParty(**service("trainer")),
+    }
+    return examples.consortium(**(parties | changes))
 
 
 def party(name: str, consortium: Consortium = examples.CONSORTIUM) -> Party:
     """Return a service of the consortium, as `load_party` would."""
     listed = consortium.party(name)
+    role, _, number = name.partition("-")
+    box_key = PrivateKey(examples.box_private_key(int(number))) if role == "compute" else None
     card = Card.model_validate(
         {
-            "role": name.split("-")[0],
+            "role": role,
             "name": name,
             "operator": listed.operator,
             "verify_key": listed.verify_key,
             "certificate": getattr(listed, "certificate", None),
+            "box_key": getattr(listed, "box_key", None),
         }
     )
-    return Party(Path("/nowhere"), card, examples.signing_key(name), None)
+    return Party(Path("/nowhere"), card, examples.signing_key(name), box_key)
 
 
 def book(directory: Path, consortium: Consortium = examples.CONSORTIUM) -> ManifestBook:
