@@ -17,6 +17,7 @@ def test_the_command_prints_an_example_of_every_task_that_can_be_read(name):
     file = parse_task_file(tomllib.loads(shown.stdout))
     assert file.task.name == name
     assert file.settings.minimum_population == 500
+    assert shown.stdout.splitlines()[0].endswith(", ".join(file.task.query_names()))
 
 
 def test_a_task_that_does_not_exist_has_no_example():

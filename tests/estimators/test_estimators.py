@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import tomllib
 from typing import Any
 
 import matplotlib
@@ -36,9 +37,10 @@ from shoal.estimators import (
     Poisson,
     PoissonRegression,
 )
+from shoal.jobs.task_files import example, parse_task_file
 from shoal_learning.simulated_federation import SimulatedFederation, SimulatedOutcome
 from shoal_protocol.queries.bounds import ColumnBounds
-from shoal_protocol.studies import Task
+from shoal_protocol.studies import STUDIES, Task
 from shoal_protocol.wire.errors import MalformedDocument
 
 FEATURES = {"age": (18, 90), "dose": (0, 10)}
@@ -96,11 +98,6 @@ FAMILIES = [
     MultivariateNormal(variables={"age": (0, 110), "pressure": (60, 220)}),
 ]
 EACH = [*REGRESSIONS, DOSE, *FAMILIES]
-ALL = [
-    each
-    for each in vars(estimators).values()
-    if dataclasses.is_dataclass(each) and issubclass(each, Estimator)
-]
 
 
 def named(value: object) -> str:
@@ -112,8 +109,14 @@ def fitted() -> dict[type, Any]:
     return {type(each): clone(each).fit(federation()) for each in [*REGRESSIONS, *FAMILIES]}
 
 
-def test_every_estimator_is_among_those_that_are_tested() -> None:
-    assert {type(each) for each in EACH} == set(ALL)
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
+    task = parse_task_file(tomllib.loads(example(name))).task
+    kind = getattr(estimators, name.title().replace("_", ""))
+    parameters = dict(task)
+    assert (
+        kind(**{each: parameters[each] for each in parameters if each != "name"}).to_task() == task
+    )
 
 
 def test_parameters_are_the_tasks_with_the_tasks_defaults() -> None:

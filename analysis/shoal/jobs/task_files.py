@@ -1,5 +1,6 @@
 """Task files: a job as an analyst writes it down in TOML."""
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
@@ -130,5 +131,7 @@ def _kinds(annotation: object) -> tuple[object, ...]:
 
 
 def example(name: TaskName) -> str:
-    """Return a task file to begin with."""
-    return (STUDIES[name].example + _END).rstrip()
+    """Return a task file to begin with, headed by the queries that its rounds ask."""
+    content = (STUDIES[name].example + _END).rstrip()
+    queries = parse_task_file(tomllib.loads(content)).task.query_names()
+    return f"# asks for the queries {', '.join(queries)}\n{content}"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from shoal_protocol.queries import quantisation
 from shoal_protocol.queries.columns import Column, FiniteFloat
@@ -142,6 +142,20 @@ class Counts(CellCounts):
         return np.append(counts, len(values) - counts.sum()) if self.other else counts
 
 
+def _ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
+    if any(lower >= upper for lower, upper in pairwise(edges)):
+        raise ValueError("each edge is larger than the one before")
+    return edges
+
+
+Edges = Annotated[
+    tuple[FiniteFloat, ...],
+    Field(min_length=3, max_length=MOST_CELLS + 1),
+    AfterValidator(_ascending),
+]
+"""Where bins end and the next ones begin, ascending."""
+
+
 class BinCounts(CellCounts):
     """How many records are in each of the bins between the public `edges`.
 
@@ -151,14 +165,7 @@ class BinCounts(CellCounts):
     """
 
     name: Literal["bin_counts"] = "bin_counts"
-    edges: Annotated[tuple[FiniteFloat, ...], Field(min_length=3, max_length=MOST_CELLS + 1)]
-
-    @field_validator("edges")
-    @classmethod
-    def _ascending(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
-        if any(lower >= upper for lower, upper in pairwise(edges)):
-            raise ValueError("each edge is larger than the one before")
-        return edges
+    edges: Edges
 
     @property
     def cells(self) -> int:
