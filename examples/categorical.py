@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A histogram
+# # Proportions
 #
 # Which blood groups do donors have? 1,000 invented donors, each of whom is a client of her own.
 
