@@ -118,7 +118,7 @@ class Replay(around_node.Federation):
 
     def __init__(self, world: World, directory: Path) -> None:
         self.world = world
-        self.start = Machine(world).start
+        self.opening = Machine(world).start
         self.stages: list[Stage] = ["open"] * world.nodes
         self.collector = Collector(world, directory / "aggregator")
         super().__init__(directory, trust=world.consortium)
@@ -146,7 +146,7 @@ class Replay(around_node.Federation):
         spec = self.world.spec
         await self.announce(spec, self.world.honest)
         await self.collector.announce()
-        state = self.start
+        state = self.opening
         for action, after in trace:
             with one_decision():
                 await self._take(action, state)
