@@ -31,7 +31,7 @@ from shoal_compute.store import Kept
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import load_party
 from shoal_hosting.service import Resources
-from shoal_protocol.rounds.attestations import Held
+from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import OVERHEAD_BYTES
 from shoal_protocol.sharing.shares import SEED_BYTES
@@ -81,14 +81,14 @@ class _Line(httpx.AsyncBaseTransport):
         return httpx.Response(200, content=reply)
 
 
-def held_by(nodes: int, population: BitMap) -> list[Held]:
+def held_by(nodes: int, population: BitMap) -> list[StoredAnswers]:
     """Return what each node holds: the same answers, for most clients at all nodes."""
     random = np.random.default_rng(1)
     clients = np.asarray(population.to_array())
     tags = random.integers(0, 1 << 16, clients.size).astype("<u2")
     answered = random.random(clients.size) >= DROPPED_OUT
     return [
-        Held(BitMap(clients[here]), tags[here].tobytes())
+        StoredAnswers(BitMap(clients[here]), tags[here].tobytes())
         for _ in range(nodes)
         for here in [answered & (random.random(clients.size) >= MISSED_BY_A_NODE)]
     ]
@@ -118,7 +118,12 @@ def set_up(directory: Path, nodes: int, clients: int, wire: Wire) -> list[Node]:
 
 
 def _node(
-    directory: Path, drive: Drive, spec: Signed[RoundSpec], name: str, held: Held, wire: Wire
+    directory: Path,
+    drive: Drive,
+    spec: Signed[RoundSpec],
+    name: str,
+    held: StoredAnswers,
+    wire: Wire,
 ) -> Node:
     party = load_party(directory / "parties" / name)
     data = directory / "data" / f"gossip-{name}"

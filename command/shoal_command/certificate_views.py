@@ -68,8 +68,8 @@ def as_json(verified: Verified) -> dict[str, Any]:
             )
         ],
         "privacy": report.privacy.model_dump(mode="json"),
-        "purchases": [
-            {**each.model_dump(mode="json"), "bought": each.bought} for each in report.purchases
+        "breakdown": [
+            {**each.model_dump(mode="json"), "measured": each.measured} for each in report.breakdown
         ],
         "not_shown": [*NOT_SHOWN, *([] if verified.all_rosters else [LEFT_OUT])],
     }
@@ -164,7 +164,7 @@ def _sections(said: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "Rounds that released nothing", list(round_groups.lost(said))
     yield (
         "At what price for each client, by replacement of all its records",
-        [*(_price(each) for each in said["prices"]), _purchases(said["purchases"])],
+        [*(_price(each) for each in said["prices"]), _breakdown(said["breakdown"])],
     )
     yield (
         "Who signed that this is so",
@@ -212,8 +212,8 @@ def _price(of: dict[str, Any]) -> str:
     return f"{against}{price}; {of['bought']['epsilon']:.4g} with the noise that was there."
 
 
-def _purchases(several: list[dict[str, Any]]) -> str:
-    parts = [f"{100.0 * each['share']:.3g} % bought {each['bought']}" for each in several]
+def _breakdown(several: list[dict[str, Any]]) -> str:
+    parts = [f"{100.0 * each['share']:.3g} % for {each['measured']}" for each in several]
     return f"Of the price: {'; '.join(parts)}."
 
 

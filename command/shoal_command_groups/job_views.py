@@ -37,9 +37,9 @@ def progress(
         head.add_row("Left", f"{state.left:,} clients")
     if state.population_size is not None:
         head.add_row("Population", f"{state.population_size:,} clients")
-    if state.phase is JobPhase.ENROLLING:
+    if state.phase is JobPhase.JOINING:
         head.add_row("Joining open until", _joining(join_deadline, now))
-    if state.ends_by is not None and state.phase in (JobPhase.ENROLLING, JobPhase.RUNNING):
+    if state.ends_by is not None and state.phase in (JobPhase.JOINING, JobPhase.RUNNING):
         head.add_row("Over by", f"{state.ends_by:%Y-%m-%d %H:%M} UTC")
     if rounds > FEW_ROUNDS and state.rounds:
         head.add_row("Rounds", _how_far(state, rounds))
@@ -62,7 +62,7 @@ def progress(
 def one_line(state: JobState, *, rounds: int, join_deadline: datetime, now: datetime) -> str:
     """Say a job's state in one line, for output that is no terminal; `rounds` as in `progress`."""
     facts = [f"{state.phase}: {state.joined:,} joined"]
-    if state.phase is JobPhase.ENROLLING:
+    if state.phase is JobPhase.JOINING:
         facts.append(f"joining is open until {_joining(join_deadline, now)}")
     if state.rounds and rounds > FEW_ROUNDS:
         facts.append(_how_far(state, rounds))

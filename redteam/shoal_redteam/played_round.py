@@ -16,7 +16,13 @@ from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.peers.peer import GONE, OK, Answer
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
-from shoal_protocol.rounds.attestations import Abandonment, Held, PartialSum, Result, cohort_digest
+from shoal_protocol.rounds.attestations import (
+    Abandonment,
+    PartialSum,
+    Result,
+    StoredAnswers,
+    cohort_digest,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
@@ -192,7 +198,7 @@ class PlayedRound:
             (client, self.sent[client].answer if client in self.sent else bytes(ANSWER_BYTES))
             for client in sorted(clients)
         ]
-        return cohort_digest(self.signed.digest, Held.of(answers))
+        return cohort_digest(self.signed.digest, StoredAnswers.of(answers))
 
     async def released_exactly(self, clients: Iterable[int]) -> bool:
         """Wait for the round's end, and tell whether exactly these clients' sum was released."""

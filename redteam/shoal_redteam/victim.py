@@ -60,7 +60,7 @@ class FakeNetwork(httpx.AsyncBaseTransport):
         body, parts = await request.aread(), request.url.path.strip("/").split("/")
         match parts:
             case ["v1", "jobs"]:
-                return _json({"jobs": [{"job": self.job.digest, "phase": "enrolling"}]})
+                return _json({"jobs": [{"job": self.job.digest, "phase": "joining"}]})
             case ["v1", "jobs", _, "request"]:
                 return httpx.Response(_OK, content=self.job.encode())
             case ["v1", "jobs", job, "joins"]:

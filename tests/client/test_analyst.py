@@ -215,7 +215,7 @@ async def test_waiting_shows_each_new_state_once(
     world: World, analyst: AsyncAnalyst, trainer: ReportingTrainer
 ) -> None:
     job = await handed_in(analyst)
-    phases = iter(["enrolling", "enrolling", "running", "running", "running"])
+    phases = iter(["joining", "joining", "running", "running", "running"])
 
     def moving_on(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/result"):
@@ -228,7 +228,7 @@ async def test_waiting_shows_each_new_state_once(
     shown: list[str] = []
     report = await job.wait(lambda state: shown.append(state.phase))
     assert report.job == job.id
-    assert shown == ["enrolling", "running", "finished"]
+    assert shown == ["joining", "running", "finished"]
 
 
 async def test_a_failed_job_says_why(analyst: AsyncAnalyst, trainer: ReportingTrainer) -> None:
@@ -265,7 +265,7 @@ def submitted(analyst: Analyst) -> Any:
 def test_scripts_do_the_same_without_asyncio(world: World, trainer: ReportingTrainer) -> None:
     analyst = Analyst(**arguments(world))
     job = submitted(analyst)
-    assert job.state().phase == "enrolling"
+    assert job.state().phase == "joining"
     assert job.result() is None
     body = trainer.finish(job.id)
     assert job.wait() == job.result() == analyst.job(job.id).result() == body

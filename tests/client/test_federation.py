@@ -152,7 +152,7 @@ def test_a_job_that_fails_says_why_and_whom_to_ask(world: World, trainer: Report
 def test_a_job_can_be_submitted_now_and_waited_for_later(
     world: World, trainer: ReportingTrainer
 ) -> None:
-    trainer.phase = "enrolling"
+    trainer.phase = "joining"
     job = federation(world).submit(regression().to_task())
     assert job.id in repr(job)
     trainer.phase = "finished"
@@ -280,8 +280,8 @@ async def test_an_interruption_in_a_notebook_does_not_wait_for_the_job(
 
 
 def states(rounds: int) -> Iterator[JobState]:
-    yield JobState(job="1" * 64, phase="enrolling", joined=3)
-    yield JobState(job="1" * 64, phase="enrolling", joined=12)
+    yield JobState(job="1" * 64, phase="joining", joined=3)
+    yield JobState(job="1" * 64, phase="joining", joined=12)
     for done in range(rounds + 1):
         numbers = range(max(0, done - 16), done)
         newest = [RoundState(round="2" * 64, number=i, phase="published") for i in numbers]

@@ -705,7 +705,7 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
         assert path in {
             "/v1/charges?after=0",
             "/v1/crowds?phase=open",
-            "/v1/jobs?phase=enrolling",
+            "/v1/jobs?phase=joining",
             "/v1/jobs//request",
             "/v1/jobs//joins",
             "/v1/jobs//rounds/0",

@@ -49,7 +49,7 @@ def test_a_certificate_says_in_words_what_was_released_to_whom_from_how_many(
         "compute-0 (Operator of compute-0); compute-1 (Operator of compute-1); compute-2",
         "Against 2 of 3 Compute nodes, with 3 clients of each cohort",
         "epsilon 2 at delta 1e-06; 1.8",
-        "Of the price: 20 % bought spreads of the columns; 80 % bought moments of the columns.",
+        "Of the price: 20 % for spreads of the columns; 80 % for moments of the columns.",
         "aggregator (Operator of aggregator)",
         "trainer (Operator of trainer)",
         *(

@@ -30,7 +30,7 @@ from shoal_protocol.certificates.posterior_report import (
     PrivacySpent,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.privacy_breakdown import Purchase
+from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import GENESIS
 from shoal_protocol.sharing.schemes import ADDITIVE
@@ -172,7 +172,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         submitted = await shoal("job", "submit", *trial.who, trial.task)
         job = submitted.stdout.strip()
         listed = await shoal("job", "list", *trial.who, "--json")
-        assert json.loads(listed.stdout) == {"jobs": [{"job": job, "phase": "enrolling"}]}
+        assert json.loads(listed.stdout) == {"jobs": [{"job": job, "phase": "joining"}]}
         assert job in (await shoal("job", "list", *trial.who)).stdout
         pending = await shoal("job", "result", job, *trial.who, status=6)
         assert "no posterior yet" in pending.stderr
@@ -392,7 +392,7 @@ def report(trial: Trial, request: StudyRequest) -> PosteriorReport:
             delta=1e-5,
             mu=0.2,
         ),
-        purchases=(Purchase(query="second_moment_matrix", rounds=1, share=1.0),),
+        breakdown=(BreakdownEntry(query="second_moment_matrix", rounds=1, share=1.0),),
         posterior=LinearRegressionPosterior(
             names=("intercept", "age"),
             target="pressure",

@@ -10,17 +10,17 @@ from typer.testing import Result
 
 from shoal.jobs import round_documents
 from shoal_command_groups import round as command
-from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, Held
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, StoredAnswers
 from shoal_protocol.rounds.attestations import Result as Outcome
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command import running
-from tests.protocol.test_accounts import NODES, SIGNED_SPEC, holdings, published, vote
+from tests.protocol.test_round_audit import NODES, SIGNED_SPEC, holdings, published, vote
 from tests.world import examples
 from tests.world.examples import CONSORTIUM, DOCUMENTS, SPEC, signing_key
 
-MIXED = Held.of(
+MIXED = StoredAnswers.of(
     (client, examples.answer_id(client, "another" if client == 3 else "first"))
     for client in range(1, 12)
 )

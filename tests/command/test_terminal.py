@@ -53,11 +53,11 @@ def a_round(phase: str, seconds: float) -> dict[str, object]:
 
 
 def test_while_clients_may_join_the_time_left_for_it_is_shown() -> None:
-    assert "in 2 h 3 min" in shown(phase="enrolling")
+    assert "in 2 h 3 min" in shown(phase="joining")
     assert "in 2 h" not in shown(phase="running")
     until = {"rounds": 2, "join_deadline": NOW + timedelta(minutes=10), "now": NOW}
-    assert one_line(state(phase="enrolling"), **until) == (
-        "enrolling: 1,200 joined; joining is open until 2026-05-01 12:10:00 UTC (in 10 min 0 s)"
+    assert one_line(state(phase="joining"), **until) == (
+        "joining: 1,200 joined; joining is open until 2026-05-01 12:10:00 UTC (in 10 min 0 s)"
     )
 
 

@@ -31,7 +31,7 @@ from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, StoredRound
 from shoal_hosting.server.logs import withhold_private_values
 from shoal_hosting.work import Pace
-from shoal_protocol.rounds.attestations import Held, Holdings
+from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -190,7 +190,7 @@ async def test_documents_of_rounds_that_were_not_asked_for_are_not_taken_from_an
 def test_a_message_and_its_answer_fit_the_limit_however_many_rounds_are_live() -> None:
     everyone = BitMap(range(LARGEST_POPULATION))
     largest = Holdings.attest(
-        Held(everyone, bytes(2 * LARGEST_POPULATION)),
+        StoredAnswers(everyone, bytes(2 * LARGEST_POPULATION)),
         everyone,
         manifest=TRUST.digest,
         round_id=SPEC.digest,

@@ -23,7 +23,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.storage.database import StorageThread, open_engine
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_protocol.privacy.curves import gaussian_mu
-from shoal_protocol.rounds.attestations import Held, Holdings
+from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
@@ -351,7 +351,7 @@ def test_uploads_at_many_replicas_and_a_freeze_are_never_in_each_others_way(
         return stored
 
     def freeze() -> BitMap:
-        def attest(held: Held) -> Signed[Holdings]:
+        def attest(held: StoredAnswers) -> Signed[Holdings]:
             names = {"manifest": specs[0].body.manifest, "round_id": specs[0].digest}
             body = Holdings.attest(held, BitMap(clients), node="compute-0", **names)
             return sign(body, "compute-0", signing_key("compute-0"))

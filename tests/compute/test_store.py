@@ -30,9 +30,9 @@ from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
-    Held,
     Holdings,
     PartialSum,
+    StoredAnswers,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.documents import Signed, sign
@@ -91,7 +91,7 @@ def frozen(storage: StorageThread, clients: range = range(12)) -> Signed:
     return storage.run_here(store.freeze, ROUND, old, attest)[1]
 
 
-def attest(held: Held) -> Signed:
+def attest(held: StoredAnswers) -> Signed:
     return sign(
         Holdings.attest(
             held, POPULATION, manifest=SPEC.body.manifest, round_id=ROUND, node="compute-0"
@@ -216,7 +216,7 @@ def test_a_step_that_the_table_lacks_is_refused(storage: StorageThread) -> None:
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:
-    def fail(held: Held) -> Signed:
+    def fail(held: StoredAnswers) -> Signed:
         raise RuntimeError("the key is gone")
 
     storage.run_here(add_shares, [share(1)])

@@ -265,7 +265,7 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     assert (low < high).all()
     assert report.cohort_sizes == (CLIENTS,)
     assert report.privacy.epsilon <= 2.0
-    assert seen[0] is JobPhase.ENROLLING
+    assert seen[0] is JobPhase.JOINING
     assert job.state().phase is JobPhase.FINISHED
     assert [status.jobs[-1].rounds[0].answers for status in statuses] == list(SITES.values())
     certificate = job.certificate()

@@ -58,7 +58,7 @@ class LyingTrainer:
         self._app, self._request, self._job = app, request, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        listed = {"jobs": [{"job": self._job, "phase": "enrolling"}]}
+        listed = {"jobs": [{"job": self._job, "phase": "joining"}]}
         answers: dict[str, bytes] = {
             "/v1/jobs": json.dumps(listed).encode(),
             f"/v1/jobs/{self._job}/request": self._request,

@@ -17,7 +17,7 @@ from shoal_compute.decisions import CallOff, CastVote, Freeze, GiveUp, SumUp, de
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.rounds.attestations import AbandonmentReason, Held, cohort_digest
+from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers, cohort_digest
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -228,19 +228,19 @@ def _clients(answers: Answers) -> BitMap:
 
 
 @cache
-def held_of(answers: Answers) -> Held:
+def held_of(answers: Answers) -> StoredAnswers:
     """Return what a node holds that has shares of these answers."""
-    return Held.of(
+    return StoredAnswers.of(
         (client, _answer_id(client, answer)) for client, answer in enumerate(answers) if answer
     )
 
 
-def summed(cohort: Cohort) -> Held:
+def summed(cohort: Cohort) -> StoredAnswers:
     """Return a cohort as the product has it."""
-    return Held.of((client, _answer_id(client, answer)) for client, answer in cohort)
+    return StoredAnswers.of((client, _answer_id(client, answer)) for client, answer in cohort)
 
 
-def _cohort(world: World, cohort: Held) -> Cohort:
+def _cohort(world: World, cohort: StoredAnswers) -> Cohort:
     tags = cohort.tags_of(cohort.clients).tolist()
     return tuple(
         (client, answer)

@@ -11,8 +11,8 @@ from pyroaring import BitMap
 
 from shoal_protocol.rounds.attestations import (
     AbandonmentReason,
-    Held,
     Holdings,
+    StoredAnswers,
     cohort_digest,
     cohort_of,
 )
@@ -37,7 +37,7 @@ from tests.world.strategies import clients
 ROUND = SPEC.digest
 
 
-def holdings(what: Held, population: BitMap = POPULATION) -> Holdings:
+def holdings(what: StoredAnswers, population: BitMap = POPULATION) -> Holdings:
     return Holdings.attest(
         what, population, manifest=CONSORTIUM.digest, round_id=ROUND, node="compute-0"
     )
@@ -49,7 +49,7 @@ answers = st.dictionaries(clients, st.binary(min_size=8, max_size=8))
 @given(answers, st.sets(clients))
 def test_holdings_say_who_is_held_and_with_which_answer(held, others) -> None:
     population = BitMap([*held, *others])
-    what = Held.of(sorted(held.items()))
+    what = StoredAnswers.of(sorted(held.items()))
     read = holdings(what, population).held(population)
     assert set(read.clients) == held.keys()
     assert read.tags == b"".join(held[client][:2] for client in sorted(held))
@@ -63,7 +63,7 @@ few_answers = st.dictionaries(st.integers(0, 9), st.sampled_from([b"a" * 8, b"b"
 def test_the_cohort_is_who_all_hold_with_one_answer_in_whatever_order_holdings_arrive(
     nodes: list[dict[int, bytes]], random
 ) -> None:
-    frozen = [Held.of(sorted(each.items())) for each in nodes]
+    frozen = [StoredAnswers.of(sorted(each.items())) for each in nodes]
     expected = {
         client
         for client in range(10)
@@ -78,7 +78,7 @@ def test_the_cohort_is_who_all_hold_with_one_answer_in_whatever_order_holdings_a
 
 def test_answers_are_told_apart_by_their_first_two_bytes_only() -> None:
     one, same, other = (
-        Held.of([(5, answer)]) for answer in (b"ab345678", b"ab000000", b"ba345678")
+        StoredAnswers.of([(5, answer)]) for answer in (b"ab345678", b"ab000000", b"ba345678")
     )
     assert set(cohort_of([one, same]).clients) == {5}
     assert set(cohort_of([one, other]).clients) == set()
@@ -90,8 +90,8 @@ def test_the_cohort_of_many_clients_with_few_mismatches_leaves_out_only_those() 
     changed = tags.copy()
     changed[[5, 77_777]] += 1
     held = [
-        Held(BitMap(everyone), tags.tobytes()),
-        Held(BitMap(everyone[1:]), changed[1:].tobytes()),
+        StoredAnswers(BitMap(everyone), tags.tobytes()),
+        StoredAnswers(BitMap(everyone[1:]), changed[1:].tobytes()),
     ]
     cohort = cohort_of(held)
     assert set(everyone) - set(cohort.clients) == {0, 5, 77_777}
@@ -103,7 +103,9 @@ tagged = st.dictionaries(clients, st.binary(min_size=2, max_size=2))
 
 @given(tagged, tagged)
 def test_different_cohorts_or_answers_have_different_digests(one, other) -> None:
-    digests = [cohort_digest(ROUND, Held.of(sorted(each.items()))) for each in (one, other)]
+    digests = [
+        cohort_digest(ROUND, StoredAnswers.of(sorted(each.items()))) for each in (one, other)
+    ]
     assert (digests[0] == digests[1]) == (one == other)
 
 
@@ -111,7 +113,9 @@ def test_different_cohorts_or_answers_have_different_digests(one, other) -> None
 def test_a_cohorts_digest_names_each_members_answer(members, data) -> None:
     client = data.draw(st.sampled_from(sorted(members)))
     changed = members | {client: bytes(byte ^ 1 for byte in members[client])}
-    digests = {cohort_digest(ROUND, Held.of(sorted(each.items()))) for each in (members, changed)}
+    digests = {
+        cohort_digest(ROUND, StoredAnswers.of(sorted(each.items()))) for each in (members, changed)
+    }
     assert len(digests) == 2
 
 
@@ -123,7 +127,7 @@ def test_a_cohorts_digest_is_bound_to_its_round() -> None:
 def test_a_cohorts_digest_is_over_prefix_round_and_ascending_indices_with_tags() -> None:
     members = bytes.fromhex("01000000aabb00010000ccdd")
     content = b"shoal/v1/cohort\n" + bytes.fromhex(ROUND) + members
-    cohort = Held.of([(1, bytes.fromhex("aabb99")), (256, bytes.fromhex("ccdd99"))])
+    cohort = StoredAnswers.of([(1, bytes.fromhex("aabb99")), (256, bytes.fromhex("ccdd99"))])
     assert cohort_digest(ROUND, cohort) == hashlib.sha256(content).hexdigest()
 
 

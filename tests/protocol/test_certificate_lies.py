@@ -343,13 +343,13 @@ LIES = {
     "the report states that the first round was cheaper": Case(
         {
             "report": lambda report: changed(
-                purchases=(changed(share=0.1)(report.purchases[0]), *report.purchases[1:])
+                breakdown=(changed(share=0.1)(report.breakdown[0]), *report.breakdown[1:])
             )(report)
         },
         "the report: the price that it states is not what the rounds cost",
     ),
     "the report states that only the second round was paid for": Case(
-        {"report": lambda report: changed(purchases=report.purchases[1:])(report)},
+        {"report": lambda report: changed(breakdown=report.breakdown[1:])(report)},
         "the report: the price that it states is not what the rounds cost",
     ),
     "the report names other results": Case(

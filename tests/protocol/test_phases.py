@@ -25,7 +25,7 @@ from shoal_protocol.wire.phases import (
 TABLES: dict[str, tuple[Any, type[StrEnum], type[StrEnum], StrEnum]] = {
     "round": (ROUND, Phase, Event, Phase.ANNOUNCED),
     "aggregation": (AGGREGATION, Phase, AggregationEvent, Phase.ANNOUNCED),
-    "job": (JOB, JobPhase, JobEvent, JobPhase.ENROLLING),
+    "job": (JOB, JobPhase, JobEvent, JobPhase.JOINING),
 }
 NOT_IN_A_TABLE = [
     (name, phase, event)
@@ -68,7 +68,7 @@ def test_every_event_moves_something_on(name: str) -> None:
 
 def test_every_phase_of_a_round_and_of_a_job_can_be_reached() -> None:
     assert reachable(ROUND, Phase.ANNOUNCED) == set(Phase)
-    assert reachable(JOB, JobPhase.ENROLLING) == set(JobPhase)
+    assert reachable(JOB, JobPhase.JOINING) == set(JobPhase)
     assert reachable(AGGREGATION, Phase.ANNOUNCED) == set(Phase) - {Phase.FROZEN, Phase.AGREED}
 
 

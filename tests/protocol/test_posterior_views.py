@@ -19,7 +19,7 @@ from shoal_protocol.certificates.posterior_report import (
     PosteriorReport,
     PrivacySpent,
 )
-from shoal_protocol.jobs.privacy_breakdown import Purchase
+from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
@@ -60,9 +60,9 @@ def regression(*features: str) -> LinearRegressionPosterior:
     )
 
 
-PURCHASES = (
-    Purchase(query="norm_counts", rounds=1, share=0.05),
-    Purchase(query="second_moment_matrix", rounds=1, share=0.95),
+BREAKDOWN = (
+    BreakdownEntry(query="norm_counts", rounds=1, share=0.05),
+    BreakdownEntry(query="second_moment_matrix", rounds=1, share=0.95),
 )
 
 
@@ -80,7 +80,7 @@ def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
         compute_nodes=(3, 3),
         partial_sums=(3, 3),
         privacy=PrivacySpent(epsilon=0.75, delta=1e-6, mu=0.2),
-        purchases=PURCHASES,
+        breakdown=BREAKDOWN,
         posterior=posterior,
     )
 

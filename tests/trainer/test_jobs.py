@@ -536,16 +536,16 @@ async def test_two_jobs_run_side_by_side_and_one_may_fail(
 async def test_jobs_are_listed_by_phase_and_the_listing_can_be_waited_for(
     trainer: Service, clock: HandMovedClock
 ) -> None:
-    waiting = asyncio.create_task(get(trainer, "/v1/jobs?phase=enrolling&wait=30"))
+    waiting = asyncio.create_task(get(trainer, "/v1/jobs?phase=joining&wait=30"))
     await asyncio.sleep(0)
     await joined(trainer)
     status, body = await waiting
     assert status == 200
-    assert parse_canonical_json(body) == {"jobs": [{"job": JOB.digest, "phase": "enrolling"}]}
+    assert parse_canonical_json(body) == {"jobs": [{"job": JOB.digest, "phase": "joining"}]}
     async with client_of(trainer.app) as http:
-        tag = (await http.get("/v1/jobs?phase=enrolling")).headers["etag"]
+        tag = (await http.get("/v1/jobs?phase=joining")).headers["etag"]
     fresh = asyncio.create_task(
-        get(trainer, "/v1/jobs?phase=enrolling&wait=30", **{"if-none-match": tag})
+        get(trainer, "/v1/jobs?phase=joining&wait=30", **{"if-none-match": tag})
     )
     await asyncio.sleep(0)
     clock.now = JOB.join_deadline

@@ -16,8 +16,8 @@ from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer.assembly import Service
 from shoal_trainer.jobs import check_request
 from tests.trainer.conftest import Assemble
-from tests.trainer.test_enrolment import bulk
 from tests.trainer.test_jobs import JOB, get, joined, ledger, post, running, state
+from tests.trainer.test_joining import bulk
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
@@ -94,7 +94,7 @@ async def test_a_withdrawal_that_is_not_the_jobs_analysts_is_refused(
 ) -> None:
     await joined(trainer)
     assert await post(trainer, WITHDRAWAL, document) == code
-    assert (await state(trainer))["phase"] == "enrolling"
+    assert (await state(trainer))["phase"] == "joining"
     assert len(committed(trainer)) == 14
 
 
@@ -183,8 +183,8 @@ async def test_withdrawals_that_meet_the_end_of_joining_end_their_jobs_and_nothi
         joins = f"/v1/jobs/{request.digest}/joins"
         assert await post(trainer, joins, join(request.digest, number)) == 201
     clock.now = JOB.join_deadline
-    admission = trainer.enrolment._admission
-    async with admission:  # the step has seen all of them enrolling, and waits to end the first
+    admission = trainer.joining._admission
+    async with admission:  # the step has seen all of them joining, and waits to end the first
         stepping = asyncio.create_task(trainer.step())
         await waiting(admission, 1)
         withdrawing = [

@@ -49,7 +49,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 def test_a_job_is_added_once(engine: Engine) -> None:
     with engine.begin() as db:
         assert not store.add_job(db, REQUEST)
-        assert store.list_jobs(db, None) == [(JOB, JobPhase.ENROLLING)]
+        assert store.list_jobs(db, None) == [(JOB, JobPhase.JOINING)]
         assert store.list_jobs(db, JobPhase.RUNNING) == []
 
 
@@ -130,16 +130,16 @@ def test_a_spec_is_found_once_the_round_is_open(engine: Engine) -> None:
 
 def test_commitments_tell_what_is_allowed_and_in_the_end_who_spent_what(engine: Engine) -> None:
     with engine.begin() as db:
-        (enrolling,) = commitments(db)
+        (joining,) = commitments(db)
         store.fix_population(db, JOB, examples.SPEC.population)
         add_round(db)
         (running,) = commitments(db)
         store.fail_job(db, JOB, JobEvent.ROUND_ABANDONED, "too late", at=NOW)
         (failed,) = commitments(db)
-    assert (enrolling.population, enrolling.spent) == (None, ())
+    assert (joining.population, joining.spent) == (None, ())
     assert (running.population, running.spent) == (examples.SPEC.population, ())
     assert list(failed.spent) == [(SPEC.body.clients(), SPEC.body.cost)]
-    assert enrolling.allowed == running.allowed == examples.JOB.privacy.cost
+    assert joining.allowed == running.allowed == examples.JOB.privacy.cost
 
 
 def fail_with_round(db: Connection) -> None:

@@ -91,7 +91,7 @@ def decode_set(given: Inputs) -> Output:
 
 
 def cohort_digest(given: Inputs) -> Output:
-    cohort = attestations.Held(BitMap(given["clients"]), bytes.fromhex(given["tags"]))
+    cohort = attestations.StoredAnswers(BitMap(given["clients"]), bytes.fromhex(given["tags"]))
     return {"digest": attestations.cohort_digest(given["round"], cohort)}
 
 

@@ -11,7 +11,7 @@ from shoal_protocol.certificates.posterior_report import (
     PrivacySpent,
 )
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.privacy_breakdown import Purchase
+from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionPosterior
 from shoal_protocol.wire.documents import decode, sign
@@ -25,7 +25,7 @@ class ReportingTrainer:
     def __init__(self, world: World) -> None:
         self.world = world
         self.requests: list[bytes] = []
-        self.phase = "enrolling"
+        self.phase = "joining"
         self.reason = "too few joined"
         self.rounds: list[dict[str, object]] = []
         self.request: bytes | None = None
@@ -75,7 +75,7 @@ class ReportingTrainer:
                 delta=1e-6,
                 mu=PRIVACY.cost.mu,
             ),
-            "purchases": (Purchase(query="second_moment_matrix", rounds=1, share=1.0),),
+            "breakdown": (BreakdownEntry(query="second_moment_matrix", rounds=1, share=1.0),),
             "posterior": LinearRegressionPosterior(
                 names=("intercept", "age"),
                 target="pressure",

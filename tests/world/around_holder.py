@@ -175,7 +175,7 @@ class FakeTrainer:
         parts = request.url.path.strip("/").split("/")[1:]
         match parts:
             case ["jobs"]:
-                listed = [{"job": job, "phase": "enrolling"} for job in self.requests]
+                listed = [{"job": job, "phase": "joining"} for job in self.requests]
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])

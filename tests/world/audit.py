@@ -17,10 +17,10 @@ from shoal_hosting.party import load_party
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.rounds.attestations import (
     Abandonment,
-    Held,
     Holdings,
     PartialSum,
     Result,
+    StoredAnswers,
     Vote,
     cohort_digest,
     cohort_of,
@@ -46,7 +46,7 @@ class Seen:
     """By round and client, then by node: different bytes that were sent."""
     signed: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     """By round, kind and signer: digests of different documents."""
-    holdings: dict[tuple[str, str], Held] = field(default_factory=dict)
+    holdings: dict[tuple[str, str], StoredAnswers] = field(default_factory=dict)
     holders: dict[tuple[str, str], set[tuple[str, ...]]] = field(
         default_factory=lambda: defaultdict(set)
     )

@@ -26,11 +26,11 @@ from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
-    Held,
     Holdings,
     PartialSum,
     PartialSumReference,
     Result,
+    StoredAnswers,
     Vote,
     cohort_digest,
 )
@@ -255,9 +255,9 @@ def answer_id(client: int, attempt: str = "first") -> bytes:
     return seed(f"{attempt} answer of client {client}")[:8]
 
 
-def held(clients: Iterable[int], attempt: str = "first") -> Held:
+def held(clients: Iterable[int], attempt: str = "first") -> StoredAnswers:
     """Return what a node holds that has the answers of these clients."""
-    return Held.of((client, answer_id(client, attempt)) for client in sorted(clients))
+    return StoredAnswers.of((client, answer_id(client, attempt)) for client in sorted(clients))
 
 
 _COHORT = {"cohort": cohort_digest(SPEC.digest, held(COHORT)), "cohort_size": len(COHORT)}

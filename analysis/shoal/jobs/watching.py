@@ -99,7 +99,7 @@ class _Bars:
 
 
 def _line(state: JobState, rounds: int) -> str:
-    if state.phase is JobPhase.ENROLLING:
+    if state.phase is JobPhase.JOINING:
         return "Clients are joining"
     published = state.published
     size = state.joined if state.population_size is None else state.population_size

@@ -161,7 +161,7 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
             population=decode_clients(certificate.population),
             posterior=report.posterior,
         )
-        computed = {"privacy": expected.privacy, "purchases": expected.purchases}
+        computed = {"privacy": expected.privacy, "breakdown": expected.breakdown}
         if report.model_copy(update=computed) != expected:
             raise MalformedDocument("it is not of these rounds, results and partial sums")
         told, true = (each.model_dump(include=set(computed)) for each in (report, expected))

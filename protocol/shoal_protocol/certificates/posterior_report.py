@@ -9,7 +9,7 @@ from pydantic import Field
 from pyroaring import BitMap
 
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.privacy_breakdown import Purchase, purchases
+from shoal_protocol.jobs.privacy_breakdown import BreakdownEntry, privacy_breakdown
 from shoal_protocol.posteriors.base import LEVEL
 from shoal_protocol.posteriors.summaries import Summary
 from shoal_protocol.privacy.participation import Participation
@@ -65,7 +65,7 @@ class PosteriorReport(BoundDocument):
     compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
     partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
     privacy: PrivacySpent
-    purchases: tuple[Purchase, ...]  # what it was spent on, lost rounds too
+    breakdown: tuple[BreakdownEntry, ...]  # what it was spent on, lost rounds too
     posterior: Posterior
 
     @pydantic.model_validator(mode="after")
@@ -115,7 +115,7 @@ class PosteriorReport(BoundDocument):
             privacy=PrivacySpent(
                 epsilon=epsilon_of([spent], delta=delta), delta=delta, mu=spent.mu
             ),
-            purchases=purchases(specs),
+            breakdown=privacy_breakdown(specs),
             posterior=posterior,
         )
 
@@ -130,7 +130,7 @@ class PosteriorReport(BoundDocument):
         return self.posterior.summary(level).with_facts(
             ("Cohorts", f"{cohorts} of {self.population_size:,} clients"),
             ("Privacy spent", f"{self.privacy}, by replacement of one client"),
-            ("Of it", "; ".join(map(str, self.purchases))),
+            ("Of it", "; ".join(map(str, self.breakdown))),
         )
 
     def _repr_html_(self) -> str:

@@ -11,7 +11,7 @@ from shoal_protocol.queries import QueryName
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Model
 
-BOUGHT: Final[dict[QueryName, str]] = {
+MEASURED: Final[dict[QueryName, str]] = {
     "counts": "counts of values",
     "bin_counts": "counts over bins",
     "first_moments": "means of the columns",
@@ -24,7 +24,7 @@ BOUGHT: Final[dict[QueryName, str]] = {
 """What a round of that query measures."""
 
 
-class Purchase(Model):
+class BreakdownEntry(Model):
     """What all rounds of one query cost together: the part `share` of what all rounds cost.
 
     Parts are of the sum of mu^2, or, with pure epsilon, of the sum of epsilon.
@@ -35,16 +35,16 @@ class Purchase(Model):
     share: Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
 
     @property
-    def bought(self) -> str:
+    def measured(self) -> str:
         """Say what was measured."""
         times = "" if self.rounds == 1 else f" ({self.rounds:,} rounds)"
-        return f"{BOUGHT[self.query]}{times}"
+        return f"{MEASURED[self.query]}{times}"
 
     def __str__(self) -> str:
-        return f"{100.0 * self.share:.3g} % for {self.bought}"
+        return f"{100.0 * self.share:.3g} % for {self.measured}"
 
 
-def purchases(specs: Iterable[RoundSpec]) -> tuple[Purchase, ...]:
+def privacy_breakdown(specs: Iterable[RoundSpec]) -> tuple[BreakdownEntry, ...]:
     """Return what the rounds were paid for, each query once, in the order in which it came first.
 
     Rounds that were lost are paid for, too.
@@ -54,7 +54,7 @@ def purchases(specs: Iterable[RoundSpec]) -> tuple[Purchase, ...]:
         spent.setdefault(spec.query.name, []).append(_amount(spec.cost))
     total = math.fsum(amount for amounts in spent.values() for amount in amounts)
     return tuple(
-        Purchase(query=query, rounds=len(amounts), share=math.fsum(amounts) / total)
+        BreakdownEntry(query=query, rounds=len(amounts), share=math.fsum(amounts) / total)
         for query, amounts in spent.items()
     )
 

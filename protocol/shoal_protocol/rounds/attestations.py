@@ -28,18 +28,18 @@ TAG_BYTES: Final = 2  # of an answer id, in the holdings
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredAnswers:
     """Clients whose shares one node holds, or all of some, and their answers' tags, by client."""
 
     clients: BitMap
     tags: bytes = field(repr=False)  # TAG_BYTES for each client
 
     @staticmethod
-    def of(answers: Iterable[tuple[int, bytes]]) -> "Held":
+    def of(answers: Iterable[tuple[int, bytes]]) -> "StoredAnswers":
         """Return what is held from (client, answer id), by ascending client."""
         pairs = list(answers)
         tags = b"".join(answer[:TAG_BYTES] for _, answer in pairs)
-        return Held(BitMap([client for client, _ in pairs]), tags)
+        return StoredAnswers(BitMap([client for client, _ in pairs]), tags)
 
     def tags_of(self, clients: BitMap) -> npt.NDArray[np.uint16]:
         """Return the tags of `clients`, all of whom are held, in ascending order."""
@@ -64,7 +64,7 @@ class Holdings(RoundDocument):
 
     @classmethod
     def attest(
-        cls, held: Held, population: BitMap, *, manifest: str, round_id: str, node: str
+        cls, held: StoredAnswers, population: BitMap, *, manifest: str, round_id: str, node: str
     ) -> Self:
         """Return what `node` attests when it holds `held` of `population`."""
         return cls(
@@ -76,7 +76,7 @@ class Holdings(RoundDocument):
             answers=base64.b64encode(held.tags).decode(),
         )
 
-    def held(self, population: BitMap) -> Held:
+    def held(self, population: BitMap) -> StoredAnswers:
         """Return the clients of the round's `population` that are held, with their tags.
 
         Raises:
@@ -89,7 +89,7 @@ class Holdings(RoundDocument):
         tags = base64.b64decode(self.answers)
         if len(tags) != TAG_BYTES * self.count:
             raise MalformedDocument("the holdings do not name one answer for each client")
-        return Held(population - missing, tags)
+        return StoredAnswers(population - missing, tags)
 
 
 class Vote(RoundDocument):
@@ -166,7 +166,7 @@ class Abandonment(RoundDocument):
     reason: AbandonmentReason
 
 
-def cohort_of(held: Iterable[Held]) -> Held:
+def cohort_of(held: Iterable[StoredAnswers]) -> StoredAnswers:
     """Return the clients of whom all these nodes hold shares of one answer, with its tag.
 
     Shares of one client that come from two answers (its key on two machines, a restored backup,
@@ -180,11 +180,11 @@ def cohort_of(held: Iterable[Held]) -> Held:
     for each in others:
         same &= each.tags_of(common) == tags
     if same.all():
-        return Held(common, tags.tobytes())
-    return Held(BitMap(np.asarray(common.to_array())[same]), tags[same].tobytes())
+        return StoredAnswers(common, tags.tobytes())
+    return StoredAnswers(BitMap(np.asarray(common.to_array())[same]), tags[same].tobytes())
 
 
-def cohort_digest(round_id: str, cohort: Held) -> str:
+def cohort_digest(round_id: str, cohort: StoredAnswers) -> str:
     """Return the digest that names `cohort` in `round_id`: its clients, and their answers by tag.
 
     Nodes whose shares are of different answers so never vote for one digest.

@@ -15,10 +15,10 @@ import numpy as np
 from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import (
     Abandonment,
-    Held,
     Holdings,
     PartialSum,
     Result,
+    StoredAnswers,
     Vote,
     cohort_digest,
     cohort_of,
@@ -51,7 +51,7 @@ class Evidence:
         self._spec, self._population = spec, spec.body.clients()
         self._aggregator = consortium.manifest.aggregator.name
         self._documents: dict[type, dict[str, list[Signed[Any]]]] = defaultdict(dict)
-        self._held: dict[str, list[Held]] = defaultdict(list)  # holdings that can be true
+        self._held: dict[str, list[StoredAnswers]] = defaultdict(list)  # holdings that can be true
         self._vectors: dict[str, tuple[int, Uint64Vector]] = {}  # of partial sums, by digest
         self._contradictory: list[Misconduct] = []
         self.refused = 0
@@ -102,7 +102,7 @@ class Evidence:
         """Return the documents of a kind by signer."""
         return self._documents.get(kind, {})
 
-    def holdings_behind(self, cohort: str) -> dict[str, Held] | None:
+    def holdings_behind(self, cohort: str) -> dict[str, StoredAnswers] | None:
         """Return holdings that give the cohort of this digest, as a vote for it has it."""
         for vote in self._votes():
             if vote.cohort == cohort:
@@ -115,7 +115,7 @@ class Evidence:
         for signed in self.of_kind(Vote).values():
             yield from (each.body for each in signed)
 
-    def _versions(self, holders: tuple[str, ...]) -> Iterator[dict[str, Held]]:
+    def _versions(self, holders: tuple[str, ...]) -> Iterator[dict[str, StoredAnswers]]:
         """Yield each way to read these nodes' holdings: one, but for those who signed several."""
         for versions in islice(product(*(self._held[name] for name in holders)), _MOST_VERSIONS):
             yield dict(zip(holders, versions, strict=True))

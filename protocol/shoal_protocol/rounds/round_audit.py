@@ -14,8 +14,8 @@ from shoal_protocol.privacy.adversaries import Release
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
-    Held,
     Result,
+    StoredAnswers,
     cohort_of,
 )
 from shoal_protocol.rounds.misconduct import Evidence, Misconduct
@@ -133,7 +133,7 @@ def account_of(
     )
 
 
-def _lacking(held: dict[str, Held], population: BitMap) -> dict[tuple[str, ...], BitMap]:
+def _lacking(held: dict[str, StoredAnswers], population: BitMap) -> dict[tuple[str, ...], BitMap]:
     """Return the clients whom at least one of these nodes lacks, by the nodes that do."""
     left: dict[tuple[str, ...], BitMap] = {(): population}
     for name, each in held.items():

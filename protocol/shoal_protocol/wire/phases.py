@@ -67,7 +67,7 @@ AGGREGATION: Final = {
 class JobPhase(StrEnum):
     """Where a job stands at the trainer."""
 
-    ENROLLING = "enrolling"
+    JOINING = "joining"
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
@@ -87,13 +87,13 @@ class JobEvent(StrEnum):
 
 
 JOB: Final = {
-    (JobPhase.ENROLLING, JobEvent.POPULATION_FIXED): JobPhase.RUNNING,
-    (JobPhase.ENROLLING, JobEvent.POPULATION_TOO_SMALL): JobPhase.FAILED,
+    (JobPhase.JOINING, JobEvent.POPULATION_FIXED): JobPhase.RUNNING,
+    (JobPhase.JOINING, JobEvent.POPULATION_TOO_SMALL): JobPhase.FAILED,
     (JobPhase.RUNNING, JobEvent.ROUND_PUBLISHED): JobPhase.RUNNING,
     (JobPhase.RUNNING, JobEvent.ROUND_ABANDONED): JobPhase.FAILED,
     (JobPhase.RUNNING, JobEvent.POSTERIOR_READY): JobPhase.FINISHED,
     (JobPhase.RUNNING, JobEvent.TIME_OVER): JobPhase.FAILED,
-    (JobPhase.ENROLLING, JobEvent.WITHDRAWN): JobPhase.WITHDRAWN,
+    (JobPhase.JOINING, JobEvent.WITHDRAWN): JobPhase.WITHDRAWN,
     (JobPhase.RUNNING, JobEvent.WITHDRAWN): JobPhase.WITHDRAWN,
 }
 

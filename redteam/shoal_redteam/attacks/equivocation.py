@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.rounds.attestations import TAG_BYTES, Abandonment, Held, Holdings, Vote
+from shoal_protocol.rounds.attestations import TAG_BYTES, Abandonment, Holdings, StoredAnswers, Vote
 from shoal_protocol.wire.errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
@@ -109,7 +109,7 @@ class Equivocation(Attack):
 def made_up_holdings(played: PlayedRound, node: str) -> Holdings:
     """Return holdings of all clients, with answers that nobody gave."""
     population = BitMap(played.clients)
-    held = Held(population, played.target.random_bytes(TAG_BYTES * len(population)))
+    held = StoredAnswers(population, played.target.random_bytes(TAG_BYTES * len(population)))
     digest = played.signed.digest
     manifest = played.spec.manifest
     return Holdings.attest(held, population, manifest=manifest, round_id=digest, node=node)

@@ -91,7 +91,7 @@ class Aggregator:
         outcome = await self._own.storage.run(offers.offer_partial_sum, signed)
         if outcome is Outcome.LATE:
             outcome = await self._compare_late(spec, signed)
-        self._judge(outcome, signed)
+        self._validate(outcome, signed)
         return outcome is Outcome.STORED
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
@@ -128,7 +128,7 @@ class Aggregator:
         said = f"{signed.signer}: {why.code}" + (f", {why.detail}" if why.detail else "")
         decision = self._abandonment(spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._own.storage.run(offers.offer_abandonment, signed, decision)
-        self._judge(outcome, signed)
+        self._validate(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def find(self, round_id: str) -> RoundRecord:
@@ -257,7 +257,7 @@ class Aggregator:
         record = await self._own.storage.run(store.find_round, round_id)
         return (await asyncio.to_thread(decode, record.spec, RoundSpec)).body
 
-    def _judge(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
+    def _validate(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
         if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
             log.warning(
                 "contradicts what is on file",

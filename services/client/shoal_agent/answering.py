@@ -3,7 +3,7 @@
 from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.next_rounds import NextRounds
-from shoal_agent.reupload import Repair
+from shoal_agent.reupload import Reupload
 from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import (
     Agenda,
@@ -35,7 +35,7 @@ class Answering:
         vault: VaultLink,
         directory: Directory,
         delivery: Delivery,
-        repair: Repair,
+        repair: Reupload,
         next_rounds: NextRounds,
         clock: Clock,
         report: Report,
@@ -43,7 +43,7 @@ class Answering:
         self._vault = vault
         self._directory = directory
         self._delivery = delivery
-        self._repair = repair
+        self._reupload = repair
         self._next_rounds = next_rounds
         self._clock = clock
         self._report = report
@@ -92,7 +92,7 @@ class Answering:
         Returns whether there are more to make.
         """
         rounds = (await self._vault.ask(AskAgenda(), Agenda)).rounds
-        self._repair.forget_others({each.round_id for each in rounds})
+        self._reupload.forget_others({each.round_id for each in rounds})
         return any([await self._go_on(each) for each in rounds])
 
     async def _go_on(self, known: OpenRound) -> bool:
@@ -104,7 +104,7 @@ class Answering:
             self._report("round not in the manifest", round=round_id)
             return False
         if (now := self._clock()) < known.deadline:
-            await self._repair.look(known, nodes, now)
+            await self._reupload.look(known, nodes, now)
         await self._delivery.send_pending(round_id, nodes)
         if not known.unprepared:
             return False

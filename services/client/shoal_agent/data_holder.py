@@ -27,7 +27,7 @@ from shoal_agent.delivery import Delivery
 from shoal_agent.directory import Directory
 from shoal_agent.joining import Joining
 from shoal_agent.next_rounds import NextRounds
-from shoal_agent.reupload import Repair
+from shoal_agent.reupload import Reupload
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
@@ -153,7 +153,7 @@ class DataHolder:
         self._directory = Directory(
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
-        repair = Repair(vault, report, random_bytes)
+        repair = Reupload(vault, report, random_bytes)
         self._delivery = Delivery(
             vault, report, bulk=bulk, concurrency=concurrency, behind=repair.note_behind
         )

@@ -51,10 +51,10 @@ class Joining:
         """Why jobs that the trainer lists are not joined; asked anew after a restart."""
 
     async def look_for_jobs(self) -> None:
-        """Offer each job that is enrolling and was not offered yet."""
+        """Offer each job that is joining and was not offered yet."""
         trainer = self._directory.trainer
         try:
-            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="enrolling"))
+            listed = _listed_jobs(await trainer.get("/v1/jobs", phase="joining"))
             self.refused = {job: why for job, why in self.refused.items() if job in listed}
             for job in listed:
                 if job not in self.refused and job not in self._taken:

@@ -34,7 +34,7 @@ _OCTETS: Final = "application/octet-stream"
 _JSON: Final = "application/json"
 
 
-class Repair:
+class Reupload:
     """Looks twice in a round, and whenever a node was out of reach, for what a node lost."""
 
     def __init__(self, vault: VaultLink, report: Report, random_bytes: RandomBytes) -> None:

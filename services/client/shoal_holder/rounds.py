@@ -61,14 +61,14 @@ class Rounds:
         if stored is None:
             raise UnknownJob("no client here takes part in such a job")
         self._site.book.get(spec.manifest)
-        ended = self._judged(signed, stored)
+        ended = self._validate(signed, stored)
         self._state.add_round(signed.digest, spec.job, spec.number, encoded_spec, ended)
         if ended not in (None, NOT_ASKED, MISSED):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
         return ended
 
-    def _judged(self, signed: Signed[RoundSpec], stored: StoredJob) -> str | None:
+    def _validate(self, signed: Signed[RoundSpec], stored: StoredJob) -> str | None:
         """Return why a round is not answered, None if it is."""
         spec, now = signed.body, self._site.clock()
         ours = self._of_ours(spec)

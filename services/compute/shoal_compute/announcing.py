@@ -71,7 +71,7 @@ class Announcements:
         if signed.body.manifest != self._book.current.digest:
             await self._own.share_manifests()  # another replica may know it
         await self._witnesses.check()
-        cap = await self._reading.run(self._judge, signed)
+        cap = await self._reading.run(self._validate, signed)
         new = await self._storage.run(self._add, signed, cap)
         return await self._rounds.find(signed.digest), new
 
@@ -87,7 +87,7 @@ class Announcements:
         check_round_of_job(spec, request, spent=self._ledger.spent_before(db, spec))
         return True
 
-    def _judge(self, signed: Signed[RoundSpec]) -> Cap:
+    def _validate(self, signed: Signed[RoundSpec]) -> Cap:
         consortium = self._book.in_force(signed.body.manifest)
         consortium.verify(signed)
         check_spec(signed.body, consortium, now=self._clock())

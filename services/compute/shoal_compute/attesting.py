@@ -10,9 +10,9 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
-    Held,
     Holdings,
     PartialSum,
+    StoredAnswers,
     Vote,
     cohort_digest,
 )
@@ -21,7 +21,7 @@ from shoal_protocol.wire.encoding import Uint64Vector, encode_uint64
 from shoal_protocol.wire.errors import MalformedDocument, WrongRound
 
 
-def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holdings]:
+def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signed[Holdings]:
     """Sign that this node holds these shares and no other."""
     body = Holdings.attest(
         held,
@@ -34,7 +34,7 @@ def attest_holdings(known: Round, held: Held, key: SigningKey) -> Signed[Holding
 
 
 def attest_vote(
-    known: Round, holders: Sequence[str], cohort: Held, key: SigningKey
+    known: Round, holders: Sequence[str], cohort: StoredAnswers, key: SigningKey
 ) -> Signed[Vote]:
     """Sign that this node will sum over `cohort`, which `holders` have in common, and no other."""
     body = Vote(
@@ -49,7 +49,7 @@ def attest_vote(
 
 
 def attest_sum(
-    known: Round, cohort: Held, total: Uint64Vector, charge: LedgerEntry, key: SigningKey
+    known: Round, cohort: StoredAnswers, total: Uint64Vector, charge: LedgerEntry, key: SigningKey
 ) -> Signed[PartialSum]:
     """Sign `total`, shape (d,), as the sum of this node's shares over `cohort`.
 

@@ -93,9 +93,9 @@ class ChargesAnswers:
         if not 0 < len(documents) <= MOST_QUERIES:
             raise MalformedDocument(f"a request has 1 to {MOST_QUERIES} queries")
         now, together = self._own.clock(), set[tuple[str, str]]()
-        return [self._judge(each, now, together) for each in documents]
+        return [self._validate(each, now, together) for each in documents]
 
-    def _judge(
+    def _validate(
         self, document: Any, now: datetime, together: set[tuple[str, str]]
     ) -> Signed[ChargesQuery] | ProtocolError:
         try:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from shoal_compute.rounds import Round
-from shoal_protocol.rounds.attestations import AbandonmentReason, Held, Vote
+from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers, Vote
 from shoal_protocol.wire.phases import FINISHED, Phase
 
 _MOST_NAMED: Final = 3  # names of 64 characters leave room for what the aggregator puts before
@@ -26,14 +26,14 @@ class CastVote:
     """Vote for the cohort, which the holdings of `holders` have in common."""
 
     holders: tuple[str, ...]
-    cohort: Held
+    cohort: StoredAnswers
 
 
 @dataclass(frozen=True)
 class SumUp:
     """Sum over the cohort, for which enough nodes voted."""
 
-    cohort: Held
+    cohort: StoredAnswers
 
 
 @dataclass(frozen=True)

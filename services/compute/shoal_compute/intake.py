@@ -58,7 +58,7 @@ class Intake:
             raise WrongManifest
         return envelope
 
-    def judge(self, encoded: bytes, in_force: Roster) -> AcceptedShare:
+    def validate(self, encoded: bytes, in_force: Roster) -> AcceptedShare:
         """Check an envelope in full and open it; `in_force` is the current manifest's roster.
 
         Raises:
@@ -100,13 +100,13 @@ class Upload:
     encoded: bytes = field(repr=False)
 
 
-def judge_all(uploads: Sequence[Upload]) -> list[AcceptedShare | ProtocolError]:
+def validate_all(uploads: Sequence[Upload]) -> list[AcceptedShare | ProtocolError]:
     """Judge each envelope by itself."""
-    return [_judge(upload) for upload in uploads]
+    return [_validate(upload) for upload in uploads]
 
 
-def _judge(upload: Upload) -> AcceptedShare | ProtocolError:
+def _validate(upload: Upload) -> AcceptedShare | ProtocolError:
     try:
-        return upload.intake.judge(upload.encoded, upload.in_force)
+        return upload.intake.validate(upload.encoded, upload.in_force)
     except ProtocolError as error:
         return error

@@ -48,10 +48,10 @@ class Jobs:
         """
         signed = await self._reading.run(decode, encoded, JobRequest)
         await self._learn_manifest(signed.body.manifest)
-        await self._reading.run(self._judge, signed)
+        await self._reading.run(self._validate, signed)
         return signed.digest, await self._own.storage.run(_add, signed, None, self._own.clock())
 
-    def _judge(self, signed: Signed[JobRequest]) -> None:
+    def _validate(self, signed: Signed[JobRequest]) -> None:
         request, consortium = signed.body, self._own.book.get(signed.body.manifest)
         consortium.verify(signed)
         if consortium.party(request.analyst) not in self._own.book.current.manifest.analysts:

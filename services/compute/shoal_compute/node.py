@@ -24,7 +24,7 @@ from shoal_compute.witnesses import Witnesses
 from shoal_hosting.server.logs import describe_exception
 from shoal_hosting.service import Resources
 from shoal_hosting.work import Work
-from shoal_protocol.rounds.attestations import AbandonmentReason, Held
+from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.errors import StorageUnavailable
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -129,7 +129,7 @@ class Node:
             await self._call_off(known, decision.reason)
 
     async def _freeze(self, known: Round) -> None:
-        def attest(held: Held) -> SignedAttestation:
+        def attest(held: StoredAnswers) -> SignedAttestation:
             return attesting.attest_holdings(known, held, self._own.party.signing_key)
 
         held, holdings = await self._own.storage.run(store.freeze, known.id, known.phase, attest)
@@ -163,7 +163,7 @@ class Node:
         if new in (Phase.AGREED, Phase.ABANDONED):
             self._tallies.drop(known.id)
 
-    async def _sum_up(self, known: Round, cohort: Held) -> None:
+    async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:
         async def read(clients: list[int]) -> list[Share]:
             return await self._own.storage.run(shares.read_shares, known.id, clients)
 

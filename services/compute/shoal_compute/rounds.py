@@ -14,9 +14,9 @@ from shoal_compute.store import Kept, SignedAttestation, StoredRound
 from shoal_hosting.party import Party
 from shoal_protocol.rounds.attestations import (
     Abandonment,
-    Held,
     Holdings,
     PartialSum,
+    StoredAnswers,
     Vote,
     cohort_digest,
     cohort_of,
@@ -42,12 +42,12 @@ class Round:
     held: BitMap
     documents: dict[str, SignedAttestation] = field(default_factory=dict)  # by digest
     spoken_of: dict[str, SignedAttestation] = field(default_factory=dict)  # all but partial sums
-    holdings: dict[str, Held] = field(default_factory=dict)  # by node
+    holdings: dict[str, StoredAnswers] = field(default_factory=dict)  # by node
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
     # by holders, whose holdings never change
-    _cohorts: dict[tuple[str, ...], Held] = field(default_factory=dict)
+    _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @property
@@ -75,7 +75,7 @@ class Round:
             self._digests[holders] = cohort_digest(self.id, self.cohort(holders))
         return self._digests[holders]
 
-    def cohort(self, holders: tuple[str, ...]) -> Held:
+    def cohort(self, holders: tuple[str, ...]) -> StoredAnswers:
         """Return what the holdings of these nodes, all known here, have in common."""
         if holders not in self._cohorts:
             self._cohorts[holders] = cohort_of(self.holdings[name] for name in holders)

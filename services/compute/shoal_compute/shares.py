@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select, update
 
 from shoal_compute.schema import rounds, shares
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.rounds.attestations import Held
+from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.phases import ROUND, Event, Phase, after
 
@@ -154,11 +154,11 @@ def held_clients(db: Connection, number: int) -> BitMap:
     return BitMap(db.execute(select(shares.c.client).where(shares.c.round == number)).scalars())
 
 
-def held_answers(db: Connection, number: int) -> Held:
+def held_answers(db: Connection, number: int) -> StoredAnswers:
     """Return the same clients with the tags of their answers."""
     query = select(shares.c.client, shares.c.answer).where(shares.c.round == number)
     rows = db.execute(query.order_by(shares.c.client)).all()
-    return Held.of((client, answer) for client, answer in rows)
+    return StoredAnswers.of((client, answer) for client, answer in rows)
 
 
 def count_held(db: Connection, number: int) -> int:

@@ -16,7 +16,13 @@ from sqlalchemy import Connection, Row, func, select, update
 from shoal_compute.schema import documents, ledger, rounds
 from shoal_compute.shares import MOST_VALUES, held_answers
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.rounds.attestations import Abandonment, Held, Holdings, PartialSum, Vote
+from shoal_protocol.rounds.attestations import (
+    Abandonment,
+    Holdings,
+    PartialSum,
+    StoredAnswers,
+    Vote,
+)
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import ConflictingDocument
@@ -147,7 +153,7 @@ def _read(db: Connection, row: Row[Any]) -> StoredRound:
 
 
 def freeze(
-    db: Connection, round_id: str, old: Phase, attest: Callable[[Held], Signed[Holdings]]
+    db: Connection, round_id: str, old: Phase, attest: Callable[[StoredAnswers], Signed[Holdings]]
 ) -> tuple[BitMap, Signed[Holdings]]:
     """Take no more shares, and keep the signed holdings of what is durable at this moment.
 

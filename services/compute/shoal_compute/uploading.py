@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shoal_compute.intake import Upload, judge_all
+from shoal_compute.intake import Upload, validate_all
 from shoal_compute.metrics import Metrics
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
@@ -27,8 +27,8 @@ from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.receipt_query import decode_query
 
 MOST_IN_BULK: Final = 10_000
-_JUDGING_THREADS: Final = 2
-_JUDGED_AT_ONCE: Final = 64
+_VALIDATING_THREADS: Final = 2
+_VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 
@@ -53,9 +53,11 @@ class Uploads:
     ) -> None:
         """Begin with nothing in work; only a replica that leads adds shares up as they come."""
         self._own = resources
-        self._judges = resources.worker("judging", threads=_JUDGING_THREADS)
+        self._validators = resources.worker("validation", threads=_VALIDATING_THREADS)
         self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
-        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=_JUDGING_THREADS)
+        self._validation = Batches(
+            self._validate, largest=_VALIDATED_AT_ONCE, at_once=_VALIDATING_THREADS
+        )
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
 
     async def take(self, round_id: str, encoded: bytes) -> int:
@@ -119,7 +121,7 @@ class Uploads:
 
     async def _store(self, known: Round, encoded: bytes) -> int | ProtocolError:
         upload = Upload(known.intake, self._own.book.current.roster, encoded)
-        judged = await self._judging.submit(upload)
+        judged = await self._validation.submit(upload)
         if isinstance(judged, ProtocolError):
             return judged
         return _status(await self._commits.submit(judged))
@@ -129,7 +131,7 @@ class Uploads:
     ) -> Sequence[int | ProtocolError]:
         roster = self._own.book.current.roster
         uploads = (Upload(known.intake, roster, encoded) for encoded in envelopes)
-        judged = await asyncio.gather(*map(self._judging.submit, uploads))
+        judged = await asyncio.gather(*map(self._validation.submit, uploads))
         accepted = [share for share in judged if isinstance(share, AcceptedShare)]
         commits = map(self._commits.submit, accepted)
         committed = await asyncio.gather(*commits, return_exceptions=True)
@@ -158,8 +160,8 @@ class Uploads:
                 statuses[position] = 200
         return statuses
 
-    async def _judge(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
-        return await self._judges.run(judge_all, uploads)
+    async def _validate(self, uploads: list[Upload]) -> list[AcceptedShare | ProtocolError]:
+        return await self._validators.run(validate_all, uploads)
 
     async def _commit(self, shares: list[AcceptedShare]) -> list[Outcome]:
         outcomes = await self._own.storage.run(add_shares, shares)

@@ -22,8 +22,8 @@ from shoal_hosting.server.waiting import WaitSeconds
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import JobPhase
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
-from shoal_trainer.enrolment import Enrolment
-from shoal_trainer.records import Records
+from shoal_trainer.job_views import JobViews
+from shoal_trainer.joining import Joining
 from shoal_trainer.resources import JOB_LIST, Resources
 
 JOINS_LIMIT_BYTES: Final = 16 << 20  # for some 30,000 joins in one request
@@ -31,8 +31,8 @@ RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 
 
 def create_app(
-    enrolment: Enrolment,
-    records: Records,
+    joining: Joining,
+    views: JobViews,
     resources: Resources,
     crowds: Crowds,
 ) -> FastAPI:
@@ -52,7 +52,7 @@ def create_app(
     @app.post("/v1/jobs")
     async def submit(request: Request) -> Response:
         """Take a job request that an analyst signed: 201, or 200 if it is known."""
-        job, is_new = await enrolment.submit(await request.body())
+        job, is_new = await joining.submit(await request.body())
         return taken({"job": job}, is_new=is_new)
 
     @app.get("/v1/jobs")
@@ -61,44 +61,44 @@ def create_app(
     ) -> Response:
         """List jobs. With `wait`, hold the answer until there is one, or one of another ETag."""
 
-        look = partial(records.list_jobs, phase)
+        look = partial(views.list_jobs, phase)
         return await changing_list(JOB_LIST, changes, look, wait, if_none_match)
 
     @app.get("/v1/jobs/{job}")
     async def show_job(job: JobId) -> Response:
         """Say where the job stands: counts, its newest rounds, and the reason if it failed."""
-        return shown(await records.state(job))
+        return shown(await views.state(job))
 
     @app.get("/v1/jobs/{job}/request")
     async def show_request(job: JobId) -> Response:
         """Serve the job request as its analyst signed it."""
-        return document(await records.request(job))
+        return document(await views.request(job))
 
     @app.post("/v1/jobs/{job}/joins")
     async def join(job: JobId, request: Request) -> Response:
         """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        return settled(job, await enrolment.join(job, await request.body()))
+        return settled(job, await joining.join(job, await request.body()))
 
     @app.post("/v1/jobs/{job}/leaves")
     async def leave(job: JobId, request: Request) -> Response:
         """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
-        return settled(job, await enrolment.leave(job, await request.body()))
+        return settled(job, await joining.leave(job, await request.body()))
 
     @app.post("/v1/jobs/{job}/withdrawal")
     async def withdraw(job: JobId, request: Request) -> Response:
         """End a job as its analyst signed: 201, or 200 if it is withdrawn; 409 if it has ended."""
-        is_new = await enrolment.withdraw(job, await request.body())
+        is_new = await joining.withdraw(job, await request.body())
         return taken({"job": job}, is_new=is_new)
 
     @app.get("/v1/jobs/{job}/withdrawal")
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
-        return document(await records.withdrawal(job))
+        return document(await views.withdrawal(job))
 
     @app.get("/v1/jobs/{job}/rounds/{number}")
     async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
         """Serve the signed round spec once all services accepted it: 202 before, 410 never."""
-        spec = await changes.until_found(job, lambda: records.spec(job, number), wait)
+        spec = await changes.until_found(job, lambda: views.spec(job, number), wait)
         if spec is None:
             return await pending(job)
         return document(spec)
@@ -108,7 +108,7 @@ def create_app(
         job: JobId, wait: WaitSeconds = 0, if_none_match: IfNoneMatch = None
     ) -> Response:
         """Serve the signed posterior report: 202 while there is none, 410 if the job failed."""
-        found = await changes.until_found(job, lambda: records.report(job), wait)
+        found = await changes.until_found(job, lambda: views.report(job), wait)
         if found is None:
             return await pending(job)
         return tagged(*found, if_none_match)
@@ -121,15 +121,15 @@ def create_app(
 
         With `wait`, hold the answer of a finished job back until its certificate is complete.
         """
-        found = await changes.until_found(job, lambda: records.certificate(job), wait)
+        found = await changes.until_found(job, lambda: views.certificate(job), wait)
         if found is None:
-            raise await records.incomplete(job)
+            raise await views.incomplete(job)
         return tagged(*found, if_none_match)
 
     @app.get("/v1/ledger")
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever announced and what they cost, from entry `after` on."""
-        return shown(await records.ledger(after=after, count=count))
+        return shown(await views.ledger(after=after, count=count))
 
     def settled(job: str, outcomes: Outcome | list[Outcome]) -> Response:
         if isinstance(outcomes, list):
@@ -139,6 +139,6 @@ def create_app(
         return shown({"job": job}, outcomes)
 
     async def pending(job: str) -> Response:
-        return shown(await records.state(job), 202)
+        return shown(await views.state(job), 202)
 
     return app

@@ -17,9 +17,9 @@ from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.assembly import MARK, Replica, assemble_crowds, assemble_replica
 from shoal_trainer.crowds.routes import Crowds
-from shoal_trainer.enrolment import Enrolment
+from shoal_trainer.job_views import JobViews
+from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
-from shoal_trainer.records import Records
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
 from shoal_trainer.settings import DRAWS_AT_ONCE, Serves
@@ -32,7 +32,7 @@ class Service(service.Service):
     """A running trainer."""
 
     resources: Resources
-    enrolment: Enrolment
+    joining: Joining
     runner: Runner
     certifier: Certifier
     crowds: Crowds
@@ -41,7 +41,7 @@ class Service(service.Service):
         """Do all the work that is due now, once."""
         try:
             await self.crowds.resources.share_manifests()
-            await self.enrolment.close_due()
+            await self.joining.close_due()
             await self.crowds.conductor.step()
             await self.runner.step()
             await self.certifier.step()
@@ -84,7 +84,7 @@ def assemble(
         "shoal_trainer_jobs_ended", "Jobs by their end", ["end"], registry=resources.registry
     )
     with resources.starting():
-        enrolment = Enrolment(resources, ends)
+        joining = Joining(resources, ends)
         runner = Runner(resources, peers, ends, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
@@ -99,8 +99,8 @@ def assemble(
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     certifier = Certifier(resources, peers)
-    app = create_app(enrolment, Records(resources, certifier), resources, serving)
-    return Service(app, resources, enrolment, runner, certifier, serving)
+    app = create_app(joining, JobViews(resources, certifier), resources, serving)
+    return Service(app, resources, joining, runner, certifier, serving)
 
 
 def assemble_serving(*, serves: Serves, **given: Unpack[service.Given]) -> Service | Replica:

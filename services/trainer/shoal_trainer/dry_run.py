@@ -24,7 +24,7 @@ from shoal_trainer.specs import next_spec
 _RECORDS: Final = 64
 
 
-def rehearse(
+def dry_run_specs(
     request: StudyRequest, consortium: Consortium, population: BitMap, *, now: datetime
 ) -> list[RoundSpec]:
     """Return the specs of a job's rounds if these clients join and nobody leaves.

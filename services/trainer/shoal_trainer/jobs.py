@@ -11,9 +11,9 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import BudgetExceeded, ProtocolError, RefusedJob
-from shoal_trainer.dry_run import rehearse
+from shoal_trainer.dry_run import dry_run_specs
 
-REHEARSED_SIZES: Final = 8  # between minimum_population and all who may join
+DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join
 
 
 class WrongJob(ProtocolError):
@@ -71,20 +71,20 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     if len(enrolled) < request.minimum_population:
         raise RefusedJob("fewer clients are enrolled than minimum_population")
     largest = min(request.maximum_population, len(enrolled))
-    for size in rehearsed_sizes(request.minimum_population, largest):
+    for size in dry_run_sizes(request.minimum_population, largest):
         try:
-            rehearse(request, consortium, enrolled[:size], now=now)
+            dry_run_specs(request, consortium, enrolled[:size], now=now)
         except ValueError as error:
             raise RefusedJob(f"with {size} clients: {error}") from error
 
 
-def rehearsed_sizes(least: int, most: int) -> list[int]:
-    """Return the sizes of a population that are rehearsed, evenly by their ratio.
+def dry_run_sizes(least: int, most: int) -> list[int]:
+    """Return the sizes of a population that a dry run tries, evenly by their ratio.
 
     A round may fail at sizes in between alone: shares of the noise are rounded.
     """
-    step = (most / least) ** (1 / (REHEARSED_SIZES - 1))
-    return sorted({round(least * step**each) for each in range(REHEARSED_SIZES)})
+    step = (most / least) ** (1 / (DRY_RUN_SIZES - 1))
+    return sorted({round(least * step**each) for each in range(DRY_RUN_SIZES)})
 
 
 def check_affordable(request: StudyRequest, consortium: Consortium, committed: Balances) -> None:

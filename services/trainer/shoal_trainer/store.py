@@ -60,7 +60,7 @@ def add_job(db: Connection, signed: Signed[StudyRequest]) -> bool:
     statement = insert_ignoring(db)(schema.jobs).values(
         id=signed.digest,
         request=signed.encode(),
-        phase=JobPhase.ENROLLING.value,
+        phase=JobPhase.JOINING.value,
         joined=0,
     )
     # a row comes back if it is new; the row count of an insertion is not always known
@@ -88,7 +88,7 @@ def knows_job(db: Connection, job: str) -> bool:
 
 def open_jobs(db: Connection) -> Sequence[JobRecord]:
     """Return the jobs that have not ended."""
-    phases = [JobPhase.ENROLLING.value, JobPhase.RUNNING.value]
+    phases = [JobPhase.JOINING.value, JobPhase.RUNNING.value]
     return [
         job_record(row) for row in db.execute(all_jobs().where(schema.jobs.c.phase.in_(phases)))
     ]
@@ -123,7 +123,7 @@ def joined_clients(db: Connection, job: str) -> Sequence[int]:
 
 
 def fix_population(db: Connection, job: str, population: str) -> None:
-    """Close enrolment: the job runs, with this population for all its rounds."""
+    """Close joining: the job runs, with this population for all its rounds."""
     move_job(db, job, JobEvent.POPULATION_FIXED, population=population)
 
 
@@ -301,7 +301,7 @@ class Commitment:
 
 def commitments(db: Connection) -> Sequence[Commitment]:
     """Return what every job that has or may have a price commits its clients to."""
-    open_phases = {JobPhase.ENROLLING, JobPhase.RUNNING}
+    open_phases = {JobPhase.JOINING, JobPhase.RUNNING}
     return [
         Commitment(
             each.job,

@@ -248,12 +248,12 @@ class TakingPart:
             return
         self._closings_at[job] = now + BETWEEN_CLOSINGS
         try:
-            if await self._is_judged(job, now):
+            if await self._is_validated(job, now):
                 del self._closings_at[job]
         except (Unavailable, CrowdRefused, ProtocolError) as error:
             self._report("no closing", job=job, reason=str(error))
 
-    async def _is_judged(self, job: str, now: datetime) -> bool:
+    async def _is_validated(self, job: str, now: datetime) -> bool:
         try:
             wanted = await self._vault.ask(JudgeClosing(job=job), WantedLog)
         except UnknownJob:  # no closing was shown so far

@@ -16,7 +16,7 @@ from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import DrawLimit, Draws
-from shoal_trainer.crowds.records import CrowdRecords
+from shoal_trainer.crowds.job_views import CrowdJobViews
 from shoal_trainer.crowds.routes import SUBMISSIONS_LIMIT_BYTES, Crowds, crowd_routes
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.resources import Resources
@@ -47,7 +47,7 @@ def assemble_crowds(
         conductor=Conductor(resources, book, random_bytes),
         draws=Draws(resources, book, DrawLimit(draws_at_once, resources.registry)),
         submissions=Submissions(resources, book),
-        records=CrowdRecords(resources, book),
+        views=CrowdJobViews(resources, book),
     )
 
 

@@ -23,7 +23,7 @@ from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_trainer.crowds.conducting import Conductor
 from shoal_trainer.crowds.drawing import Draws
-from shoal_trainer.crowds.records import CrowdRecords
+from shoal_trainer.crowds.job_views import CrowdJobViews
 from shoal_trainer.crowds.submitting import Answer, Submissions
 from shoal_trainer.resources import CROWD_LIST, Resources
 
@@ -39,13 +39,13 @@ class Crowds:
     conductor: Conductor
     draws: Draws
     submissions: Submissions
-    records: CrowdRecords
+    views: CrowdJobViews
 
 
 def crowd_routes(crowds: Crowds) -> APIRouter:
     """Return the routes below /v1/crowds."""
     router = APIRouter(prefix="/v1/crowds")
-    records, changes = crowds.records, crowds.resources.changes
+    views, changes = crowds.views, crowds.resources.changes
 
     @router.post("")
     async def open_crowd(request: Request) -> Response:
@@ -59,23 +59,23 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     ) -> Response:
         """List crowd jobs. With `wait`, hold the answer until there is one, or of another ETag."""
 
-        look = partial(records.list_crowds, phase)
+        look = partial(views.list_crowds, phase)
         return await changing_list(CROWD_LIST, changes, look, wait, if_none_match)
 
     @router.get("/{job}")
     async def show_crowd(job: JobId) -> Response:
         """Say where the crowd job stands: contributions, spread over instances, and until when."""
-        return document(await records.state(job))
+        return document(await views.state(job))
 
     @router.get("/{job}/request")
     async def show_request(job: JobId) -> Response:
         """Serve the request as its analyst signed it."""
-        return document(await records.request(job))
+        return document(await views.request(job))
 
     @router.get("/{job}/opening")
     async def show_opening(job: JobId) -> Response:
         """Serve the signed opening: the first instances, and the commitment to the seed."""
-        return document(await records.opening(job))
+        return document(await views.opening(job))
 
     @router.post("/{job}/draws")
     async def draw(job: JobId, request: Request) -> Response:
@@ -102,21 +102,21 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
     @router.get("/{job}/instances")
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
-        return document(await records.instances(job))
+        return document(await views.instances(job))
 
     @router.get("/{job}/log/{instance}")
     async def show_log(
         job: JobId, instance: InstanceIndex, after: After = 0, count: Count = 1000
     ) -> Response:
         """List an instance's replacements from revision `after` on."""
-        return document(await records.log(job, instance, after=after, count=count))
+        return document(await views.log(job, instance, after=after, count=count))
 
     @router.get("/{job}/closing")
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed closing: the last instances, and the seed. 202 while it is open."""
-        closing = await changes.until_found(job, lambda: records.closing(job), wait)
+        closing = await changes.until_found(job, lambda: views.closing(job), wait)
         if closing is None:
-            return document(await records.state(job), 202)
+            return document(await views.state(job), 202)
         return document(closing)
 
     @router.post("/{job}/closing")

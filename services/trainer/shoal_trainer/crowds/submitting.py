@@ -22,8 +22,8 @@ from shoal_trainer.crowds.store import CrowdRecord, pack
 from shoal_trainer.resources import Resources
 
 MOST_IN_BULK: Final = 1_000
-_JUDGING_THREADS: Final = 2
-_JUDGED_AT_ONCE: Final = 64
+_VALIDATING_THREADS: Final = 2
+_VALIDATED_AT_ONCE: Final = 64
 _LARGEST_COMMIT: Final = 1_000
 _COMMITS_AT_ONCE: Final = 2  # one is on its way to the disk while the one before it is marked
 _BULK: Final = b'{"documents":'  # as the canonical form begins
@@ -54,7 +54,9 @@ class Submissions:
         """Begin with nothing in work."""
         self._resources = resources
         self._book = book
-        self._judging = Batches(self._judge, largest=_JUDGED_AT_ONCE, at_once=_JUDGING_THREADS)
+        self._validation = Batches(
+            self._validate, largest=_VALIDATED_AT_ONCE, at_once=_VALIDATING_THREADS
+        )
         self._commits = Batches(self._commit, largest=_LARGEST_COMMIT, at_once=_COMMITS_AT_ONCE)
         self._replaced = Counter(
             "shoal_trainer_crowd_contributions",
@@ -87,7 +89,7 @@ class Submissions:
         return answers
 
     async def _take(self, offered: _Offered) -> Answer:
-        judged = await self._judging.submit(offered)
+        judged = await self._validation.submit(offered)
         if isinstance(judged, ProtocolError):
             return judged
         try:
@@ -95,10 +97,10 @@ class Submissions:
         except StorageUnavailable as error:  # to one of many, this is an answer like any other
             return error
 
-    async def _judge(self, batch: list[_Offered]) -> list[Replacement | ProtocolError]:
-        return await asyncio.to_thread(lambda: [self._judged(offered) for offered in batch])
+    async def _validate(self, batch: list[_Offered]) -> list[Replacement | ProtocolError]:
+        return await asyncio.to_thread(lambda: [self._validated(offered) for offered in batch])
 
-    def _judged(self, offered: _Offered) -> Replacement | ProtocolError:
+    def _validated(self, offered: _Offered) -> Replacement | ProtocolError:
         try:
             return self._checked(offered.crowd, offered.read())
         except ProtocolError as error:

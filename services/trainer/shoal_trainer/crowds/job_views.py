@@ -25,7 +25,7 @@ class UnknownInstance(ProtocolError):
     remedy = "Instances are numbered from 0; the job's request says how many there are."
 
 
-class CrowdRecords:
+class CrowdJobViews:
     """Crowd jobs and their instances, logs and documents, for whoever asks."""
 
     def __init__(self, resources: Resources, book: CrowdBook) -> None:

@@ -14,7 +14,7 @@ from shoal_protocol.studies import Task
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_trainer import dry_run, jobs
-from shoal_trainer.dry_run import rehearse
+from shoal_trainer.dry_run import dry_run_specs
 from shoal_trainer.jobs import check_request
 from shoal_trainer.specs import next_spec
 from tests.world import examples
@@ -38,7 +38,7 @@ def asked(task: Task, epsilon: float = 1.0) -> StudyRequest:
 
 def numbers(task: Task, **more: Any) -> list[int]:
     now = examples.OPENED_AT
-    return [spec.number for spec in rehearse(asked(task), CONSORTIUM, CLIENTS, now=now)]
+    return [spec.number for spec in dry_run_specs(asked(task), CONSORTIUM, CLIENTS, now=now)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_every_round_that_differs_from_the_one_before_is_made(task: Task, due: l
 
 def test_all_rounds_that_are_made_cost_the_jobs_price_together_and_no_more() -> None:
     request = asked(PROJECTION.model_copy(update={"centring": "private"}))
-    specs = rehearse(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
+    specs = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
     whole = compose([spec.cost for spec in specs])
     assert request.privacy.cap.allows(whole)
     assert whole.mu == pytest.approx(request.privacy.cost.mu)
@@ -84,22 +84,22 @@ def test_a_job_that_fails_only_with_a_population_in_between_is_refused() -> None
     enrolled = CONSORTIUM.roster.enrolled_set
     now = examples.OPENED_AT.replace(hour=11)
     for size in (14, 16):
-        rehearse(request, CONSORTIUM, enrolled[:size], now=now)
+        dry_run_specs(request, CONSORTIUM, enrolled[:size], now=now)
     with pytest.raises(RefusedJob, match="with 15 clients: the noise is too small against"):
         check_request(request, CONSORTIUM, now=now)
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2**20), (13, 16), (19, 20)])
-def test_the_least_and_the_largest_population_are_always_rehearsed(least: int, most: int) -> None:
-    sizes = jobs.rehearsed_sizes(least, most)
+def test_the_least_and_the_largest_population_are_always_tried(least: int, most: int) -> None:
+    sizes = jobs.dry_run_sizes(least, most)
     assert (sizes[0], sizes[-1]) == (least, most)
-    assert len(sizes) == min(most - least + 1, jobs.REHEARSED_SIZES)
+    assert len(sizes) == min(most - least + 1, jobs.DRY_RUN_SIZES)
 
 
 def test_a_round_that_a_learner_wants_and_the_task_does_not_ask_is_not_made() -> None:
     """Whatever a learner makes of the sums, and though the job's terms allow it."""
     request = asked(PROJECTION.model_copy(update={"method": "norm_ball", "centring": "private"}))
-    made = rehearse(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
+    made = dry_run_specs(request, CONSORTIUM, CLIENTS, now=examples.OPENED_AT)
     sums = [dry_run._even(spec) for spec in made[:2]]
     learner = dry_run.learner_for(request.task, find_model=dry_run.model_for)
     wanted = learner.next(len(CLIENTS), sums)

@@ -20,7 +20,7 @@ NEWEST_ROUNDS: Final = 16  # whose details a job's state has: it must not grow w
 _KEPT_DEADLINES: Final = 1 << 14
 
 
-class Records:
+class JobViews:
     """Jobs, rounds, reports and the ledger, for whoever asks."""
 
     def __init__(self, resources: Resources, certifier: Certifier) -> None:

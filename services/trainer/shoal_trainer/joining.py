@@ -27,7 +27,7 @@ log = structlog.get_logger()
 DocumentT = TypeVar("DocumentT", Join, Leave)
 
 
-class Enrolment:
+class Joining:
     """Jobs until they run. Joins are admitted one batch at a time, so none is counted twice."""
 
     def __init__(self, resources: Resources, ends: Counter) -> None:
@@ -42,7 +42,7 @@ class Enrolment:
         committed = self._resources.committed
         self._resources.ledger.verify(db)
         for held in store.commitments(db):
-            if held.phase is JobPhase.ENROLLING:
+            if held.phase is JobPhase.JOINING:
                 self._members[held.job] = BitMap(store.joined_clients(db, held.job))
                 committed.add(self._members[held.job], held.allowed)
             elif held.phase is JobPhase.RUNNING:
@@ -123,7 +123,7 @@ class Enrolment:
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
         members = self._members_of(record)
-        is_open = record.phase is JobPhase.ENROLLING and own.clock() < request.join_deadline
+        is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
         asking = BitMap(each.body.client for each in read if isinstance(each, Signed))
         cap = own.book.current.manifest.policy.cap
         able = own.committed.affording(asking, request.privacy.cost, cap)
@@ -158,7 +158,7 @@ class Enrolment:
         """Store each leave that is new, and only then count its client no more."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        is_open = record.phase in (JobPhase.ENROLLING, JobPhase.RUNNING)
+        is_open = record.phase in (JobPhase.JOINING, JobPhase.RUNNING)
         left = await own.storage.run(store.left_clients, job)
         new: dict[int, Signed[Leave]] = {}
 
@@ -215,14 +215,14 @@ class Enrolment:
         return True
 
     def _members_of(self, record: JobRecord) -> BitMap:
-        if record.phase is JobPhase.ENROLLING:
+        if record.phase is JobPhase.JOINING:
             return self._members.setdefault(record.job, BitMap())
         return BitMap() if record.population is None else decode_clients(record.population)
 
     async def close_due(self) -> None:
         """Fix the population of every job that is full or past its deadline, or fail it."""
         for record in await self._resources.storage.run(store.open_jobs):
-            if record.phase is JobPhase.ENROLLING:
+            if record.phase is JobPhase.JOINING:
                 request = decode(record.request, StudyRequest).body
                 is_over = self._resources.clock() >= request.join_deadline
                 if is_over or record.joined >= request.maximum_population:
@@ -232,7 +232,7 @@ class Enrolment:
     async def _fix_population(self, request: StudyRequest) -> None:
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        if record.phase is not JobPhase.ENROLLING:
+        if record.phase is not JobPhase.JOINING:
             return  # it was withdrawn while others were decided on
         members = self._members_of(record)
         population = members & own.book.current.roster.enrolled_set  # less those revoked since

@@ -4,20 +4,20 @@ from typing import get_args
 
 import pytest
 
-from shoal_protocol.jobs.privacy_breakdown import BOUGHT, Purchase, purchases
+from shoal_protocol.jobs.privacy_breakdown import MEASURED, BreakdownEntry, privacy_breakdown
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import QueryName
 from tests.world import examples
 
 
 def test_every_query_has_a_word_for_what_it_buys() -> None:
-    assert set(BOUGHT) == set(get_args(QueryName))
+    assert set(MEASURED) == set(get_args(QueryName))
 
 
-def test_rounds_of_one_query_are_one_purchase_and_parts_are_of_mu_squared() -> None:
+def test_rounds_of_one_query_are_one_entry_and_parts_are_of_mu_squared() -> None:
     matrix = examples.spec(mu=0.3)
     counted = examples.spec(mu=0.1, query=examples.MOMENTS, number=1)
-    found = purchases([counted, matrix, matrix])
+    found = privacy_breakdown([counted, matrix, matrix])
     assert [(each.query, each.rounds) for each in found] == [
         ("second_moments", 1),
         ("second_moment_matrix", 2),
@@ -30,12 +30,14 @@ def test_with_pure_epsilon_parts_are_of_epsilon() -> None:
     laplace = {"manifest": examples.LAPLACE_CONSORTIUM, "mechanism": "discrete_laplace"}
     first = examples.spec(cost=Cost.pure(epsilon=0.5), query=examples.MOMENTS, **laplace)
     second = examples.spec(cost=Cost.pure(epsilon=1.5), **laplace)
-    assert [each.share for each in purchases([first, second])] == pytest.approx([0.25, 0.75])
+    assert [each.share for each in privacy_breakdown([first, second])] == pytest.approx(
+        [0.25, 0.75]
+    )
 
 
-def test_no_rounds_are_no_purchase() -> None:
-    assert purchases([]) == ()
+def test_no_rounds_are_no_entry() -> None:
+    assert privacy_breakdown([]) == ()
 
 
 def test_one_round_is_not_counted_out() -> None:
-    assert str(Purchase(query="counts", rounds=1, share=1.0)) == "100 % for counts of values"
+    assert str(BreakdownEntry(query="counts", rounds=1, share=1.0)) == "100 % for counts of values"

@@ -13,11 +13,11 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
-    Held,
     Holdings,
     PartialSum,
     PartialSumReference,
     Result,
+    StoredAnswers,
     Vote,
     cohort_digest,
     cohort_of,
@@ -36,7 +36,7 @@ BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest}
 EVERYONE = range(12)
 
 
-def holdings(node: str, held: Held) -> Signed[Holdings]:
+def holdings(node: str, held: StoredAnswers) -> Signed[Holdings]:
     return named(
         node,
         Holdings.attest(
@@ -45,11 +45,13 @@ def holdings(node: str, held: Held) -> Signed[Holdings]:
     )
 
 
-def members_of(cohort: Held | Iterable[int]) -> Held:
-    return cohort if isinstance(cohort, Held) else examples.held(cohort)
+def members_of(cohort: StoredAnswers | Iterable[int]) -> StoredAnswers:
+    return cohort if isinstance(cohort, StoredAnswers) else examples.held(cohort)
 
 
-def vote(node: str, cohort: Held | Iterable[int], holders: tuple[str, ...] = NODES) -> Signed[Vote]:
+def vote(
+    node: str, cohort: StoredAnswers | Iterable[int], holders: tuple[str, ...] = NODES
+) -> Signed[Vote]:
     members = members_of(cohort)
     digest = cohort_digest(SPEC.digest, members)
     body = Vote(
@@ -58,7 +60,9 @@ def vote(node: str, cohort: Held | Iterable[int], holders: tuple[str, ...] = NOD
     return named(node, body)
 
 
-def partial_sum(node: str, cohort: Held | Iterable[int], value: int = 1) -> Signed[PartialSum]:
+def partial_sum(
+    node: str, cohort: StoredAnswers | Iterable[int], value: int = 1
+) -> Signed[PartialSum]:
     members = members_of(cohort)
     body = PartialSum(
         node=node,
@@ -88,7 +92,7 @@ def abandonment(party: str, code: str = "votes_missing") -> Signed[Abandonment]:
     return named(party, Abandonment(party=party, reason=AbandonmentReason(code=code), **BOUND))
 
 
-def published(held: list[Held]) -> list[Signed[Any]]:
+def published(held: list[StoredAnswers]) -> list[Signed[Any]]:
     """Return all that honest parties sign when they hold this."""
     cohort = cohort_of(held)
     sums = [partial_sum(node, cohort) for node in NODES]
@@ -106,7 +110,7 @@ def account(documents: Iterable[Signed[Any]]) -> Account:
 
 ATTEMPTS = st.sampled_from(["first", "first", "first", "another"])
 HELD = st.dictionaries(st.integers(0, 11), ATTEMPTS).map(
-    lambda held: Held.of(
+    lambda held: StoredAnswers.of(
         (client, answer_id(client, attempt)) for client, attempt in sorted(held.items())
     )
 )
@@ -114,7 +118,7 @@ HELD = st.dictionaries(st.integers(0, 11), ATTEMPTS).map(
 
 @given(held=st.lists(HELD, min_size=3, max_size=3), random=st.randoms(use_true_random=False))
 def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
-    held: list[Held], random: Any
+    held: list[StoredAnswers], random: Any
 ) -> None:
     documents = published(held) if cohort_of(held).clients else []
     random.shuffle(documents)
@@ -137,12 +141,12 @@ def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
 
 def test_what_became_of_a_client_is_said_in_words() -> None:
     first = examples.held(range(12))
-    second = Held.of((client, answer_id(client)) for client in [*range(1, 12)])
-    found = account(published([first, second, Held(first.clients, first.tags)]))
+    second = StoredAnswers.of((client, answer_id(client)) for client in [*range(1, 12)])
+    found = account(published([first, second, StoredAnswers(first.clients, first.tags)]))
     assert found.of(0) == "left out: no share at compute-1"
     assert found.of(5) == "in the cohort"
     assert found.of(99) == "not in the population"
-    mixed = Held.of(
+    mixed = StoredAnswers.of(
         (client, answer_id(client, "another" if client == 3 else "first")) for client in range(12)
     )
     found = account(published([first, mixed, first]))
@@ -263,7 +267,7 @@ def test_votes_that_are_not_shown_accuse_nobody() -> None:
 
 def test_who_signs_very_many_holdings_accuses_nobody_but_himself() -> None:
     many = [
-        holdings("compute-0", Held(POPULATION, number.to_bytes(2, "big") * 12))
+        holdings("compute-0", StoredAnswers(POPULATION, number.to_bytes(2, "big") * 12))
         for number in range(65)
     ]
     found = account([*many, *published(FULL)])

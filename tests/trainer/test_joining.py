@@ -154,7 +154,7 @@ async def test_a_single_join_is_acknowledged_once_it_is_on_disk(assembled: Assem
     assert (await state(service))["joined"] == 1
 
 
-async def test_each_join_of_many_is_judged_by_itself(trainer: Service) -> None:
+async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
     forged = join(JOB.digest, 5).replace(b'"client":5', b'"client":6')
     outcomes = await join_all(
