@@ -22,7 +22,7 @@ from audit.game import Game
 from shoal_consortium import quickstart
 from shoal_holder.sampling.exact import exact_noise
 from shoal_protocol.privacy.accounting import Cap, Cost
-from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import (
     Column,

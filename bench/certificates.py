@@ -24,7 +24,8 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.privacy.ledger import EMPTY
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
@@ -44,7 +45,7 @@ from shoal_protocol.trust.manifest import (
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Document, Signed, sign
-from shoal_protocol.wire.encoding import encode_uint64
+from shoal_protocol.wire.vectors import encode_uint64
 
 CLIENTS, COHORT, NODES = 10_000, 9_900, 3
 COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 and 10,011
@@ -163,7 +164,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 node=node,
                 cohort_size=COHORT,
                 values=encode_uint64(vector),
-                charge=LedgerEntry.charge(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
+                charge=charge_of(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
                 **cohort,
             ),
         )
@@ -196,7 +197,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         spec=signed("trainer", spec),
         result=signed("aggregator", result),
         partial_sums=tuple(sums),
-        charge=LedgerEntry.charge(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
+        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
     )
     asked, signed_report = signed("analyst", request), signed("trainer", report)
     body = ReleaseCertificate.of(

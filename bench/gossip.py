@@ -33,7 +33,7 @@ from shoal_hosting.party import load_party
 from shoal_hosting.service import Resources
 from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing.envelope import OVERHEAD_BYTES
+from shoal_protocol.sharing.received import OVERHEAD_BYTES
 from shoal_protocol.sharing.shares import SEED_BYTES
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import encode_clients

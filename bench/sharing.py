@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.epsilons import epsilon_at
 
 FEW_ROUNDS: Final = 4  # are shown one by one
 
@@ -88,7 +89,7 @@ def _counted(group: Sequence[Said]) -> str:
 
 
 def _price(of: Said, delta: float) -> str:
-    epsilon = Cost.stated(of["mu"], of["epsilon"]).epsilon_at(delta)
+    epsilon = epsilon_at(delta, Cost.stated(of["mu"], of["epsilon"]))
     at = f" at delta {delta:g}" if delta else ", with delta 0"
     return f"By itself each costs a client that it asks epsilon {epsilon:.4g}{at}."
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_learning.contract import Learner, RequestedRound
-from shoal_protocol.privacy.accounting import Cap, noise_for
+from shoal_protocol.privacy.accounting import Cap
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
 from shoal_protocol.queries import Mechanism, Query

@@ -7,6 +7,7 @@ from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.ledger import Head, LedgerEntry
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
@@ -42,7 +43,7 @@ def forged_certificate(
 
         def entry(was: LedgerEntry, number: int = number, spec: Any = spec) -> LedgerEntry:
             after = Head(was.number - 1, digests.get(was.previous, was.previous))
-            honest = LedgerEntry.charge(
+            honest = charge_of(
                 spec, ledger=was.ledger, after=after, at=was.at, job_rounds=was.job_rounds
             )
             now = charges(number, honest)

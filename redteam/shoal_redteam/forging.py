@@ -5,16 +5,12 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
-from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.privacy.ledger import EMPTY
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
 from shoal_protocol.wire.documents import Document, Signed
-from shoal_protocol.wire.encoding import (
-    Uint64Vector,
-    canonical_json,
-    domain,
-    encode_uint64,
-    format_time,
-)
+from shoal_protocol.wire.encoding import Uint64Vector, canonical_json, domain, format_time
+from shoal_protocol.wire.vectors import encode_uint64
 from shoal_redteam.played_round import PlayedRound
 from shoal_redteam.target import Target
 
@@ -81,7 +77,7 @@ def claimed_sum(
         cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
-        charge=LedgerEntry.charge(
+        charge=charge_of(
             played.spec, ledger=node, after=EMPTY, at=played.spec.opened_at, job_rounds=1
         ),
     )

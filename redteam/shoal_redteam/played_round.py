@@ -20,6 +20,7 @@ from shoal_protocol.rounds.attestations import (
     Abandonment,
     PartialSum,
     Result,
+    RoundDocument,
     StoredAnswers,
     cohort_digest,
 )
@@ -29,9 +30,10 @@ from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
-from shoal_protocol.wire.documents import RoundDocument, Signed, decode, from_json
-from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
+from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
+from shoal_protocol.wire.vectors import decode_uint64
 from shoal_redteam.findings import CannotAttack
 from shoal_redteam.requests import request_for
 from shoal_redteam.target import BYTES, DROPOUTS, Target

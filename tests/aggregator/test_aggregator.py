@@ -14,7 +14,8 @@ from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, R
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import Assemble
 from tests.world import examples
 from tests.world.clock import HandMovedClock

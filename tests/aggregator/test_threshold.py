@@ -20,7 +20,8 @@ from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64, parse_canonical_json
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world import examples
 from tests.world.clock import HandMovedClock
 from tests.world.parties import book, client_of, party, problem_code, signed_by

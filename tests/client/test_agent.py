@@ -25,6 +25,7 @@ from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.settings import read_settings
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.privacy.accounting import Cap, Cost
+from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from tests.client.test_charges import CHARGE
@@ -164,7 +165,9 @@ async def test_the_ledger_is_shown_to_its_owner_in_pages(world: World, agent: Se
     assert spent["clients"] == CLIENTS
     assert 0.99 < spent["epsilon"]["least"] <= spent["epsilon"]["most"] < 1.0001
     assert spent["maximum_epsilon"] == 3.0
-    pure, gaussian = Cap(epsilon=3.0, delta=spent["delta"]).left(Cost.gaussian(entries[0]["mu"]))
+    pure, gaussian = epsilon_left(
+        Cap(epsilon=3.0, delta=spent["delta"]), Cost.gaussian(entries[0]["mu"])
+    )
     assert spent["left"] == pytest.approx({"pure": pure, "gaussian": gaussian}, rel=1e-3)
 
 

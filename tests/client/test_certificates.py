@@ -9,12 +9,8 @@ import pytest
 
 from shoal.jobs.analyst import Analyst, Job
 from shoal.jobs.job_failures import JobFailed
-from shoal_protocol.wire.errors import (
-    ProtocolError,
-    RefusedCertificate,
-    UnknownJob,
-    UnknownManifest,
-)
+from shoal_protocol.wire.errors import ProtocolError, UnknownJob, UnknownManifest
+from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import certified, examples
 from tests.world.around_trainer import CONSORTIUM
 from tests.world.parties import book

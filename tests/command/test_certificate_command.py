@@ -10,6 +10,7 @@ from typer.testing import Result
 from shoal_command import connection, round_groups
 from shoal_command.certificate_views import COMPARE, NOT_SHOWN
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
 from tests.world import examples
@@ -108,7 +109,7 @@ def test_equal_rounds_make_one_paragraph_with_their_price_and_who_took_part() ->
         "participations": {"least": 124, "most": 125},
         "privacy": {"delta": 1e-5},
     }
-    epsilon = Cost.gaussian(0.02).epsilon_at(1e-5)
+    epsilon = epsilon_at(1e-5, Cost.gaussian(0.02))
     assert list(round_groups.released(said)) == [
         "497 rounds (number 0 to 36, 38 to 98, 101 to 499): gradient sum, 10 numbers: the sum over "
         "61 to 64 of the 64 clients that it asks, with their noise. Noise: discrete gaussian, of "

@@ -9,6 +9,7 @@ from typer.testing import Result
 
 from shoal_command import connection
 from shoal_protocol.privacy.ledger import GENESIS, LedgerEntry
+from shoal_protocol.privacy.round_charges import charge_of
 from tests.command.running import run
 from tests.protocol.test_ledger import LEDGER, ledger
 from tests.world import examples
@@ -166,7 +167,7 @@ def test_a_ledger_that_was_cut_off_is_found_by_a_release(tmp_path: Path) -> None
 
 def test_a_ledger_that_was_set_back_and_written_on_is_found_by_a_release(tmp_path: Path) -> None:
     certificate, entries = released(tmp_path)
-    other = LedgerEntry.charge(
+    other = charge_of(
         examples.spec(number=9),
         ledger="compute-1",
         after=entries[0].head,

@@ -18,7 +18,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import LARGEST_SET, encode_clients
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.world import examples
 from tests.world.around_node import SECOND, Federation
 from tests.world.examples import signing_key

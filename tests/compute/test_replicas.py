@@ -28,7 +28,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.hosting.test_manifest_book import next_version
 from tests.world import examples
 from tests.world.around_node import (

@@ -36,9 +36,9 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import encode_uint64
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.around_node import holdings, vote
 from tests.world.examples import OPENED_AT, POPULATION, signing_key

@@ -30,8 +30,8 @@ from shoal_protocol.certificates.release_certificate import ReleaseCertificate
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.encoding import decode_uint64
 from shoal_protocol.wire.phases import JobPhase
+from shoal_protocol.wire.vectors import decode_uint64
 from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client

@@ -15,7 +15,7 @@ from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.errors import RefusedCertificate
+from shoal_protocol.wire.service_errors import RefusedCertificate
 from shoal_trainer import progress
 from tests.federation.test_consortium_changes import REVOKED, both, publish, second_version
 from tests.world.audit import look_at

@@ -9,7 +9,7 @@ from shoal_aggregator import aggregation, aggregator
 from shoal_aggregator.aggregation import Summed
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world.federation import Federation
 
 

@@ -11,7 +11,7 @@ from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import open_engine
 from shoal_hosting.storage.database_choice import MARKER, check_choice, note_choice, why_unavailable
 from shoal_hosting.storage.database_schema import check_schema
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 URL = "postgresql+psycopg://shoal:s3cret@127.0.0.1:9/shoal"  # nothing listens there
 OTHERS = {"SHOAL_PARTY": "/p", "SHOAL_CONSORTIUM": "/c", "SHOAL_DATA": "/d", "SHOAL_PORT": "1"}

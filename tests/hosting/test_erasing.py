@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal_hosting.storage.database import open_engine, sqlite_url, truncate_log
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 
 def test_what_was_erased_is_in_the_log_no_more(tmp_path: Path) -> None:

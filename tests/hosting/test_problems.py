@@ -17,14 +17,15 @@ from starlette.requests import ClientDisconnect
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.problems import problem_document
-from shoal_protocol.wire import errors
+from shoal_protocol.wire import errors, service_errors
 
 SECRET = "s3cret"
-ERRORS = [
+ERRORS = {
     kind
-    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    for module in (errors, service_errors)
+    for _, kind in inspect.getmembers(module, inspect.isclass)
     if issubclass(kind, errors.ProtocolError)
-]
+}
 
 
 class Inner(BaseModel):
@@ -53,7 +54,7 @@ def app() -> FastAPI:
 
     @app.get("/v1/errors/{name}")
     async def fail(name: str) -> None:
-        raise getattr(errors, name)
+        raise next(kind for kind in ERRORS if kind.__name__ == name)
 
     @app.get("/v1/boom")
     async def boom() -> None:
@@ -88,7 +89,7 @@ def assert_problem(response: httpx.Response, code: str, status: int) -> dict[str
     return content
 
 
-@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("kind", sorted(ERRORS, key=lambda kind: kind.code))
 async def test_each_protocol_error_is_its_problem(
     app: FastAPI, kind: type[errors.ProtocolError]
 ) -> None:

@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
+from shoal_hosting.programs import read_private_file, startup_of
 from shoal_hosting.security import server_tls
-from shoal_hosting.startup import StartupRefused, read_private_file, startup_of
+from shoal_hosting.startup import StartupRefused
 from tests.world.tls_identities import make_identity
 
 

@@ -17,7 +17,7 @@ from shoal_hosting.storage.database import (
     translating_storage_errors,
 )
 from shoal_hosting.storage.database_schema import WAIT_FOR_DATABASE_SECONDS, check_schema
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 METADATA = MetaData()
 ROWS = Table("rows", METADATA, Column("value", Integer, primary_key=True))

@@ -30,7 +30,7 @@ PROGRAM = """
 import sys
 from shoal_hosting.storage.database_schema import check_schema
 from shoal_hosting.storage.database import StorageThread, open_engine
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from tests.hosting.test_vanished_host import METADATA
 
 engine = open_engine(sys.argv[1], alone=True)

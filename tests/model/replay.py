@@ -25,8 +25,8 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.encoding import decode_uint64
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.vectors import decode_uint64
 from tests.model.machine import Action, Collected, Machine, Node, State
 from tests.model.traces import Trace
 from tests.model.world import SECONDS, Cohort, Stage, World, attempt_of, summed

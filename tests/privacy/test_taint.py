@@ -16,7 +16,7 @@ from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode, from_json
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world.audit import look_at
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION, Trust, make_trust

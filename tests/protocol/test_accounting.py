@@ -7,8 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose, noise_for, price
-from shoal_protocol.privacy.curves import gaussian_epsilon, gaussian_mu, pure_mu
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose, price
+from shoal_protocol.privacy.calibration import noise_for
+from shoal_protocol.privacy.curves import gaussian_mu, pure_mu
+from shoal_protocol.privacy.epsilons import epsilon_left, gaussian_epsilon
 from shoal_protocol.queries import Mechanism
 
 MECHANISMS = ("discrete_gaussian", "discrete_laplace")
@@ -127,7 +129,7 @@ def test_every_releasable_cohort_less_the_colluders_still_has_the_full_noise(
 def test_what_is_left_of_a_cap_is_as_much_as_it_still_allows(epsilon, delta, pure, mu):
     cap = Cap(epsilon=epsilon, delta=delta)
     spent = compose([Cost.pure(pure), Cost.gaussian(mu)])
-    left, gaussian = cap.left(spent)
+    left, gaussian = epsilon_left(cap, spent)
     assume(cap.allows(spent))
     assert cap.allows(compose([spent, Cost.pure(left)]))
     assert not cap.allows(compose([spent, Cost.pure(left * (1.0 + 1e-6) + 1e-4)]))
@@ -140,10 +142,10 @@ def test_what_is_left_of_a_cap_is_as_much_as_it_still_allows(epsilon, delta, pur
 
 
 def test_a_pure_release_can_leave_nothing_for_gaussian_ones_of_the_same_cap() -> None:
-    pure, gaussian = Cap(epsilon=10.0, delta=1e-5).left(Cost.pure(2.0))
+    pure, gaussian = epsilon_left(Cap(epsilon=10.0, delta=1e-5), Cost.pure(2.0))
     assert (pure, gaussian) == (8.0, 0.0)
-    assert Cap(epsilon=10.0, delta=1e-5).left(NOTHING) == pytest.approx((10.0, 10.0))
-    assert Cap(epsilon=10.0, delta=0.0).left(NOTHING) == (10.0, 0.0)
+    assert epsilon_left(Cap(epsilon=10.0, delta=1e-5), NOTHING) == pytest.approx((10.0, 10.0))
+    assert epsilon_left(Cap(epsilon=10.0, delta=0.0), NOTHING) == (10.0, 0.0)
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.privacy.accounting import Cost, compose, noise_for
+from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.privacy.adversaries import Release, Statement, statements
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.together import epsilon_of
 
 FEDERATION = {"population": 100, "dropouts": 20, "colluders": 9}

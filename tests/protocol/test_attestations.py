@@ -17,8 +17,9 @@ from shoal_protocol.rounds.attestations import (
     cohort_of,
 )
 from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.wire.encoding import decode_uint64, encode_clients
+from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.vectors import decode_uint64
 from tests.world.examples import (
     COHORT,
     CONSORTIUM,

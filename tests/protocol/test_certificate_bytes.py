@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import RefusedCertificate
+from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import examples
 from tests.world.certified import ONE_ROUND, TWO_ROUNDS
 from tests.world.strategies import Path, at_path, flipped, json_values, paths, replaced, without

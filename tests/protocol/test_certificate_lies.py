@@ -17,8 +17,9 @@ from shoal_protocol.queries import Query
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Document
-from shoal_protocol.wire.encoding import decode_uint64, encode_clients, encode_uint64
-from shoal_protocol.wire.errors import RefusedCertificate, WrongCharge
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world import examples
 from tests.world.certified import (
     CHANGED,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_protocol.privacy import curves, together
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 
 EPSILONS = (0.0, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 31.6, 100.0)
 DELTAS = (1e-15, 1e-12, 1e-8, 1e-5, 1e-4, 1e-2, 0.3)
@@ -40,7 +41,7 @@ def test_a_claimed_delta_is_never_below_the_true_one(epsilon, mu):
 
 @given(mu=mus, delta=deltas)
 def test_a_claimed_epsilon_is_never_below_the_true_one(mu, delta):
-    epsilon = curves.gaussian_epsilon(mu=mu, delta=delta)
+    epsilon = gaussian_epsilon(mu=mu, delta=delta)
     assert exact_delta(epsilon, mu) <= delta
     if epsilon > 1e-5:
         assert exact_delta(epsilon - 1e-5, mu) > delta
@@ -52,7 +53,7 @@ def test_dp_accounting_agrees_and_never_asks_for_more(epsilon, delta):
     ours = curves.gaussian_mu(epsilon=epsilon, delta=delta)
     assert ours == pytest.approx(theirs, rel=1e-3)
     assert get_epsilon_gaussian(1.0 / ours, delta) <= epsilon
-    claimed = curves.gaussian_epsilon(mu=ours, delta=delta)
+    claimed = gaussian_epsilon(mu=ours, delta=delta)
     assert claimed >= get_epsilon_gaussian(1.0 / ours, delta)
     assert claimed == pytest.approx(epsilon, abs=1e-9)
 
@@ -62,28 +63,26 @@ def test_the_classical_gaussian_rule_breaks_its_promise_at_large_epsilon(epsilon
     delta = 1e-4
     classical_mu = epsilon / math.sqrt(2.0 * math.log(1.25 / delta))
     assert exact_delta(epsilon, classical_mu) > delta
-    spent = curves.gaussian_epsilon(mu=classical_mu, delta=delta)
+    spent = gaussian_epsilon(mu=classical_mu, delta=delta)
     assert spent == pytest.approx(true_epsilon, abs=0.05)
     assert curves.gaussian_mu(epsilon=epsilon, delta=delta) < classical_mu
 
 
 @given(mu=mus, more=st.floats(1.001, 3.0), delta=deltas)
 def test_more_revealed_never_costs_less(mu, more, delta):
-    assert curves.gaussian_epsilon(mu=mu * more, delta=delta) >= curves.gaussian_epsilon(
-        mu=mu, delta=delta
-    )
+    assert gaussian_epsilon(mu=mu * more, delta=delta) >= gaussian_epsilon(mu=mu, delta=delta)
 
 
 def test_losing_noise_costs_what_it_should():
     full = curves.gaussian_mu(epsilon=1.0, delta=1e-5)
     for lost, epsilon in ((0.1, 1.06), (0.5, 1.47), (0.9, 3.62)):
-        left = curves.gaussian_epsilon(mu=full / math.sqrt(1.0 - lost), delta=1e-5)
+        left = gaussian_epsilon(mu=full / math.sqrt(1.0 - lost), delta=1e-5)
         assert left == pytest.approx(epsilon, abs=0.006)
 
 
 @given(mu=mus, delta=deltas)
 def test_what_the_budget_check_forgives_is_within_the_claim(mu, delta):
-    claimed = curves.gaussian_epsilon(mu=mu, delta=delta)
+    claimed = gaussian_epsilon(mu=mu, delta=delta)
     assert exact_delta(claimed, mu * (1.0 + 1e-12)) <= delta
 
 
@@ -122,8 +121,8 @@ def test_numbers_that_mean_nothing_are_refused(bad):
     for call in (
         lambda: curves.gaussian_delta(epsilon=bad, mu=1.0),
         lambda: curves.gaussian_delta(epsilon=1.0, mu=bad),
-        lambda: curves.gaussian_epsilon(mu=bad, delta=0.1),
-        lambda: curves.gaussian_epsilon(mu=1.0, delta=bad),
+        lambda: gaussian_epsilon(mu=bad, delta=0.1),
+        lambda: gaussian_epsilon(mu=1.0, delta=bad),
         lambda: curves.gaussian_mu(epsilon=bad, delta=0.1),
         lambda: curves.pure_mu(epsilon=bad),
     ):

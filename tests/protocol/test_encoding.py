@@ -21,15 +21,14 @@ from shoal_protocol.wire.encoding import (
     Timestamp,
     canonical_json,
     decode_clients,
-    decode_uint64,
     domain,
     encode_clients,
-    encode_uint64,
     format_time,
     parse_canonical_json,
     sha256,
 )
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.world.examples import DOCUMENTS
 from tests.world.strategies import client_sets, finite_floats, json_values, ring_vectors
 

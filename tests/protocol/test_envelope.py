@@ -9,25 +9,26 @@ from hypothesis import strategies as st
 from nacl import bindings
 from nacl.public import PrivateKey, SealedBox
 
-from shoal_protocol.sharing.envelope import (
+from shoal_protocol.sharing.envelope import Header, frame, seal
+from shoal_protocol.sharing.received import (
     OVERHEAD_BYTES,
     SMALLEST_ENVELOPE,
-    Header,
     envelope_size,
-    frame,
-    seal,
+    parse,
+    unframe,
 )
-from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.errors import (
     BadSignature,
-    MalformedEnvelope,
     ProtocolError,
-    TransplantedCiphertext,
-    UnopenableCiphertext,
     UnsupportedVersion,
     WrongLength,
     WrongShareKind,
+)
+from shoal_protocol.wire.service_errors import (
+    MalformedEnvelope,
+    TransplantedCiphertext,
+    UnopenableCiphertext,
 )
 from tests.world.examples import (
     CONSORTIUM,

@@ -12,7 +12,7 @@ from shoal_protocol.certificates.study_request import StudyRequest, check_study
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.terms import Terms
-from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.queries import QueryName
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import decode, sign

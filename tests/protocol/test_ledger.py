@@ -16,8 +16,10 @@ from shoal_protocol.privacy.ledger_checks import (
     contradictions,
     verify_chain,
 )
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import WrongCharge
 from tests.world import examples
 from tests.world.examples import OPENED_AT, SPEC
 
@@ -30,9 +32,7 @@ def ledger(name: str = "compute-0", rounds: int = 4) -> list[LedgerEntry]:
     for number, spec in enumerate(SPECS[:rounds]):
         at = OPENED_AT + timedelta(seconds=number)
         after = chain.head
-        entries.append(
-            LedgerEntry.charge(spec, ledger=name, after=after, at=at, job_rounds=number + 1)
-        )
+        entries.append(charge_of(spec, ledger=name, after=after, at=at, job_rounds=number + 1))
         chain.follow(entries[-1])
     if rounds > 1:
         entries.append(entries[1].returned(after=chain.head, at=OPENED_AT))
@@ -172,11 +172,11 @@ def test_a_ledger_rewritten_from_the_middle_does_not_verify_against_a_release() 
 
 def test_releases_of_a_ledger_that_was_set_back_contradict_each_other() -> None:
     assert list(contradictions([*LEDGER, *ledger("compute-1"), *LEDGER])) == []
-    set_back = charge_of(number=3, previous=LEDGER[1].digest, job_rounds=3)
+    set_back = charge_with(number=3, previous=LEDGER[1].digest, job_rounds=3)
     assert list(contradictions([LEDGER[2], set_back])) == [
         "compute-0 shows two different entries with the number 3"
     ]
-    other = charge_of(number=4, previous=set_back.digest)
+    other = charge_with(number=4, previous=set_back.digest)
     assert list(contradictions([LEDGER[2], other])) == [
         "compute-0: entry 4 does not name the one before it"
     ]
@@ -184,7 +184,7 @@ def test_releases_of_a_ledger_that_was_set_back_contradict_each_other() -> None:
 
 def test_a_population_is_named_by_its_set_and_not_by_who_encoded_it() -> None:
     clients = BitMap([1, 5, 9])
-    charge = LedgerEntry.charge(
+    charge = charge_of(
         SPEC, ledger="holder", after=EMPTY, at=OPENED_AT, job_rounds=None, clients=clients
     )
     assert charge.population == population_digest(encode_clients([9, 5, 1]))
@@ -192,22 +192,20 @@ def test_a_population_is_named_by_its_set_and_not_by_who_encoded_it() -> None:
     assert charge.clients == 3
 
 
-def charge_of(**changes: Any) -> LedgerEntry:
-    made = LedgerEntry.charge(
-        SPEC, ledger="compute-0", after=LEDGER[2].head, at=OPENED_AT, job_rounds=1
-    )
+def charge_with(**changes: Any) -> LedgerEntry:
+    made = charge_of(SPEC, ledger="compute-0", after=LEDGER[2].head, at=OPENED_AT, job_rounds=1)
     return changed(made, **changes)
 
 
 def test_a_nodes_charge_of_the_whole_population_is_accepted_at_any_place_in_its_ledger() -> None:
-    check_charge(charge_of(), SPEC, node="compute-0")
-    check_charge(charge_of(number=1, previous=GENESIS), SPEC, node="compute-0")
+    check_charge(charge_with(), SPEC, node="compute-0")
+    check_charge(charge_with(number=1, previous=GENESIS), SPEC, node="compute-0")
 
 
 @pytest.mark.parametrize("field", sorted(CHANGES.keys() - {"number", "previous", "at"}))
 def test_a_charge_that_is_not_the_rounds_is_refused(field: str) -> None:
     with pytest.raises(WrongCharge):
-        check_charge(charge_of(**{field: CHANGES[field]}), SPEC, node="compute-0")
+        check_charge(charge_with(**{field: CHANGES[field]}), SPEC, node="compute-0")
 
 
 @pytest.mark.parametrize(("number", "counted"), [(0, 2), (2, 4), (0, None)])
@@ -227,4 +225,4 @@ def test_an_entry_that_miscounts_the_rounds_of_its_job_is_found(counted: int) ->
 
 def test_another_nodes_charge_is_refused() -> None:
     with pytest.raises(WrongCharge):
-        check_charge(charge_of(), SPEC, node="compute-1")
+        check_charge(charge_with(), SPEC, node="compute-1")

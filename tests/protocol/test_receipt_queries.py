@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_protocol.wire.errors import MalformedDocument, MalformedQuery
+from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.receipt_query import (
     ENTRY_BYTES,
     MOST_ENTRIES,
@@ -16,6 +16,7 @@ from shoal_protocol.wire.receipt_query import (
     encode_answer,
     encode_query,
 )
+from shoal_protocol.wire.service_errors import MalformedQuery
 
 entries = st.lists(
     st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)), max_size=30

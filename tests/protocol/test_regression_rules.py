@@ -29,7 +29,8 @@ from shoal_protocol.studies.linear_regression import (
 from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.studies.study import check_question
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.errors import RefusedCertificate, RefusedSpec
+from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.service_errors import RefusedCertificate
 from tests.world import examples
 from tests.world.certified import THRESHOLDS, Making, changed
 

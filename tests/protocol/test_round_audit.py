@@ -26,7 +26,8 @@ from shoal_protocol.rounds.round_audit import Account, account_of
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import encode_clients, encode_uint64
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.examples import CONSORTIUM, POPULATION, SPEC, answer_id, named, signing_key
 

@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cap, Cost, noise_for, price
+from shoal_protocol.privacy.accounting import Cap, Cost, price
 from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION, check_spec

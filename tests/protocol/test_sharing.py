@@ -15,7 +15,8 @@ from shoal_protocol.sharing.received import share_kind
 from shoal_protocol.sharing.ring import from_ring, to_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.wire.errors import MalformedEnvelope, WrongLength, WrongShareKind
+from shoal_protocol.wire.errors import WrongLength, WrongShareKind
+from shoal_protocol.wire.service_errors import MalformedEnvelope
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
 

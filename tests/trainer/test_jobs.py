@@ -20,7 +20,7 @@ from shoal_learning.refusals import NoReliablePosterior
 from shoal_protocol.certificates.posterior_report import PosteriorReport
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.privacy.curves import gaussian_epsilon
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -28,7 +28,8 @@ from shoal_protocol.rounds.spec_checks import check_spec
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.wire.documents import decode, from_json
-from shoal_protocol.wire.encoding import encode_uint64, parse_canonical_json
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.vectors import encode_uint64
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.world import examples

@@ -14,7 +14,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.manifest import Analyst, Consortium
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
 from tests.trainer.conftest import Assemble

@@ -12,7 +12,7 @@ from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import NOT_VALID, running, state

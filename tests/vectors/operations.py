@@ -15,6 +15,7 @@ from shoal_protocol.crowds import documents as crowd
 from shoal_protocol.crowds import draws, updates
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, membership, totals
+from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
@@ -240,7 +241,7 @@ def accept_query(given: Inputs) -> Output:
     """Decode, verify and check the age of a query for charges."""
     signed = decode(bytes.fromhex(given["document"]), charges.ChargesQuery)
     _consortium(given).verify(signed)
-    signed.body.check_age(datetime.fromisoformat(given["now"]))
+    check_age(signed.body, datetime.fromisoformat(given["now"]))
     return {"digest": signed.digest}
 
 

@@ -30,7 +30,8 @@ from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json, sign
-from shoal_protocol.wire.encoding import canonical_json, decode_uint64, format_time
+from shoal_protocol.wire.encoding import canonical_json, format_time
+from shoal_protocol.wire.vectors import decode_uint64
 from shoal_redteam.requests import request_for
 from tests.world import examples
 from tests.world.clock import HandMovedClock

@@ -29,7 +29,7 @@ from shoal_protocol.trust.manifest import (
 from shoal_protocol.trust.manifest_bundle import bundle
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.encoding import encode_uint64
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 from tests.world.parties import reachable
 

@@ -28,8 +28,9 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.wire.documents import decode, from_json
-from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
+from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.vectors import decode_uint64
 from tests.world.chance import FixedNoise
 from tests.world.federation import Federation
 from tests.world.trust import SITES

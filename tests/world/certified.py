@@ -17,6 +17,7 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
 from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.attestations import (
     PartialSum,
@@ -37,7 +38,7 @@ from shoal_protocol.studies.linear_regression.round_rules import (
 )
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, Manifest
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import encode_uint64
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world import examples
 
 FIRST = query_for(examples.TASK, len(examples.POPULATION), ())
@@ -212,7 +213,7 @@ class Making:
 
     def _charge(self, place: str, spec: RoundSpec, ledger: str) -> LedgerEntry:
         after = self._heads.get(ledger, EMPTY)
-        entry = LedgerEntry.charge(
+        entry = charge_of(
             spec, ledger=ledger, after=after, at=spec.opened_at, job_rounds=spec.number + 1
         )
         entry = self.said(place, entry)

@@ -21,6 +21,7 @@ from shoal_protocol.posteriors.convergence import Convergence
 from shoal_protocol.posteriors.variational import packed
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.attestations import (
@@ -55,7 +56,8 @@ from shoal_protocol.trust.manifest import (
 )
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
-from shoal_protocol.wire.encoding import encode_clients, encode_uint64
+from shoal_protocol.wire.encoding import encode_clients
+from shoal_protocol.wire.vectors import encode_uint64
 from tests.world.clock import NOW
 
 NODES = 3
@@ -296,9 +298,7 @@ def envelopes(client: int) -> list[bytes]:
 
 def charge(spec: RoundSpec, node: str) -> LedgerEntry:
     """Return the entry by which a node whose ledger begins with it charges a round."""
-    return LedgerEntry.charge(
-        spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=spec.number + 1
-    )
+    return charge_of(spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=spec.number + 1)
 
 
 def partial_sum(node: int) -> PartialSum:

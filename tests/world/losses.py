@@ -10,7 +10,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from shoal_protocol.sharing.received import parse, unframe
-from shoal_protocol.wire.encoding import Int64Vector, decode_uint64
+from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.vectors import decode_uint64
 from tests.world.audit import Seen, cohort_in, contributions_of, look_at
 from tests.world.federation import Federation
 

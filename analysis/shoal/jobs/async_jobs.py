@@ -31,7 +31,8 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.wire.documents import Document, Signed, decode, describe, sign
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import BudgetExceeded, MalformedDocument, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob, WrongPhase
+from shoal_protocol.wire.service_errors import BudgetExceeded
 
 POLL_SECONDS: Final = 2  # between two states that `wait` shows
 SHORTEST_PAUSE_SECONDS: Final = 0.1  # even if the trainer does not hold its answers back

@@ -16,7 +16,8 @@ from shoal.planning import sizes
 from shoal.planning.assumptions import Assumed, assume, settled
 from shoal.planning.prospects import ErrorParts, Prospect
 from shoal.planning.study import Study
-from shoal_protocol.privacy.accounting import Cost, noise_for
+from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.privacy.fineness import effective_noise_clients
 from shoal_protocol.queries import (
     GradientSum,

@@ -21,11 +21,12 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import Join
-from shoal_protocol.privacy.accounting import noise_for, price
+from shoal_protocol.privacy.accounting import price
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
-from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.studies import Task
 from shoal_protocol.wire.documents import Document, Signed
 from shoal_protocol.wire.encoding import encode_clients

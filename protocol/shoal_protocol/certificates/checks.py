@@ -26,7 +26,8 @@ from shoal_protocol.privacy.ledger_checks import contradictions
 from shoal_protocol.trust.manifest import Analyst, Consortium, Manifest, Parties, ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, RefusedCertificate, WrongManifest
+from shoal_protocol.wire.errors import MalformedDocument, WrongManifest
+from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _TOLERANCE: Final = 1e-9  # relative, as for the price in a spec
 

@@ -23,13 +23,8 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_terms
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import (
-    ProtocolError,
-    RefusedCertificate,
-    RefusedSpec,
-    UnknownManifest,
-    WrongCharge,
-)
+from shoal_protocol.wire.errors import ProtocolError, RefusedSpec, UnknownManifest
+from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
 
 
 @contextmanager

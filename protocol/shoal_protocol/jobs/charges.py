@@ -4,14 +4,12 @@ A data holder whose whole memory was lost or set back fits itself. The nodes kee
 rounds they took a share of whom, and what each of these rounds cost.
 """
 
-from datetime import datetime
 from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Model, Role, Signed
 from shoal_protocol.wire.encoding import (
@@ -23,19 +21,9 @@ from shoal_protocol.wire.encoding import (
     Timestamp,
     decode_clients,
 )
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.errors import MalformedDocument
 
 MOST_QUERIES: Final = 1000  # in one request
-LARGEST_REQUEST_BYTES: Final = 512 * MOST_QUERIES
-
-
-class StaleQuery(ProtocolError):
-    """A question that was asked at another time, or was answered already."""
-
-    code = "stale-query"
-    title = "The query was not made just now, or was answered before"
-    status = 409
-    remedy = "Set the clock right, and sign a new query with a fresh nonce."
 
 
 class ChargesQuery(BoundDocument):
@@ -47,15 +35,6 @@ class ChargesQuery(BoundDocument):
     client: int = Field(ge=0, le=LARGEST_CLIENT_INDEX)
     nonce: NonceHex  # fresh; the same in all queries of one request
     at: Timestamp
-
-    def check_age(self, now: datetime) -> None:
-        """Refuse a query that was not made just now, lest a recorded one be of use for long.
-
-        Raises:
-            StaleQuery
-        """
-        if abs(now - self.at) > CLOCKS_APART:
-            raise StaleQuery
 
 
 class RoundCharged(Model):

@@ -22,15 +22,6 @@ class JobWithdrawn(ProtocolError):
     remedy = "Submit a new job, if there is still something to learn."
 
 
-class ClientLeft(ProtocolError):
-    """A join of a client that has left the job, and so an old one."""
-
-    code = "client-left"
-    title = "The client has left the job"
-    status = 409
-    remedy = "Nothing: who left a job does not come back to it."
-
-
 class Join(BoundDocument):
     """Client -> trainer: this client takes part in the job."""
 

@@ -6,7 +6,7 @@ the terms alone, and holds every round to them.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -152,14 +152,3 @@ class Terms(Model):
                 return kind.check(query, {each.name: each for each in self.bounds})
             left -= kind.rounds
         raise RefusedSpec("the job has no such round")
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are the same, but for the rounding of numbers with a point."""
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return type(one) is type(other) and bool(one == other)

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import BoundDocument, Role, Signed
 from shoal_protocol.wire.encoding import Digest, Name
-from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import WrongCharge
 
 
 class JobEnd(BoundDocument):

@@ -19,20 +19,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from shoal_protocol.privacy.curves import (
-    gaussian_epsilon,
     gaussian_mu,
-    pure_epsilon,
     pure_mu,
     require_at_least_zero,
     require_positive,
     require_probability,
 )
 from shoal_protocol.privacy.fineness import effective_noise_clients
-from shoal_protocol.privacy.mechanisms import NOISES, DiscreteGaussianNoise, DiscreteLaplaceNoise
+from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from shoal_protocol.queries import Mechanism
 
 Amount = float | NDArray[np.float64]
@@ -64,12 +61,6 @@ class Cost:
     def pure(cls, epsilon: float) -> Self:
         """Return the cost of whatever is `epsilon`-private with delta = 0."""
         return cls(mu=pure_mu(epsilon=epsilon), epsilon=epsilon)
-
-    def epsilon_at(self, delta: float) -> float:
-        """Return an epsilon at `delta` that follows from these two numbers, or infinity."""
-        if delta == 0.0:
-            return self.epsilon
-        return min(self.epsilon, gaussian_epsilon(mu=self.mu, delta=delta))
 
     @classmethod
     def stated(cls, mu: float, epsilon: float | None) -> Self:
@@ -139,16 +130,6 @@ class Cap:
         by_mu = np.less_equal(mu_squared, (self.mu * slack) ** 2)
         return by_mu | np.less_equal(epsilon, self.epsilon * slack)
 
-    def left(self, spent: Cost) -> tuple[float, float]:
-        """Return the largest epsilon of one more pure release, and of one more Gaussian at `delta`.
-
-        They differ, for each currency counts alone: a pure release takes up more of `mu` than a
-        Gaussian one of the same epsilon, and after a Gaussian one only `mu` can hold a pure one.
-        """
-        mu = math.sqrt(max(0.0, self.mu**2 - spent.mu**2))
-        pure = max(0.0, self.epsilon - spent.epsilon, pure_epsilon(mu=mu))
-        return pure, 0.0 if self.is_pure else gaussian_epsilon(mu=mu, delta=self.delta)
-
     def part(self, share: float) -> Cost:
         """Return the cost that takes this share of it: of mu^2, or of epsilon if it is pure.
 
@@ -169,41 +150,6 @@ class Cap:
     def __str__(self) -> str:
         """Say it as in "epsilon 1 at delta 1e-06"."""
         return f"epsilon {self.epsilon:g} at delta {self.delta:g}"
-
-
-def noise_for(
-    mechanism: Mechanism,
-    *,
-    sensitivity: float,
-    cost: Cost,
-    population: int,
-    dropouts: int,
-    colluders: int,
-) -> DiscreteGaussianNoise | DiscreteLaplaceNoise:
-    """Return the noise with which a release costs at most `cost`, by Theorem 1.
-
-    Gaussian: each client's scale is sensitivity / (mu sqrt(N - D - C - 1)), L2. Laplace: the
-    total's is sensitivity / epsilon, L1; the clients' parts divide it by N - D - C - 1.
-
-    Raises:
-        ValueError: `sensitivity` or the cost is not positive and finite, the noise would be too
-            large to draw, or nobody would add any.
-    """
-    require_positive("sensitivity", sensitivity)
-    parties = effective_noise_clients(population=population, dropouts=dropouts, colluders=colluders)
-    if mechanism == "discrete_gaussian":
-        require_positive("mu", cost.mu)
-        scale = sensitivity / (cost.mu * math.sqrt(parties))
-    else:
-        require_positive("epsilon", cost.epsilon)
-        scale = sensitivity / cost.epsilon
-    try:
-        return NOISES[mechanism](scale=scale * (1.0 + PRICE_MARGIN) * (1.0 + 1e-14))
-    except pydantic.ValidationError:
-        raise ValueError(
-            "the noise would be too large to draw: allow a larger epsilon, or ask for fewer "
-            "columns or records per client"
-        ) from None
 
 
 def price(

@@ -54,30 +54,6 @@ def _tail_difference(epsilon: float, mu: float) -> tuple[float, float]:
     return first - second, 2e-14 * (first + second)
 
 
-def gaussian_epsilon(*, mu: float, delta: float) -> float:
-    """Return the smallest epsilon at `delta` of a Gaussian release with parameter `mu`.
-
-    0.0 if `mu` is 0. The neighbouring data sets differ by the replacement of one client.
-
-    Raises:
-        ValueError: `mu` is negative or not finite, or `delta` is not strictly within (0, 1).
-    """
-    require_at_least_zero("mu", mu)
-    require_probability(delta)
-    if gaussian_delta(epsilon=0.0, mu=mu) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while gaussian_delta(epsilon=high, mu=mu) > delta:
-        low, high = high, 2.0 * high
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        if gaussian_delta(epsilon=middle, mu=mu) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 @lru_cache(maxsize=1024)  # every check of a policy asks for the same few
 def gaussian_mu(*, epsilon: float, delta: float) -> float:
     """Return the largest `mu` whose Gaussian release costs at most (`epsilon`, `delta`).
@@ -117,25 +93,6 @@ def pure_mu(*, epsilon: float) -> float:
         return math.sqrt(8.0 * epsilon) * (1.0 + 1e-12)
     odds = math.exp(-epsilon)
     return -2.0 * NormalDist().inv_cdf(odds / (1.0 + odds)) * (1.0 + 1e-11)
-
-
-def pure_epsilon(*, mu: float) -> float:
-    """Return the largest `epsilon` of which `pure_mu` is at most `mu`.
-
-    Raises:
-        ValueError: `mu` is negative or not finite.
-    """
-    require_at_least_zero("mu", mu)
-    low, high = 0.0, 1.0
-    while pure_mu(epsilon=high) <= mu:
-        low, high = high, 2.0 * high
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        if pure_mu(epsilon=middle) <= mu:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _scaled_erfc(x: float) -> float:

@@ -9,10 +9,9 @@ every release carries an entry of every Compute node whose partial sum it rests 
 import base64
 from collections import Counter
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, Protocol, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
-from pyroaring import BitMap
 
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.wire.documents import Model
@@ -21,7 +20,6 @@ from shoal_protocol.wire.encoding import (
     Name,
     Timestamp,
     canonical_json,
-    encode_clients,
     sha256,
 )
 from shoal_protocol.wire.errors import MalformedDocument
@@ -38,25 +36,6 @@ class Head(NamedTuple):
 
 
 EMPTY: Final = Head(0, GENESIS)
-
-
-class Charged(Protocol):
-    """What a ledger reads of a round's spec."""
-
-    @property
-    def digest(self) -> str: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def population(self) -> str: ...
-    @property
-    def population_size(self) -> int: ...
-    @property
-    def mu(self) -> float: ...
-    @property
-    def epsilon(self) -> float | None: ...
 
 
 class LedgerEntry(Model):
@@ -101,38 +80,6 @@ class LedgerEntry(Model):
     def head(self) -> Head:
         """Return this entry as the last one."""
         return Head(self.number, self.digest)
-
-    @classmethod
-    def charge(
-        cls,
-        spec: Charged,
-        *,
-        ledger: str,
-        after: Head,
-        at: datetime,
-        job_rounds: int | None,
-        clients: BitMap | None = None,
-    ) -> Self:
-        """Return the entry that charges a round to its population, or to `clients` of it.
-
-        It is the job's `job_rounds`-th that the ledger charges; None where it counts none.
-        """
-        return cls(
-            ledger=ledger,
-            number=after.number + 1,
-            previous=after.digest,
-            kind="charge",
-            round=spec.digest,
-            job=spec.job,
-            job_rounds=job_rounds,
-            population=population_digest(
-                spec.population if clients is None else encode_clients(clients)
-            ),
-            clients=spec.population_size if clients is None else len(clients),
-            mu=spec.mu,
-            epsilon=spec.epsilon,
-            at=at,
-        )
 
     def returned(self, *, after: Head, at: datetime) -> "LedgerEntry":
         """Return the entry that gives this charge back."""

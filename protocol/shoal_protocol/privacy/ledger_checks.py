@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from shoal_protocol.privacy.ledger import Chain, Charged, Head, LedgerEntry, counted
-from shoal_protocol.wire.errors import MalformedDocument, WrongCharge
+from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry, counted
+from shoal_protocol.privacy.round_charges import Charged, charge_of
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import WrongCharge
 
 
 def verify_chain(entries: Iterable[LedgerEntry]) -> Chain:
@@ -70,6 +72,6 @@ def check_charge(entry: LedgerEntry, spec: Charged, *, node: str) -> None:
             more rounds of the job than there can have been.
     """
     links, count = Head(entry.number - 1, entry.previous), entry.job_rounds
-    expected = LedgerEntry.charge(spec, ledger=node, after=links, at=entry.at, job_rounds=count)
+    expected = charge_of(spec, ledger=node, after=links, at=entry.at, job_rounds=count)
     if entry != expected or count is None or count > spec.number + 1:
         raise WrongCharge

@@ -10,9 +10,9 @@ from shoal_protocol.privacy.curves import (
     BISECTIONS,
     DELTA_MARGIN,
     gaussian_delta,
-    gaussian_epsilon,
     require_at_least_zero,
 )
+from shoal_protocol.privacy.epsilons import gaussian_epsilon
 
 _MOST_RATIOS: Final = 4096
 _RATIO_BITS: Final = 44  # of the sum of all steps, so that what rounding adds is far below 1e-8

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.wire.documents import Model, Role, RoundDocument
+from shoal_protocol.wire.documents import BoundDocument, Model, Role
 from shoal_protocol.wire.encoding import (
     Base64,
     Digest,
@@ -48,6 +48,12 @@ class StoredAnswers:
         if not len(others):
             return tags
         return np.delete(tags, np.searchsorted(self.clients.to_array(), others))
+
+
+class RoundDocument(BoundDocument):
+    """A document about one round, named by the digest of its spec."""
+
+    round: Digest
 
 
 class Holdings(RoundDocument):

@@ -27,8 +27,10 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.encoding import Uint64Vector, decode_uint64, encode_uint64
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongCharge
+from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.service_errors import WrongCharge
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 
 _CONTRADICTS: Final = "its partial sum contradicts those of the others"
 _MOST_VERSIONS: Final = 64  # of holdings, where nodes signed several, to try for one vote

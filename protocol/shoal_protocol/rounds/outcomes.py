@@ -11,15 +11,10 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import Signed, decode, from_json
-from shoal_protocol.wire.encoding import decode_uint64, parse_canonical_json
-from shoal_protocol.wire.errors import (
-    MalformedDocument,
-    RefusedResult,
-    WrongCohort,
-    WrongLength,
-    WrongRound,
-    WrongSigner,
-)
+from shoal_protocol.wire.encoding import parse_canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, WrongLength, WrongSigner
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongRound
+from shoal_protocol.wire.vectors import decode_uint64
 
 
 def verified_result(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Result]:

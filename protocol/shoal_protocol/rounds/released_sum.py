@@ -10,7 +10,7 @@ from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import from_ring
-from shoal_protocol.wire.encoding import decode_uint64
+from shoal_protocol.wire.vectors import decode_uint64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ from datetime import datetime
 
 from pyroaring import BitMap
 
-from shoal_protocol.privacy.accounting import Cost, noise_for, price
+from shoal_protocol.privacy.accounting import Cost, price
+from shoal_protocol.privacy.calibration import noise_for
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec

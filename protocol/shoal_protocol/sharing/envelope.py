@@ -26,17 +26,11 @@ from nacl import bindings
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey
 
-from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
+from shoal_protocol.sharing.shares import RandomBytes, Share, ShareKind
 from shoal_protocol.wire.encoding import VERSION, domain
 
 MAGIC: Final = b"SHOAL"
 ANSWER_BYTES: Final = 8
-HEADER_BYTES: Final = 76 + ANSWER_BYTES
-CONTEXT_BYTES: Final = 32
-SIGNATURE_BYTES: Final = 64
-_BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
-OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
-SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
 FRAME_BYTES: Final = 4
 
 
@@ -74,12 +68,6 @@ class Header:
 def context_of(header: bytes) -> bytes:
     """Return what binds a box to the header of its envelope."""
     return hashlib.sha256(domain("share_context") + header).digest()
-
-
-def envelope_size(kind: ShareKind, dimension: int) -> int:
-    """Return the size in bytes of an envelope with a share of `kind`."""
-    payload = SEED_BYTES if kind is ShareKind.SEED else 8 * dimension
-    return OVERHEAD_BYTES + payload
 
 
 def seal(

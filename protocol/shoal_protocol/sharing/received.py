@@ -1,31 +1,35 @@
-"""Envelopes as a Compute node receives them: their layout, their signatures, their boxes."""
+"""Envelopes as a Compute node receives them: sizes, layout, signatures, boxes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from nacl import bindings
 from nacl.exceptions import BadSignatureError, CryptoError
 
 from shoal_protocol.sharing.envelope import (
-    CONTEXT_BYTES,
+    ANSWER_BYTES,
     FRAME_BYTES,
-    HEADER_BYTES,
     MAGIC,
-    SIGNATURE_BYTES,
-    SMALLEST_ENVELOPE,
     Header,
     context_of,
     envelope_digest,
 )
-from shoal_protocol.sharing.shares import Share, ShareKind
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.wire.encoding import VERSION, domain
-from shoal_protocol.wire.errors import (
-    BadSignature,
+from shoal_protocol.wire.errors import BadSignature, UnsupportedVersion
+from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     TransplantedCiphertext,
     UnopenableCiphertext,
-    UnsupportedVersion,
 )
+
+HEADER_BYTES: Final = 76 + ANSWER_BYTES
+CONTEXT_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+_BOX_OVERHEAD: Final = bindings.crypto_box_SEALBYTES
+OVERHEAD_BYTES: Final = HEADER_BYTES + _BOX_OVERHEAD + CONTEXT_BYTES + SIGNATURE_BYTES
+SMALLEST_ENVELOPE: Final = OVERHEAD_BYTES + 8  # a vector of one coordinate
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,12 @@ class Envelope:
         if not bindings.sodium_memcmp(content[:CONTEXT_BYTES], context):
             raise TransplantedCiphertext
         return Share(self.header.kind, content[CONTEXT_BYTES:])
+
+
+def envelope_size(kind: ShareKind, dimension: int) -> int:
+    """Return the size in bytes of an envelope with a share of `kind`."""
+    payload = SEED_BYTES if kind is ShareKind.SEED else 8 * dimension
+    return OVERHEAD_BYTES + payload
 
 
 def parse(encoded: bytes) -> Envelope:

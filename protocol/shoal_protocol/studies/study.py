@@ -8,11 +8,11 @@ bounds are cut to them by the client.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal_protocol.jobs.terms import RoundTerms, Terms, alike
+from shoal_protocol.jobs.terms import TOLERANCE, RoundTerms, Terms
 from shoal_protocol.posteriors.base import BasePosterior
 from shoal_protocol.queries import Query, QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -128,5 +128,16 @@ def check_terms_of_task(terms: Terms, task: Study, *, least: int, most: int) -> 
         due = task.terms(least=least, most=most)
     except ValueError as error:
         raise RefusedJob("no query asks what the task does") from error
-    if not alike(terms.model_dump(), due.model_dump()):
+    if not _alike(terms.model_dump(), due.model_dump()):
         raise RefusedJob("its terms are not those of its task")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are the same, but for the rounding of numbers with a point."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return type(one) is type(other) and bool(one == other)

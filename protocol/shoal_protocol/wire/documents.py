@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 import pydantic
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
-from pydantic import PlainSerializer, PlainValidator
 
 from shoal_protocol.wire.encoding import (
     NAME_PATTERN,
@@ -98,12 +97,6 @@ class BoundDocument(Document):
     manifest: Digest
 
 
-class RoundDocument(BoundDocument):
-    """A document about one round, named by the digest of its spec."""
-
-    round: Digest
-
-
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
@@ -169,14 +162,19 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.
     """
-    signed = _read(value, *kinds)
+    signed = read_uncompared(value, *kinds)
     if signed.body.canonical() != canonical_json(value["body"]):
         kind = _kind_of(type(signed.body))
         raise MalformedDocument(f"a {kind} is not written in its canonical form")
     return signed
 
 
-def _read(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
+    """Decode a signed document that is part of one which is compared with its canonical form.
+
+    Raises:
+        MalformedDocument, UnsupportedVersion: as `decode`.
+    """
     if not isinstance(value, dict) or value.keys() != {"body", "signature", "signer"}:
         raise MalformedDocument("a signed document has the fields body, signature and signer")
     body, signer, signature = value["body"], value["signer"], value["signature"]
@@ -191,24 +189,6 @@ def _read(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         if body.get("kind") == _kind_of(kind):
             return Signed(_validated(kind, body), signer, signature)
     raise MalformedDocument("a document of another kind is due here")
-
-
-def embedded(kind: type[DocumentT]) -> PlainValidator:
-    """Return what reads a field that is itself a signed document; `WRITTEN` writes it."""
-
-    def read(value: object) -> Signed[DocumentT]:
-        if isinstance(value, Signed) and isinstance(value.body, kind):
-            return value
-        return _read(value, kind)  # what it stands in is compared with its canonical form, whole
-
-    return PlainValidator(read)
-
-
-def _to_json(signed: Signed[Document]) -> dict[str, Any]:
-    return signed.to_json()
-
-
-WRITTEN: Final = PlainSerializer(_to_json)
 
 
 def _kind_of(document: type[Document]) -> str:

@@ -172,11 +172,11 @@ def format_time(moment: datetime) -> str:
 
 
 def _refuse_loose_base64(text: str) -> str:
-    _decode_base64(text)
+    decode_base64(text)
     return text
 
 
-def _decode_base64(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     try:
         decoded = base64.b64decode(text, validate=True)
     except ValueError:
@@ -230,7 +230,7 @@ def decode_clients(encoded: str) -> BitMap:
         MalformedDocument: not the canonical encoding of a set of at most `LARGEST_SET` clients.
     """
     try:
-        bitmap: BitMap = BitMap.deserialize(_decode_base64(encoded))
+        bitmap: BitMap = BitMap.deserialize(decode_base64(encoded))
         again = encode_clients(bitmap)
     except (ValueError, IndexError):
         raise MalformedDocument(
@@ -239,23 +239,3 @@ def decode_clients(encoded: str) -> BitMap:
     if again != encoded:
         raise MalformedDocument("a set of clients is not in canonical encoding")
     return bitmap
-
-
-def encode_uint64(vector: Uint64Vector) -> str:
-    """Encode a ring vector, shape (d,), as base64 of little-endian 64-bit integers."""
-    return base64.b64encode(vector.astype("<u8").tobytes()).decode()
-
-
-def decode_uint64(encoded: str) -> Uint64Vector:
-    """Decode `encode_uint64`.
-
-    Raises:
-        MalformedDocument: not canonical base64, or the length is not a multiple of 8 bytes.
-    """
-    try:
-        content = _decode_base64(encoded)
-    except ValueError as error:
-        raise MalformedDocument(f"a vector is {error}") from None
-    if len(content) % 8:
-        raise MalformedDocument("a vector's bytes are not a multiple of 8")
-    return np.frombuffer(content, "<u8").astype(np.uint64)

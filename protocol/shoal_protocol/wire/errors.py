@@ -1,19 +1,16 @@
-"""Every way in which a peer can be wrong, each with its HTTP status and what to do about it.
+"""How a peer can be wrong, each way with its HTTP status and what to do about it.
 
     ProtocolError                     a peer's fault, never the caller's (that is `ValueError`)
     ├── MalformedDocument             bytes that are not a canonical, valid document
-    ├── MalformedEnvelope             bytes that are not a share envelope
-    ├── MalformedQuery                bytes that are not a held query
     ├── BadSignature, UnknownSigner, WrongSigner
-    ├── UnsupportedVersion, WrongManifest, WrongRound, WrongNode
-    ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient, NotInPopulation
-    ├── TransplantedCiphertext, UnopenableCiphertext, WrongLength, WrongShareKind, WrongResidue
-    ├── ConflictingShare, ConflictingDocument, WrongCohort, WrongCharge
-    ├── TooLate, WrongPhase, RoundAbandoned, MissingRequest
-    ├── RefusedSpec, RefusedJob, RefusedResult, RefusedCertificate, BudgetExceeded
-    ├── StorageUnavailable, NotReady  try again later
+    ├── UnsupportedVersion, WrongManifest
+    ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient
+    ├── WrongLength, WrongShareKind, WrongResidue
+    ├── WrongPhase, RefusedSpec, RefusedJob
+    ├── NotReady                      try again later
     └── LedgerBroken                  a service's own ledger was tampered with
 
+What only services refuse is in `service_errors`, what is wrong in crowd jobs in `crowds.errors`.
 No message ever carries what the peer sent.
 """
 
@@ -45,18 +42,6 @@ class MalformedDocument(ProtocolError):
         "Encode the document with RFC 8785, as the specification lists its fields: no spaces and "
         'no line breaks around values (`{"a":1,"b":2}`), and the names in alphabetical order.'
     )
-
-
-class MalformedEnvelope(ProtocolError):
-    code = "malformed-envelope"
-    title = "Not a share envelope"
-    remedy = "Send the bytes of one share envelope exactly as the specification lays them out."
-
-
-class MalformedQuery(ProtocolError):
-    code = "malformed-query"
-    title = "Not a held query"
-    remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
 
 
 class UnsupportedVersion(ProtocolError):
@@ -91,20 +76,6 @@ class WrongManifest(ProtocolError):
     title = "The message is bound to another manifest"
     status = 409
     remedy = "Fetch the consortium's current manifest and bind the message to its digest."
-
-
-class WrongRound(ProtocolError):
-    code = "wrong-round"
-    title = "The message belongs to another round"
-    status = 409
-    remedy = "Send it to the address of its own round."
-
-
-class WrongNode(ProtocolError):
-    code = "wrong-node"
-    title = "The message is addressed to another Compute node"
-    status = 409
-    remedy = "Send each envelope to the node whose index it names."
 
 
 class UnknownRound(ProtocolError):
@@ -142,26 +113,6 @@ class RevokedClient(ProtocolError):
     remedy = "Ask the consortium's authority to enrol the client again under a new key."
 
 
-class NotInPopulation(ProtocolError):
-    code = "not-in-population"
-    title = "The client is not in this round's population"
-    status = 403
-    remedy = "Join a job before its population is fixed; then take part in its rounds."
-
-
-class UnopenableCiphertext(ProtocolError):
-    code = "unopenable-ciphertext"
-    title = "The sealed box does not open"
-    remedy = "Seal the share to the box key that the manifest lists for this Compute node."
-
-
-class TransplantedCiphertext(ProtocolError):
-    code = "transplanted-ciphertext"
-    title = "The sealed share was made for another client, round, node or manifest"
-    status = 403
-    remedy = "Seal a share together with the digest of its own envelope's header."
-
-
 class WrongLength(ProtocolError):
     code = "wrong-length"
     title = "The share does not have the round's length"
@@ -180,53 +131,11 @@ class WrongResidue(ProtocolError):
     remedy = "Reduce every coordinate modulo 2^61 - 1 before it is sent."
 
 
-class ConflictingShare(ProtocolError):
-    code = "conflicting-share"
-    title = "A different share of this client is already stored for this round"
-    status = 409
-    remedy = "Send the same bytes again on a retry; a share is never replaced."
-
-
-class ConflictingDocument(ProtocolError):
-    code = "conflicting-document"
-    title = "A different document of this party is already on file"
-    status = 409
-    remedy = "A party signs one such document for a round, and one round for each number of a job."
-
-
-class WrongCohort(ProtocolError):
-    code = "wrong-cohort"
-    title = "The document names another cohort than the round's"
-    status = 409
-    remedy = "Sum over the cohort that all Compute nodes voted for."
-
-
-class TooLate(ProtocolError):
-    code = "too-late"
-    title = "The round takes no more shares"
-    status = 410
-    remedy = "Take part in the next round; this one goes on without the share."
-
-
-class WrongCharge(ProtocolError):
-    code = "wrong-charge"
-    title = "The partial sum's ledger entry is not the round's charge"
-    status = 422
-    remedy = "Charge the round to its whole population, at its price, before summing it."
-
-
 class WrongPhase(ProtocolError):
     code = "wrong-phase"
     title = "The round or job is not in a phase that allows this"
     status = 409
     remedy = "Ask for the current state and act on that."
-
-
-class RoundAbandoned(ProtocolError):
-    code = "round-abandoned"
-    title = "The round was abandoned and released nothing"
-    status = 410
-    remedy = "Read the reason in the round's signed abandonment."
 
 
 class RefusedSpec(ProtocolError):
@@ -236,49 +145,11 @@ class RefusedSpec(ProtocolError):
     remedy = "Mend what the detail names, sign the spec anew and announce it again."
 
 
-class MissingRequest(ProtocolError):
-    code = "missing-request"
-    title = "The job's request is not on file here"
-    status = 409
-    remedy = "Send the job's signed request to /v1/jobs here, and then the round again."
-
-
 class RefusedJob(ProtocolError):
     code = "refused-job"
     title = "The job request is refused"
     status = 422
     remedy = "Mend what the detail names, sign the request anew and submit it again."
-
-
-class RefusedResult(ProtocolError):
-    code = "refused-result"
-    title = "The round's result is refused"
-    status = 422
-    remedy = "Mend what the detail names, and submit a new job."
-
-
-class RefusedCertificate(ProtocolError):
-    code = "refused-certificate"
-    title = "The release certificate does not hold"
-    status = 422
-    remedy = "Do not rely on it; ask the consortium's trainer for the job's certificate again."
-
-
-class BudgetExceeded(ProtocolError):
-    code = "budget-exceeded"
-    title = "This would exceed the privacy budget"
-    status = 403
-    remedy = "Ask for less, or wait for a manifest whose policy allows more."
-
-
-class StorageUnavailable(ProtocolError):
-    """Nothing was stored; the peer keeps its message and sends the same bytes again."""
-
-    code = "storage-unavailable"
-    title = "Durable storage is not available"
-    status = 503
-    remedy = "Keep the message and send the same bytes again after the time in Retry-After."
-    retry_after_seconds = 2
 
 
 class NotReady(ProtocolError):

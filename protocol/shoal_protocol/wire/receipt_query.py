@@ -9,7 +9,8 @@ import binascii
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from shoal_protocol.wire.errors import MalformedDocument, MalformedQuery
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import MalformedQuery
 
 MOST_ENTRIES: Final = 10_000
 _CLIENT_BYTES: Final = 4

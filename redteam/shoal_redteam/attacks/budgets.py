@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal_protocol.privacy.accounting import Cost, compose
-from shoal_protocol.wire.errors import BudgetExceeded, WrongCharge
+from shoal_protocol.wire.service_errors import BudgetExceeded, WrongCharge
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import call_off, claimed_sum

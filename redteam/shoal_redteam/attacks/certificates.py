@@ -17,8 +17,10 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies.linear_regression import RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import canonical_json, decode_uint64, encode_uint64
-from shoal_protocol.wire.errors import ProtocolError, RefusedCertificate
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.service_errors import RefusedCertificate
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_redteam.announcing import priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import with_own_boxes

@@ -9,7 +9,7 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import contradictions
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import Uint64Vector
-from shoal_protocol.wire.errors import ConflictingDocument
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.forging import claimed_sum

@@ -9,10 +9,10 @@ from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
-    MalformedEnvelope,
     UnsupportedVersion,
     WrongManifest,
 )
+from shoal_protocol.wire.service_errors import MalformedEnvelope
 from shoal_redteam.announcing import announced, is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest, none_was_taken, offer

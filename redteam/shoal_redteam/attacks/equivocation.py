@@ -9,7 +9,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.rounds.attestations import TAG_BYTES, Abandonment, Holdings, StoredAnswers, Vote
-from shoal_protocol.wire.errors import ConflictingDocument
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import claimed_sum, tell_node

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 from shoal_hosting.peers.peer import OK
 from shoal_protocol.rounds.attestations import Result
-from shoal_protocol.wire.errors import RefusedSpec, TooLate
+from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.service_errors import TooLate
 from shoal_redteam.announcing import announced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import CannotAttack, Finding, refused, seen

@@ -6,7 +6,8 @@ from typing import Final
 
 from shoal_hosting.peers.peer import CREATED, OK
 from shoal_protocol.sharing.envelope import frame
-from shoal_protocol.wire.errors import BadSignature, WrongNode, WrongRound
+from shoal_protocol.wire.errors import BadSignature
+from shoal_protocol.wire.service_errors import WrongNode, WrongRound
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.played_round import begin

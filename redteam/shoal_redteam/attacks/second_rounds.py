@@ -6,7 +6,8 @@ from typing import Final
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import BadSignature, ConflictingDocument, WrongSigner
+from shoal_protocol.wire.errors import BadSignature, WrongSigner
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.forging import call_off

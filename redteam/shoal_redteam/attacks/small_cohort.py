@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from shoal_protocol.rounds.attestations import Abandonment
-from shoal_protocol.wire.errors import RefusedSpec, WrongCohort
+from shoal_protocol.wire.errors import RefusedSpec
+from shoal_protocol.wire.service_errors import WrongCohort
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen

@@ -21,13 +21,8 @@ from shoal_protocol.trust.manifest_bundle import framed
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.encoding import domain, encode_clients
-from shoal_protocol.wire.errors import (
-    BadSignature,
-    MalformedDocument,
-    NotInPopulation,
-    RefusedSpec,
-    UnknownClient,
-)
+from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedSpec, UnknownClient
+from shoal_protocol.wire.service_errors import NotInPopulation
 from shoal_redteam.announcing import announced, is_honest, priced
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.key_substitution import next_manifest

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from shoal_protocol.jobs.terms import Terms
-from shoal_protocol.wire.errors import MissingRequest, RefusedJob, RefusedSpec
+from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
+from shoal_protocol.wire.service_errors import MissingRequest
 from shoal_redteam.announcing import is_honest
 from shoal_redteam.attack import Attack
 from shoal_redteam.attacks.sybil import job_request

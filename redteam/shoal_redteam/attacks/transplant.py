@@ -9,7 +9,8 @@ from nacl.signing import SigningKey
 from shoal_protocol.sharing.envelope import Header
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import domain
-from shoal_protocol.wire.errors import BadSignature, TransplantedCiphertext, UnopenableCiphertext
+from shoal_protocol.wire.errors import BadSignature
+from shoal_protocol.wire.service_errors import TransplantedCiphertext, UnopenableCiphertext
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import Finding, refused, seen
 from shoal_redteam.played_round import PlayedRound, begin

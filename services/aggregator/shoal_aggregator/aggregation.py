@@ -10,8 +10,9 @@ from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shares import Combined
-from shoal_protocol.wire.encoding import decode_uint64, encode_uint64
-from shoal_protocol.wire.errors import WrongCohort, WrongLength
+from shoal_protocol.wire.errors import WrongLength
+from shoal_protocol.wire.service_errors import WrongCohort
+from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 
 _RESIDUE_BYTES: Final = 8
 CONTRADICTORY: Final = (

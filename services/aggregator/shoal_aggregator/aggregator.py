@@ -29,11 +29,13 @@ from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
     PartialSum,
+    RoundDocument,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.wire.documents import RoundDocument, Signed, decode
-from shoal_protocol.wire.errors import RoundAbandoned, StorageUnavailable, WrongRound, WrongSigner
+from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.errors import WrongSigner
+from shoal_protocol.wire.service_errors import RoundAbandoned, StorageUnavailable, WrongRound
 
 log = structlog.get_logger()
 

@@ -22,8 +22,8 @@ from shoal_aggregator.store import (
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import ConflictingDocument, RoundAbandoned, WrongCohort
 from shoal_protocol.wire.phases import AggregationEvent, Phase
+from shoal_protocol.wire.service_errors import ConflictingDocument, RoundAbandoned, WrongCohort
 
 
 class Outcome(StrEnum):

@@ -16,8 +16,9 @@ from shoal_hosting.storage.database import insert_ignoring
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import ConflictingDocument, UnknownRound
+from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import AGGREGATION, AggregationEvent, Phase, after
+from shoal_protocol.wire.service_errors import ConflictingDocument
 
 OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 

@@ -21,6 +21,7 @@ from shoal_hosting.server.application import create_application
 from shoal_hosting.server.paging import After
 from shoal_hosting.server.problems import problem
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
+from shoal_protocol.privacy.epsilons import epsilon_left
 from shoal_protocol.privacy.together import epsilon_of
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, UnknownJob
@@ -163,7 +164,7 @@ def _spending(spent: dict[int, list[Cost]], policy: Policy) -> dict[str, Any]:
 
 def _left(committed: Mapping[int, Cost], cap: Cap) -> dict[str, float]:
     """Return what is left to the client that has least, for pure jobs and for Gaussian ones."""
-    left = [cap.left(cost) for cost in set(committed.values()) or {NOTHING}]
+    left = [epsilon_left(cap, cost) for cost in set(committed.values()) or {NOTHING}]
     return {
         "pure": min(pure for pure, _ in left),
         "gaussian": min(gaussian for _, gaussian in left),

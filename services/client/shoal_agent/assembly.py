@@ -28,7 +28,8 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.marks import MemoryLost
 from shoal_hosting.party import read_pin
 from shoal_hosting.private_files import write_new
-from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.programs import read_private_file
+from shoal_hosting.startup import StartupRefused
 
 TOKEN_FILE: Final = "owner.token"
 

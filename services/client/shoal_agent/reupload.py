@@ -25,8 +25,9 @@ from shoal_hosting.outcome import LOST
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.peers.peer import OK, NotThere, Peer
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.errors import MalformedDocument, MissingRequest
+from shoal_protocol.wire.errors import MalformedDocument
 from shoal_protocol.wire.receipt_query import MOST_ENTRIES, decode_answer, encode_query
+from shoal_protocol.wire.service_errors import MissingRequest
 
 WHEN: Final = (0.5, 0.85)  # to ask, as parts of the time from a round's opening to its deadline
 SPREAD: Final = 0.1  # and up to so much later, lest all data holders ask at once

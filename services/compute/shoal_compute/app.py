@@ -30,10 +30,10 @@ from shoal_hosting.server.replies import (
     taken,
 )
 from shoal_hosting.service import Resources
-from shoal_protocol.jobs.charges import LARGEST_REQUEST_BYTES
+from shoal_protocol.jobs.charges_asked import LARGEST_REQUEST_BYTES
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION
 from shoal_protocol.rounds.spec_checks import LARGEST_SPEC_BYTES
-from shoal_protocol.sharing.envelope import envelope_size
+from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.errors import NotReady
 from shoal_protocol.wire.receipt_query import ENTRY_BYTES, MOST_ENTRIES, encode_answer

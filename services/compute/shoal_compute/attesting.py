@@ -17,8 +17,10 @@ from shoal_protocol.rounds.attestations import (
     cohort_digest,
 )
 from shoal_protocol.wire.documents import Signed, sign
-from shoal_protocol.wire.encoding import Uint64Vector, encode_uint64
-from shoal_protocol.wire.errors import MalformedDocument, WrongRound
+from shoal_protocol.wire.encoding import Uint64Vector
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import WrongRound
+from shoal_protocol.wire.vectors import encode_uint64
 
 
 def attest_holdings(known: Round, held: StoredAnswers, key: SigningKey) -> Signed[Holdings]:

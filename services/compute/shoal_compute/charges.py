@@ -14,18 +14,14 @@ from sqlalchemy import Connection, select
 from shoal_compute.schema import ledger, rounds
 from shoal_compute.shares import held_among
 from shoal_hosting.service import Resources
-from shoal_protocol.jobs.charges import (
-    MOST_QUERIES,
-    Charges,
-    ChargesQuery,
-    RoundCharged,
-    StaleQuery,
-)
+from shoal_protocol.jobs.charges import MOST_QUERIES, Charges, ChargesQuery, RoundCharged
+from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.trust.limits import CLOCKS_APART
 from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import encode_clients, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.service_errors import StaleQuery
 
 # Of one answer: shares are looked up on the thread that stores them.
 _MOST_ENTRIES: Final = 64
@@ -102,7 +98,7 @@ class ChargesAnswers:
             signed = from_json(document, ChargesQuery)
             query = signed.body
             self._own.book.get(query.manifest).verify(signed)
-            query.check_age(now)
+            check_age(query, now)
             together.add((query.manifest, query.nonce))
             if len(together) > 1:
                 together.remove((query.manifest, query.nonce))

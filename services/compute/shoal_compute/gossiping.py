@@ -25,8 +25,9 @@ from shoal_compute.store import Kept, SignedAttestation
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.service import Resources
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 

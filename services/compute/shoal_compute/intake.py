@@ -6,20 +6,12 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from shoal_compute.shares import AcceptedShare
-from shoal_protocol.sharing.envelope import envelope_size
-from shoal_protocol.sharing.received import Envelope, parse
+from shoal_protocol.sharing.received import Envelope, envelope_size, parse
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.errors import (
-    NotInPopulation,
-    ProtocolError,
-    UnknownClient,
-    WrongLength,
-    WrongManifest,
-    WrongNode,
-    WrongRound,
-)
+from shoal_protocol.wire.errors import ProtocolError, UnknownClient, WrongLength, WrongManifest
+from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, WrongRound
 
 
 @dataclass(frozen=True, kw_only=True)

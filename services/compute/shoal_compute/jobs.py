@@ -18,13 +18,13 @@ from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    MissingRequest,
     RefusedJob,
     RefusedSpec,
     UnknownJob,
     UnknownManifest,
     UnknownSigner,
 )
+from shoal_protocol.wire.service_errors import MissingRequest
 
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
 

@@ -26,8 +26,9 @@ from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import BudgetExceeded, LedgerBroken
+from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.service_errors import BudgetExceeded
 
 _JOBS_AT_HAND: Final = 16  # whose balances are in memory: up to 24 MB each, for 2^20 clients
 

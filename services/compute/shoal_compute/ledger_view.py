@@ -19,8 +19,9 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, selec
 from shoal_compute.schema import jobs, ledger, manifests
 from shoal_compute.settings import LedgerSettings
 from shoal_hosting.party import load_party
+from shoal_hosting.programs import startup_of
 from shoal_hosting.settings import read_settings
-from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.database import translating_storage_errors
 from shoal_hosting.storage.database_choice import check_choice
 from shoal_hosting.storage.ledger import LedgerFollower, Line
@@ -28,7 +29,8 @@ from shoal_protocol.privacy.ledger import Head
 from shoal_protocol.privacy.ledger_checks import in_words
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.documents import decode
-from shoal_protocol.wire.errors import LedgerBroken, StorageUnavailable
+from shoal_protocol.wire.errors import LedgerBroken
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 _BROKEN: Final = 1  # the exit status
 

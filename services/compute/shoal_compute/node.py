@@ -26,8 +26,8 @@ from shoal_hosting.service import Resources
 from shoal_hosting.work import Work
 from shoal_protocol.rounds.attestations import AbandonmentReason, StoredAnswers
 from shoal_protocol.sharing.shares import Share
-from shoal_protocol.wire.errors import StorageUnavailable
 from shoal_protocol.wire.phases import FINISHED, Phase
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 

@@ -25,8 +25,8 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ConflictingDocument
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
+from shoal_protocol.wire.service_errors import ConflictingDocument
 
 SignedAttestation = Signed[Any]  # of one of KINDS
 KINDS = (Holdings, Vote, PartialSum, Abandonment)

@@ -9,7 +9,8 @@ from shoal_hosting.service import Resources
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ConflictingDocument, UnknownManifest, WrongSigner
+from shoal_protocol.wire.errors import UnknownManifest, WrongSigner
+from shoal_protocol.wire.service_errors import ConflictingDocument
 
 
 class Totals:

@@ -14,17 +14,16 @@ from shoal_compute.tally import Tallies
 from shoal_hosting.service import Resources
 from shoal_hosting.storage.group_commit import Batches
 from shoal_protocol.sharing.received import parse, unframe
-from shoal_protocol.wire.errors import (
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
+from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.receipt_query import decode_query
+from shoal_protocol.wire.service_errors import (
     ConflictingShare,
     MalformedEnvelope,
-    ProtocolError,
     RoundAbandoned,
     StorageUnavailable,
     TooLate,
-    UnknownRound,
 )
-from shoal_protocol.wire.phases import Phase
-from shoal_protocol.wire.receipt_query import decode_query
 
 MOST_IN_BULK: Final = 10_000
 _VALIDATING_THREADS: Final = 2

@@ -13,7 +13,8 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
 from nacl.signing import SigningKey
 
-from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.programs import read_private_file
+from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import ComputeParty, Consortium, ServiceParty
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex

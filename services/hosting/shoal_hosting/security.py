@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from shoal_hosting.startup import StartupRefused, read_private_file
+from shoal_hosting.programs import read_private_file
+from shoal_hosting.startup import StartupRefused
 
 
 def server_tls(

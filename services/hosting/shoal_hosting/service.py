@@ -28,13 +28,14 @@ from shoal_hosting.manifests.manifest_routes import (
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.party import Party, check_party, load_party, read_pin
 from shoal_hosting.peers.exchange import ANSWER_SECONDS, Connections
+from shoal_hosting.programs import startup_of
 from shoal_hosting.security import server_tls
 from shoal_hosting.server.application import create_application
 from shoal_hosting.server.logs import configure_logs
 from shoal_hosting.server.serving import serve, step_for_ever
 from shoal_hosting.server.waiting import Changes
-from shoal_hosting.settings import describe_settings, read_settings
-from shoal_hosting.startup import StartupRefused, startup_of
+from shoal_hosting.settings import read_settings
+from shoal_hosting.startup import StartupRefused
 from shoal_hosting.storage.data_directory import hold_data_directory
 from shoal_hosting.storage.database import StorageThread, open_engine, sqlite_url
 from shoal_hosting.storage.database_choice import (
@@ -50,12 +51,8 @@ from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_hosting.work import Worker
 from shoal_protocol.wire.documents import Document, Signed, sign
-from shoal_protocol.wire.errors import (
-    LedgerBroken,
-    ProtocolError,
-    StorageUnavailable,
-    UnknownManifest,
-)
+from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, UnknownManifest
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -315,7 +312,7 @@ def run_service(
     argparse.ArgumentParser(
         prog=f"python -m shoal_{role}",
         description=f"Run the service until it is told to stop. {also}",
-        epilog=f"It reads the environment:\n{describe_settings(settings, 'SHOAL_')}",
+        epilog=f"It reads the environment:\n{_describe(settings, 'SHOAL_')}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     with startup_of(f"shoal-{role}"):
@@ -380,3 +377,16 @@ async def _work(service: Service, tick_seconds: float) -> None:
         await step_for_ever(service.step, service.wake, tick_seconds=tick_seconds)
     finally:
         await asyncio.shield(service.close())
+
+
+def _describe(model: type[BaseModel], prefix: str) -> str:
+    """Return a line for each variable that `read_settings` reads."""
+    lines = []
+    for name, setting in model.model_fields.items():
+        needed = ""
+        if setting.is_required():
+            needed = " (must be set)"
+        elif setting.default is not None:
+            needed = f" (default: {setting.default})"
+        lines.append(f"  {prefix}{name.upper()}: {setting.description}{needed}")
+    return "\n".join(lines)

@@ -52,19 +52,6 @@ def read_settings(model: type[Settings], prefix: str, environ: Mapping[str, str]
     return settings
 
 
-def describe_settings(model: type[BaseModel], prefix: str) -> str:
-    """Return a line for each variable that `read_settings` reads."""
-    lines = []
-    for name, field in model.model_fields.items():
-        needed = ""
-        if field.is_required():
-            needed = " (must be set)"
-        elif field.default is not None:
-            needed = f" (default: {field.default})"
-        lines.append(f"  {prefix}{name.upper()}: {field.description}{needed}")
-    return "\n".join(lines)
-
-
 def _complaint(model: type[BaseModel], prefix: str, field: str, kind: str) -> str:
     """Word a complaint without the validator's own message."""
     if not field:

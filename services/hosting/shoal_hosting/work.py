@@ -14,7 +14,7 @@ import structlog
 from shoal_hosting.clock import Clock
 from shoal_hosting.peers.exchange import Unavailable
 from shoal_hosting.server.logs import describe_exception
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 Answer = TypeVar("Answer")

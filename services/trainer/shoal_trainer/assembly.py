@@ -11,7 +11,7 @@ from shoal_hosting import service
 from shoal_hosting.party import check_role
 from shoal_hosting.storage.shared_manifests import SharedManifests
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier

@@ -15,8 +15,9 @@ from shoal_protocol.rounds.outcomes import (
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed
-from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.jobs import may_open
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, State, current_party

@@ -10,7 +10,8 @@ from shoal_protocol.privacy.balances import Balances
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust import limits
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.errors import BudgetExceeded, ProtocolError, RefusedJob
+from shoal_protocol.wire.errors import ProtocolError, RefusedJob
+from shoal_protocol.wire.service_errors import BudgetExceeded
 from shoal_trainer.dry_run import dry_run_specs
 
 DRY_RUN_SIZES: Final = 8  # between minimum_population and all who may join

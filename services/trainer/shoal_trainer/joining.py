@@ -11,12 +11,13 @@ from sqlalchemy import Connection
 
 from shoal_hosting.server.replies import Outcome
 from shoal_protocol.certificates.study_request import StudyRequest
-from shoal_protocol.jobs.membership import ClientLeft, JobWithdrawal, Join, Leave, check_ending
+from shoal_protocol.jobs.membership import JobWithdrawal, Join, Leave, check_ending
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import decode_clients, encode_clients, parse_canonical_json
-from shoal_protocol.wire.errors import BudgetExceeded, MalformedDocument, ProtocolError, WrongPhase
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import JobEvent, JobPhase
+from shoal_protocol.wire.service_errors import BudgetExceeded, ClientLeft
 from shoal_trainer import store
 from shoal_trainer.jobs import WrongJob, check_affordable, check_request
 from shoal_trainer.resources import JOB_LIST, Resources

@@ -12,7 +12,8 @@ from shoal_hosting.peers.exchange import Connections, Reply, Unavailable
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, RoundSpec
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.manifest_bundle import bundle
-from shoal_protocol.wire.errors import MalformedDocument, MissingRequest, RefusedResult
+from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.service_errors import MissingRequest, RefusedResult
 from shoal_trainer.jobs import refusal_text
 
 

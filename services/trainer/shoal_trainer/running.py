@@ -24,8 +24,9 @@ from shoal_protocol.rounds.attestations import Abandonment
 from shoal_protocol.studies import Posterior
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import StorageUnavailable, WrongPhase
+from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobPhase
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.conducting import Conductor, Ended, Opened, Published, Waiting
 from shoal_trainer.ending import Endings

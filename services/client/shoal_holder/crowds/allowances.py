@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from shoal_holder.crowds.records_used import Limits, Used, contributions_made, used_places
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import NOTHING, Cost
+from shoal_protocol.privacy.epsilons import epsilon_left
 
 
 def contributions_left(
@@ -29,7 +30,7 @@ def contributions_left(
         )
 
     affordable = {  # many clients have spent alike, and it takes time to say what is left
-        spent: _times(limits.cap.left(spent)[0], limits.cost)
+        spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
         for spent in {NOTHING, *committed.values()}
     }
     left = {}

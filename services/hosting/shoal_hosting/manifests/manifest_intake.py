@@ -16,7 +16,8 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.trust.manifest import Consortium, RosterReference
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.roster import roster_digest
-from shoal_protocol.wire.errors import MalformedDocument, NotReady, StorageUnavailable
+from shoal_protocol.wire.errors import MalformedDocument, NotReady
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 MOST_AT_ONCE: Final = 4
 GRACE_SECONDS: Final = 5.0

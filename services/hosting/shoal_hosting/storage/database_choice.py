@@ -13,7 +13,7 @@ from sqlalchemy import exc, make_url
 from shoal_hosting.manifests.manifest_book import write_durably
 from shoal_hosting.marks import DAMAGED
 from shoal_hosting.startup import StartupRefused
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 DRIVER: Final = "postgresql+psycopg"
 FORM: Final = f"{DRIVER}://user:password@host/database"

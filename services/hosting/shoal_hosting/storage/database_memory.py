@@ -43,7 +43,8 @@ from shoal_hosting.storage.database import (
 )
 from shoal_hosting.storage.ledger import RESTORE, LedgerTables
 from shoal_protocol.privacy.ledger import EMPTY, Head
-from shoal_protocol.wire.errors import LedgerBroken, StorageUnavailable
+from shoal_protocol.wire.errors import LedgerBroken
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 

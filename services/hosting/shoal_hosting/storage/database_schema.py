@@ -14,7 +14,7 @@ from shoal_hosting.storage.database import (
     sqlstate,
     translating_storage_errors,
 )
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
 """How long a starting process waits for a database that another one has: until a server with much

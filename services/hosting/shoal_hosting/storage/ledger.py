@@ -33,11 +33,14 @@ from sqlalchemy import (
 from shoal_hosting.storage.append_only import only_changes, only_grows
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.balances import Balances
+from shoal_protocol.privacy.epsilons import epsilon_at
 from shoal_protocol.privacy.ledger import EMPTY, Chain, Head, LedgerEntry, population_digest
 from shoal_protocol.privacy.ledger_checks import check_anchors, check_charge
+from shoal_protocol.privacy.round_charges import charge_of
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.encoding import format_time
-from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument, WrongCharge
+from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
+from shoal_protocol.wire.service_errors import WrongCharge
 
 RESTORE: Final = "restore the database from where its ledger is whole"
 
@@ -75,7 +78,7 @@ class Line(NamedTuple):
 
 @lru_cache(_KEPT_EPSILONS)
 def _epsilon(cost: Cost, delta: float) -> float:
-    return cost.epsilon_at(delta)
+    return epsilon_at(delta, cost)
 
 
 class LedgerTables:
@@ -175,7 +178,7 @@ class LedgerTables:
 
         The caller holds the ledger, whose head is `after`.
         """
-        entry = LedgerEntry.charge(spec, ledger=ledger, after=after, at=at, job_rounds=job_rounds)
+        entry = charge_of(spec, ledger=ledger, after=after, at=at, job_rounds=job_rounds)
         self._append(db, entry, base64.b64decode(spec.population))
 
     def give_back(self, db: Connection, round_id: str, *, at: datetime) -> None:

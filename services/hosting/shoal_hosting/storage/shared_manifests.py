@@ -8,7 +8,8 @@ from sqlalchemy import Column, Connection, Integer, LargeBinary, MetaData, Table
 
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.storage.database import insert_ignoring
-from shoal_protocol.wire.errors import ProtocolError, StorageUnavailable
+from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.service_errors import StorageUnavailable
 
 log = structlog.get_logger()
 

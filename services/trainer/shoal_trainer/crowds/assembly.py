@@ -10,7 +10,7 @@ from shoal_hosting import service
 from shoal_hosting.party import check_role
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.errors import StorageUnavailable
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.book import CrowdBook

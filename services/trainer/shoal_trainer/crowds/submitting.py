@@ -15,7 +15,8 @@ from shoal_protocol.crowds.errors import RefusedSubmission
 from shoal_protocol.crowds.sanity import check_submission
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, StorageUnavailable
+from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer.crowds.book import CrowdBook
 from shoal_trainer.crowds.replacing import Outcome, Replaced, Replacement, replace_all
 from shoal_trainer.crowds.store import CrowdRecord, pack

@@ -1,0 +1,20 @@
+"""What a Compute node demands of clients who ask what it charged them."""
+
+from datetime import datetime
+from typing import Final
+
+from shoal_protocol.jobs.charges import MOST_QUERIES, ChargesQuery
+from shoal_protocol.trust.limits import CLOCKS_APART
+from shoal_protocol.wire.service_errors import StaleQuery
+
+LARGEST_REQUEST_BYTES: Final = 512 * MOST_QUERIES
+
+
+def check_age(query: ChargesQuery, now: datetime) -> None:
+    """Refuse a query that was not made just now, lest a recorded one be of use for long.
+
+    Raises:
+        StaleQuery
+    """
+    if abs(now - query.at) > CLOCKS_APART:
+        raise StaleQuery

@@ -1,0 +1,27 @@
+"""Fields of a document that are signed documents themselves: how they are read and written."""
+
+from typing import Any, Final
+
+from pydantic import PlainSerializer, PlainValidator
+
+from shoal_protocol.wire.documents import Document, DocumentT, Signed, read_uncompared
+
+
+def embedded(kind: type[DocumentT]) -> PlainValidator:
+    """Return what reads a field that is itself a signed document; `WRITTEN` writes it."""
+
+    def read(value: object) -> Signed[DocumentT]:
+        if isinstance(value, Signed) and isinstance(value.body, kind):
+            return value
+        return read_uncompared(
+            value, kind
+        )  # what it stands in is compared with its canonical form, whole
+
+    return PlainValidator(read)
+
+
+def _to_json(signed: Signed[Document]) -> dict[str, Any]:
+    return signed.to_json()
+
+
+WRITTEN: Final = PlainSerializer(_to_json)

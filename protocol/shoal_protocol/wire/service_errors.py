@@ -1,0 +1,147 @@
+"""What services refuse beyond `errors`: uploads and questions of clients, words of each other."""
+
+from shoal_protocol.wire.errors import ProtocolError
+
+
+class MalformedEnvelope(ProtocolError):
+    code = "malformed-envelope"
+    title = "Not a share envelope"
+    remedy = "Send the bytes of one share envelope exactly as the specification lays them out."
+
+
+class MalformedQuery(ProtocolError):
+    code = "malformed-query"
+    title = "Not a held query"
+    remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
+
+
+class WrongRound(ProtocolError):
+    code = "wrong-round"
+    title = "The message belongs to another round"
+    status = 409
+    remedy = "Send it to the address of its own round."
+
+
+class WrongNode(ProtocolError):
+    code = "wrong-node"
+    title = "The message is addressed to another Compute node"
+    status = 409
+    remedy = "Send each envelope to the node whose index it names."
+
+
+class NotInPopulation(ProtocolError):
+    code = "not-in-population"
+    title = "The client is not in this round's population"
+    status = 403
+    remedy = "Join a job before its population is fixed; then take part in its rounds."
+
+
+class UnopenableCiphertext(ProtocolError):
+    code = "unopenable-ciphertext"
+    title = "The sealed box does not open"
+    remedy = "Seal the share to the box key that the manifest lists for this Compute node."
+
+
+class TransplantedCiphertext(ProtocolError):
+    code = "transplanted-ciphertext"
+    title = "The sealed share was made for another client, round, node or manifest"
+    status = 403
+    remedy = "Seal a share together with the digest of its own envelope's header."
+
+
+class ConflictingShare(ProtocolError):
+    code = "conflicting-share"
+    title = "A different share of this client is already stored for this round"
+    status = 409
+    remedy = "Send the same bytes again on a retry; a share is never replaced."
+
+
+class ConflictingDocument(ProtocolError):
+    code = "conflicting-document"
+    title = "A different document of this party is already on file"
+    status = 409
+    remedy = "A party signs one such document for a round, and one round for each number of a job."
+
+
+class WrongCohort(ProtocolError):
+    code = "wrong-cohort"
+    title = "The document names another cohort than the round's"
+    status = 409
+    remedy = "Sum over the cohort that all Compute nodes voted for."
+
+
+class TooLate(ProtocolError):
+    code = "too-late"
+    title = "The round takes no more shares"
+    status = 410
+    remedy = "Take part in the next round; this one goes on without the share."
+
+
+class WrongCharge(ProtocolError):
+    code = "wrong-charge"
+    title = "The partial sum's ledger entry is not the round's charge"
+    status = 422
+    remedy = "Charge the round to its whole population, at its price, before summing it."
+
+
+class RoundAbandoned(ProtocolError):
+    code = "round-abandoned"
+    title = "The round was abandoned and released nothing"
+    status = 410
+    remedy = "Read the reason in the round's signed abandonment."
+
+
+class MissingRequest(ProtocolError):
+    code = "missing-request"
+    title = "The job's request is not on file here"
+    status = 409
+    remedy = "Send the job's signed request to /v1/jobs here, and then the round again."
+
+
+class RefusedResult(ProtocolError):
+    code = "refused-result"
+    title = "The round's result is refused"
+    status = 422
+    remedy = "Mend what the detail names, and submit a new job."
+
+
+class RefusedCertificate(ProtocolError):
+    code = "refused-certificate"
+    title = "The release certificate does not hold"
+    status = 422
+    remedy = "Do not rely on it; ask the consortium's trainer for the job's certificate again."
+
+
+class BudgetExceeded(ProtocolError):
+    code = "budget-exceeded"
+    title = "This would exceed the privacy budget"
+    status = 403
+    remedy = "Ask for less, or wait for a manifest whose policy allows more."
+
+
+class StorageUnavailable(ProtocolError):
+    """Nothing was stored; the peer keeps its message and sends the same bytes again."""
+
+    code = "storage-unavailable"
+    title = "Durable storage is not available"
+    status = 503
+    remedy = "Keep the message and send the same bytes again after the time in Retry-After."
+    retry_after_seconds = 2
+
+
+class StaleQuery(ProtocolError):
+    """A question that was asked at another time, or was answered already."""
+
+    code = "stale-query"
+    title = "The query was not made just now, or was answered before"
+    status = 409
+    remedy = "Set the clock right, and sign a new query with a fresh nonce."
+
+
+class ClientLeft(ProtocolError):
+    """A join of a client that has left the job, and so an old one."""
+
+    code = "client-left"
+    title = "The client has left the job"
+    status = 409
+    remedy = "Nothing: who left a job does not come back to it."
