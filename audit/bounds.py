@@ -1,4 +1,4 @@
-"""What counts of right and wrong guesses prove about a mechanism; it knows no round and no noise.
+"""What counts of right and wrong guesses prove about a mechanism.
 
 An adversary guesses "the second world" where its statistic exceeds a threshold. Of `trials` runs
 in each world it does so in `hits` of the second one (rightly) and in `alarms` of the first

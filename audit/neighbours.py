@@ -1,4 +1,4 @@
-"""The worst replacement of one client's records for each query; it knows no noise and no party."""
+"""The worst replacement of one client's records for each query."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Plays scenarios in several processes and counts guesses; it judges nothing."""
+"""Plays scenarios in several processes and counts guesses."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The demo's processes: starts, kills and ends them; it knows no data and no model."""
+"""The demo's processes: starts, kills and ends them."""
 
 import os
 import signal

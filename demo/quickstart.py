@@ -1,4 +1,4 @@
-"""A federation as `shoal quickstart` makes it, as processes to be started; it writes no records."""
+"""A federation as `shoal quickstart` makes it, as processes to be started."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What the figures must show: rules with their false-alarm rates, and what was found; runs nothing.
+"""What the figures must show: rules with their false-alarm rates, and what was found.
 
 Errors are lower, correlations higher the better. The authors' own curves are in `figures.authors`.
 """

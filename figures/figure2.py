@@ -1,4 +1,4 @@
-"""Figure 2: test error on UCI's wines and abalone by method and price; draws no picture."""
+"""Figure 2: test error on UCI's wines and abalone by method and price."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

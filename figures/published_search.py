@@ -1,4 +1,4 @@
-"""The published search for projection thresholds on auxiliary data, batched; sees no data.
+"""The published search for projection thresholds on auxiliary data, batched.
 
 Step 3 of Algorithm 2 as published: the noise is scaled by the fourth power of the sensitivity
 instead of the sensitivity, and the rows of x are given length 1, which Figure 2's data are not.

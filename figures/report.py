@@ -1,4 +1,4 @@
-"""Collects what a run of the figures writes, prints and finds; runs no experiment."""
+"""Collects what a run of the figures writes, prints and finds."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs an experiment's units on all cores and shows how far it is; knows no method and no data."""
+"""Runs an experiment's units on all cores and shows how far it is."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed

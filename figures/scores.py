@@ -1,4 +1,4 @@
-"""Scores of methods by price, and how they are summed up; knows no method and no data."""
+"""Scores of methods by price, and how they are summed up."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""One point of each figure over real services, compared with the simulator; draws no picture.
+"""One point of each figure over real services, compared with the simulator.
 
 Three Compute nodes, an aggregator, a trainer and the data holder's agent run in processes of their
 own, TLS on every link; each row is a client with a key of its own.

@@ -1,4 +1,4 @@
-"""Where the figures' files come from: a directory, else the source itself; knows no column.
+"""Where the figures' files come from: a directory, else the source itself.
 
 Nothing of the data is carried by the project. UCI's files are pinned by their SHA-256, wherever
 they come from.

@@ -1,4 +1,4 @@
-"""What became of a crowd's contributions, by the closed job's own chains; it believes no count."""
+"""What became of a crowd's contributions, by the closed job's own chains."""
 
 import time
 from collections import Counter

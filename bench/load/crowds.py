@@ -1,4 +1,4 @@
-"""A crowd of simulated phones that contribute to one crowd job; it keeps no ledger and no records.
+"""A crowd of simulated phones that contribute to one crowd job.
 
 Every draw, step, noise, signature and receipt is real, and checked as a client checks it. What a
 phone would do besides, its ledger and its waiting, is left out: only the trainer is to be loaded.

@@ -33,7 +33,7 @@ class JobFigures:
     joined: int
     complete: int
     refused_envelopes: int
-    repaired_envelopes: int
+    reuploaded_envelopes: int
     cohort_size: int
     joins_per_second: float
     uploads_per_second: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Counts and times requests on their way to real services; it changes none and reads no body."""
+"""Counts and times requests on their way to real services."""
 
 import asyncio
 import re
@@ -22,14 +22,14 @@ Monotonic = Callable[[], float]
 UPLOAD: Final = "upload"
 BULK_UPLOAD: Final = "bulk upload"
 JOIN: Final = "join"
-HELD: Final = "held query"
+RECEIPT_QUERY: Final = "receipt query"
 DRAW: Final = "draw"
 SUBMISSION: Final = "submission"
 OTHER: Final = "other"
 _KINDS: Final = (
     (re.compile(r"/v1/rounds/[^/]+/shares"), UPLOAD),
     (re.compile(r"/v1/rounds/[^/]+/shares/bulk"), BULK_UPLOAD),
-    (re.compile(r"/v1/rounds/[^/]+/shares/held"), HELD),
+    (re.compile(r"/v1/rounds/[^/]+/shares/stored"), RECEIPT_QUERY),
     (re.compile(r"/v1/jobs/[^/]+/joins"), JOIN),
     (re.compile(r"/v1/crowds/[^/]+/draws"), DRAW),
     (re.compile(r"/v1/crowds/[^/]+/submissions"), SUBMISSION),

@@ -188,7 +188,7 @@ class RoundsLoad:
             joined=report.population_size,
             complete=answered.complete,
             refused_envelopes=sent - acknowledged,
-            repaired_envelopes=answered.repaired,
+            reuploaded_envelopes=answered.reuploaded,
             cohort_size=report.cohort_sizes[0],
             joins_per_second=watch.joins[job].rate,
             uploads_per_second=tuple(span.rate for _, span in sorted(uploads.items())),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shoal_agent.record_counts import count
+from shoal_agent.clipping_report import clipping_report
 from shoal_command.terminal import AsJson, present
 from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -45,7 +45,7 @@ def check(
     asked = dict(_column(each) for each in columns.split(",")) if columns else {}
     bounds = {name: each for name, each in asked.items() if each is not None}
     wanted, most = list(asked), records_per_client
-    found = count(
+    found = clipping_report(
         Records.from_file(file, wanted or None, client_column=client_column), bounds, most
     )
     said = (

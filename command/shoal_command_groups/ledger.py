@@ -110,7 +110,7 @@ def agent(
             **_exported(lines, chain),
             "spent": page.spent,
             "crowds": page.crowds,
-            "held": page.held,
+            "reserved": page.reserved,
             "clients": clients,
         },
         as_json,
@@ -119,7 +119,7 @@ def agent(
         shown={
             "entries": [*map(_cells, _beside(lines, {each.job for each in summed}))],
             "crowd_jobs": summed,
-            "held_by_open_jobs": page.held,
+            "reserved_by_open_jobs": page.reserved,
         },
     )
 

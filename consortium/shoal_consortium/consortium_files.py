@@ -1,4 +1,4 @@
-"""The consortium directory: every manifest version with its roster; it holds no private key.
+"""The consortium directory: every manifest version with its roster.
 
 `history/000001-manifest.json`, `history/000001-roster.bin`, ... are written once and never change;
 `manifest.json` and `roster.bin` repeat the newest version. A version exists from the moment that

@@ -1,4 +1,4 @@
-"""Builds parties' keys and cards, manifests and rosters; it reads and writes no file.
+"""Builds parties' keys and cards, manifests and rosters.
 
 A party makes its own keys and hands out its card, which is public. The consortium's authority
 puts the cards together into a manifest and signs it.

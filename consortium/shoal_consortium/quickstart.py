@@ -1,4 +1,4 @@
-"""A whole federation in one directory, for trying out; it starts nothing.
+"""A whole federation in one directory, for trying out.
 
 In production every organisation makes its own party on its own machine and hands over only its
 card. Here one process makes all keys, so whoever holds the directory can play every party.

@@ -1,4 +1,4 @@
-"""The bare chains behind Theorem 1 and Lemma 1, many replicates at once; they know no model.
+"""The bare chains behind Theorem 1 and Lemma 1, many replicates at once.
 
 numpy draws: for experiments only.
 """

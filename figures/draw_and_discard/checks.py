@@ -1,4 +1,4 @@
-"""What the figures must show: rules with their false-alarm rates; runs nothing."""
+"""What the figures must show: rules with their false-alarm rates."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final

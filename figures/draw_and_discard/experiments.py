@@ -1,4 +1,4 @@
-"""The simulations behind the figures of Draw and Discard; draws no picture and judges nothing.
+"""The simulations behind the figures of Draw and Discard.
 
 The chains know none of the formulas that they are compared with, and the crowds take the very steps
 that clients take. numpy draws everything, from fixed seeds: the same figures every time.

@@ -1,4 +1,4 @@
-"""Posterior of a linear regression given the design, by NUTS, or a refusal; knows no rounds.
+"""Posterior of a linear regression given the design, by NUTS, or a refusal.
 
 Four chains of the model in `design_model`, which needs the extra `numpyro`, and the checks that
 they must pass. Draws follow from the released sums alone, so they can be drawn again.

@@ -1,10 +1,9 @@
-"""What a path of noisy gradients says of a log-likelihood's curvature: draws of it; does no I/O.
+"""What a path of noisy gradients says of a log-likelihood's curvature: draws of it.
 
 Model: y_t = b - H (u_t - c) + e_t, H symmetric and positive semidefinite, e_t ~ N(0, Sigma). In
 coordinates in which Sigma is the identity, and then in the eigenbasis of the scatter of the points,
 the entries of H on and above the diagonal are independent normals (docs/mathematics.md, section 8);
-that H be semidefinite cuts them. Gradients that bend as well are made straight first. It knows no
-model, no prior and no privacy.
+that H be semidefinite cuts them. Gradients that bend as well are made straight first.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Linear regression given the design, as a NumPyro model of noisy second moments; knows no rounds.
+"""Linear regression given the design, as a NumPyro model of noisy second moments.
 
 X is what it is and has no model of its own: given W = X'X = LL' and residuals s times normal ones,
 exactly X'y = Wb + sLe and y'y = |L'b + se|^2 + s^2 Q with e ~ N(0, I) and Q ~ chi^2 of n - k

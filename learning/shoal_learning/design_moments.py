@@ -1,4 +1,4 @@
-"""What a linear regression given the design is told of one round's sums; knows no sampler.
+"""What a linear regression given the design is told of one round's sums.
 
 The model itself is in `design_model`, which needs the extra `numpyro`: `model` imports it.
 """

@@ -1,4 +1,4 @@
-"""What the sums of a linear regression show of its prior, bounds and noise; knows no posterior."""
+"""What the sums of a linear regression show of its prior, bounds and noise."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The posterior that a path of noisy gradients at public points leaves; does no I/O.
+"""The posterior that a path of noisy gradients at public points leaves.
 
 Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, or as
 bent where the caller expects it, and each as a measurement with known privacy noise and, of a

@@ -1,4 +1,4 @@
-"""Posterior of a linear regression given noisy second moments; knows no columns and no rounds.
+"""Posterior of a linear regression given noisy second moments.
 
 With W = X'X, u = X'y, v = y'y and noise E on all of them, r(b) = z_u - Z_W b has mean zero and
 covariance s^2 W + Omega(b), where Omega comes from the privacy noise alone, and

@@ -1,4 +1,4 @@
-"""Projection thresholds chosen on auxiliary data; sees public numbers only, no sum and no record.
+"""Projection thresholds chosen on auxiliary data.
 
 Step 3 of Algorithm 2: synthetic data of the same size are cut to thresholds, given the noise that
 the next round will have, and fitted; the thresholds that recover the synthetic coefficients best

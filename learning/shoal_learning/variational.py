@@ -1,4 +1,4 @@
-"""Variational inference from noisy gradient sums (Heikkilä et al. 2017, section 3.2); does no I/O.
+"""Variational inference from noisy gradient sums (Heikkilä et al. 2017, section 3.2).
 
 The approximation is u ~ N(m, diag(exp(2 r))) in the model's unconstrained space. A round asks for
 the gradient of the log-likelihood at u = m + exp(r) xi, with xi standard normal and public. All

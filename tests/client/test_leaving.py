@@ -105,7 +105,7 @@ async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_t
     request = world.submit()
     await holder.step()
     assert len(await holder.committed()) == CLIENTS
-    (held,) = await holder.held()
+    (held,) = await holder.reserved()
     assert (held.job, held.clients) == (request.digest, CLIENTS)
     assert datetime.fromisoformat(held.until) == request.body.ends_by
     world.clock.now = request.body.ends_by - timedelta(seconds=1)
@@ -116,7 +116,7 @@ async def test_a_job_that_never_begins_gives_its_budget_back_at_the_end_of_its_t
     again = world.holder()  # also if it was not there at that moment
     await again.step()
     assert await again.committed() == {}
-    assert await again.held() == []
+    assert await again.reserved() == []
     assert (await again.status()).jobs[0].ended == "its time is over"
     await again.close()
 
@@ -290,12 +290,12 @@ async def test_only_the_owner_may_have_the_agent_leave(world: World) -> None:
         assert (await http.post(path)).status_code == 401
         assert (await holder.status()).jobs[0].ended is None
         owner = {"Authorization": f"Bearer {'t' * 32}"}
-        (shown,) = (await http.get("/v1/ledger", headers=owner)).json()["held"]
+        (shown,) = (await http.get("/v1/ledger", headers=owner)).json()["reserved"]
         assert (shown["job"], shown["clients"]) == (request.digest, CLIENTS)
         told = await http.post(path, headers=owner)
         expected = {"job": request.digest, "clients": CLIENTS, "answered_rounds": 0}
         assert (told.status_code, told.json()) == (200, expected)
-        assert (await http.get("/v1/ledger", headers=owner)).json()["held"] == []
+        assert (await http.get("/v1/ledger", headers=owner)).json()["reserved"] == []
         assert (await http.post(f"/v1/jobs/{'0' * 64}/leave", headers=owner)).status_code == 404
     await holder.close()
 

@@ -69,7 +69,7 @@ async def test_requests_are_counted_by_kind_with_all_that_is_sent(world: World) 
     meter = metered(world, httpx.Response(200))
     node = world.consortium.manifest.compute_nodes[0].url
     async with httpx.AsyncClient(base_url=node, transport=meter) as client:
-        for path in ("/shares", "/shares", "/shares/bulk", "/shares/held"):
+        for path in ("/shares", "/shares", "/shares/bulk", "/shares/stored"):
             await client.post(ROUND + path, content=bytes(1000))
         await client.post(f"/v1/jobs/{'b' * 64}/joins", content=b"{}")
         await client.get("/v1/jobs")

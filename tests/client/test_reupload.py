@@ -45,9 +45,9 @@ async def pass_time(world: World, holder: DataHolder, seconds: int) -> None:
         world.clock.move(1)
 
 
-async def repaired(holder: DataHolder) -> int:
+async def reuploaded(holder: DataHolder) -> int:
     [job] = (await holder.status()).jobs
-    return job.rounds[0].repaired
+    return job.rounds[0].reuploaded
 
 
 async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
@@ -61,7 +61,7 @@ async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
     await pass_time(world, holder, 200)
     assert [node.queries for node in world.nodes] == [2] * NODES
     assert all(len(node.bodies) == 1 for node in world.nodes)
-    assert await repaired(holder) == 0
+    assert await reuploaded(holder) == 0
 
 
 async def test_what_a_node_lost_is_sent_again_byte_for_byte(
@@ -74,21 +74,21 @@ async def test_what_a_node_lost_is_sent_again_byte_for_byte(
         del node.held[client]
     await pass_time(world, holder, 40)
     assert node.held == before
-    assert await repaired(holder) == 3
+    assert await reuploaded(holder) == 3
     [first, second] = [list(received.unframe(body)) for body in node.bodies]
     assert second == [first[client] for client in (0, 3, 11)]
     assert len(await holder.ledger()) == CLIENTS  # nobody is charged for it
 
 
-async def test_a_repair_goes_on_after_a_crash(world: World) -> None:
+async def test_a_reupload_goes_on_after_a_crash(world: World) -> None:
     holder = world.holder()
     await answered(world, holder)
     world.nodes[0].held.clear()
     world.scripts["compute-0"] = lambda request: (
-        None if request.url.path.endswith("/held") else problem(503, "not-ready")
+        None if request.url.path.endswith("/stored") else problem(503, "not-ready")
     )
     await pass_time(world, holder, 40)
-    assert await repaired(holder) == CLIENTS
+    assert await reuploaded(holder) == CLIENTS
     await holder.close()  # with all of it queued, and none of it sent
     world.scripts.clear()
     holder = world.holder()
@@ -117,7 +117,7 @@ async def test_a_node_that_was_out_of_reach_is_asked_once_it_answers(world: Worl
     await pass_time(world, holder, 3)
     assert [node.queries for node in world.nodes] == [0, 0, 1]
     assert len(node.held) == CLIENTS
-    assert await repaired(holder) == 5
+    assert await reuploaded(holder) == 5
     await holder.close()
 
 
@@ -144,8 +144,8 @@ async def test_a_node_that_forgot_the_round_is_handed_its_spec(
 @pytest.mark.parametrize(
     "answer",
     [
-        httpx.Response(200, json={"held": "AA=="}),
-        httpx.Response(200, json={"held": None}),
+        httpx.Response(200, json={"stored": "AA=="}),
+        httpx.Response(200, json={"stored": None}),
         httpx.Response(200, json=[]),
         httpx.Response(200, content=b"yes"),
         problem(400, "malformed-query"),
@@ -161,7 +161,7 @@ async def test_an_answer_that_says_nothing_has_nothing_sent_again(
         answer.status_code, content=answer.content
     )
     await pass_time(world, holder, 70)
-    assert await repaired(holder) == 0
+    assert await reuploaded(holder) == 0
 
 
 async def test_envelopes_are_erased_when_the_deadline_has_passed(world: World) -> None:

@@ -176,10 +176,10 @@ def lost_shares(study: Study, outboxes: Iterable[Outbox]) -> int:
     lost = 0
     for outbox in outboxes:
         for (round_id, node), digests in outbox.acknowledged.items():
-            path = f"/v1/rounds/{round_id}/shares/held"
+            path = f"/v1/rounds/{round_id}/shares/stored"
             query = encode_query(digests.items())
             answer = study.ask(node, path, method="POST", content=query).json()
-            lost += decode_answer(answer["held"], len(digests)).count(False)
+            lost += decode_answer(answer["stored"], len(digests)).count(False)
     return lost
 
 

@@ -18,7 +18,7 @@ from shoal_learning.simulation import run
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.categorical import CategoricalTask
 from shoal_protocol.studies.histogram import HistogramPosterior, HistogramTask
-from shoal_protocol.studies.study import check_question, check_terms_of_task
+from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.wire.errors import RefusedJob, RefusedSpec
 from tests.command.running import shoal
 from tests.world.federation import Federation
@@ -60,9 +60,9 @@ def test_edges_that_make_no_bins_are_refused(edges: tuple[float, ...], said: str
 def test_a_round_is_held_to_the_tasks_own_edges() -> None:
     other = TASK.model_copy(update={"edges": (18.0, 31.0, *EDGES[2:])})
     asked: dict[str, Any] = {"number": 0, "population": 20, "earlier": ()}
-    check_question(TASK.query(), TASK, **asked)
+    check_round_rules(TASK.query(), TASK, **asked)
     with pytest.raises(RefusedSpec):
-        check_question(other.query(), TASK, **asked)
+        check_round_rules(other.query(), TASK, **asked)
     with pytest.raises(RefusedJob):
         check_terms_of_task(other.terms(least=10, most=20), TASK, least=10, most=20)
 

@@ -19,7 +19,7 @@ CLIENTS = sum(SITES.values())
 async def free(federation: Federation) -> bool:
     """Tell whether no data holder has set anything aside."""
     await federation.start_the_dead()
-    return all([not await federation.holder(site).held() for site in SITES])
+    return all([not await federation.holder(site).reserved() for site in SITES])
 
 
 async def joined(federation: Federation, job: str, count: int) -> bool:

@@ -38,11 +38,11 @@ async def pass_time(federation: Federation, seconds: int) -> None:
         federation.clock.move(1.0)
 
 
-async def repaired(federation: Federation) -> dict[str, int]:
+async def reuploaded(federation: Federation) -> dict[str, int]:
     found = {}
     for site in EARLY:
         [job] = (await federation.holder(site).status()).jobs
-        found[site] = job.rounds[0].repaired
+        found[site] = job.rounds[0].reuploaded
     return found
 
 
@@ -59,7 +59,7 @@ async def cohort_at_the_end(federation: Federation, job: str, round_id: str) -> 
     return int(result["cohort_size"])
 
 
-async def test_a_node_that_comes_back_from_an_older_backup_is_repaired(
+async def test_a_node_that_comes_back_from_an_older_backup_is_uploaded_to_again(
     federation: Federation, tmp_path: Path
 ) -> None:
     job, round_id = await collecting(federation)
@@ -72,11 +72,11 @@ async def test_a_node_that_comes_back_from_an_older_backup_is_repaired(
     assert await held(federation, round_id) == SITES["clinic-a"]
 
     await pass_time(federation, 25)  # past half-time
-    assert await repaired(federation) == {"clinic-a": 0, "clinic-b": SITES["clinic-b"]}
+    assert await reuploaded(federation) == {"clinic-a": 0, "clinic-b": SITES["clinic-b"]}
     assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
 
 
-async def test_a_node_that_comes_back_empty_is_told_of_the_round_and_repaired(
+async def test_a_node_that_comes_back_empty_is_told_of_the_round_and_uploaded_to_again(
     federation: Federation, tmp_path: Path
 ) -> None:
     job, round_id = await collecting(federation)
@@ -85,7 +85,7 @@ async def test_a_node_that_comes_back_empty_is_told_of_the_round_and_repaired(
     assert (await federation.ask(NODE, f"/v1/rounds/{round_id}")).status_code == 404
 
     await pass_time(federation, 28)
-    assert await repaired(federation) == EARLY
+    assert await reuploaded(federation) == EARLY
     assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
 
 
@@ -102,7 +102,7 @@ async def test_a_node_that_lost_a_round_is_told_of_it_by_whoever_has_shares_to_s
     await pass_time(federation, 10)  # long before half-time
     assert await held(federation, round_id) == SITES["clinic-b"]
     await pass_time(federation, 15)
-    assert await repaired(federation) == {"clinic-a": SITES["clinic-a"], "clinic-b": 0}
+    assert await reuploaded(federation) == {"clinic-a": SITES["clinic-a"], "clinic-b": 0}
     assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
 
 

@@ -22,7 +22,7 @@ from shoal_protocol.studies.poisson_regression import (
     PoissonRegressionPosterior,
     PoissonRegressionTask,
 )
-from shoal_protocol.studies.study import check_question
+from shoal_protocol.studies.study import check_round_rules
 
 X1, X2 = (ColumnBounds(name=name, lower=-2.0, upper=2.0) for name in ("x1", "x2"))
 OUTCOME = ColumnBounds(name="outcome", lower=0.0, upper=1.0)
@@ -131,7 +131,7 @@ def test_every_round_asks_what_clients_allow():
     records = people(LOGISTIC, 50)
     _, sums = without_noise(LOGISTIC, records, rounds=20)
     for number, released in enumerate(sums):
-        check_question(released.query, LOGISTIC, number=number, population=50, earlier=sums)
+        check_round_rules(released.query, LOGISTIC, number=number, population=50, earlier=sums)
     points = {released.query.point for released in sums}
     assert len(points) == 20
 

@@ -83,7 +83,7 @@ def masked(path: str, body: bytes) -> object:
         return _masked_envelope(body)
     if path.endswith("/shares/bulk"):
         return [_masked_envelope(each) for each in received.unframe(body)]
-    if path.endswith("/shares/held"):
+    if path.endswith("/shares/stored"):
         return [(client, len(digest)) for client, digest in decode_query(body)]
     if path.endswith("/submissions"):
         documents = json.loads(body)["documents"]

@@ -61,8 +61,8 @@ async def test_what_is_compared_has_everything_in_it(
     left = await leaving(tmp_path / "one", everybody(WHOLE), Case(kind, 1, agent=agent, bulk=True))
     said = "\n".join(map(repr, left.seen))
     for part in {
-        "rounds": ("/joins", "/shares/bulk", "/shares/held", "job refused", "joins settled"),
-        "batches": ("/joins", "/shares/bulk", "/shares/held", "envelopes not sent"),
+        "rounds": ("/joins", "/shares/bulk", "/shares/stored", "job refused", "joins settled"),
+        "batches": ("/joins", "/shares/bulk", "/shares/stored", "envelopes not sent"),
         "crowd": ("/draws", "/submissions", "/closing", "contributions charged", "borne out"),
     }[kind]:
         assert part in said, part

@@ -10,17 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_holder import admission
-from shoal_holder import release_timing as departures
+from shoal_holder import admission, release_timing
 from shoal_holder.records import Records
 from shoal_holder.release_timing import (
     GRID_SECONDS,
     MOST_DRAWS,
     MOST_SECONDS,
     PORTION_SECONDS,
-    departure,
     encoding_seconds,
     portion,
+    release_time,
     sampling_seconds,
 )
 from shoal_holder.release_timing import _most as most
@@ -131,7 +130,7 @@ async def test_records_do_not_move_the_time_of_an_upload(tmp_path: Path) -> None
 async def test_no_noise_is_drawn_while_answers_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
+    monkeypatch.setattr(release_timing, "MOST_DRAWS", 1)  # one client at a time
     timer = HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.05 * magnitude)
     times = await sent_at(tmp_path, noise, timer, clients=5)
@@ -169,7 +168,7 @@ def test_a_portion_takes_bounded_time_and_leaves_before_the_deadline(
         took = sampling_seconds(blocks, count) + count * ENCODING
         draws = count * sum(coordinates for coordinates, _ in blocks)
         alone = count == 1 or (took <= PORTION_SECONDS and draws <= MOST_DRAWS)
-        return alone and departure(began=0.0, ready=0.0, allowed_seconds=took) < seconds
+        return alone and release_time(began=0.0, ready=0.0, allowed_seconds=took) < seconds
 
     found = portion(blocks, clients, encoding=ENCODING, seconds=seconds)
     assert 0 <= found <= clients
@@ -186,7 +185,7 @@ def test_few_draws_that_take_long_are_drawn_for_few_clients_together() -> None:
 async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
+    monkeypatch.setattr(release_timing, "_GAUSSIAN_DRAW_SECONDS", 0.2)  # at least 14 s for anyone
     monkeypatch.setattr(admission, "MOST_SECONDS", 3600.0)
     world, timer, told = World(tmp_path), HandMovedTimer(), []
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
@@ -211,7 +210,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
 async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
+    monkeypatch.setattr(release_timing, "_GAUSSIAN_DRAW_SECONDS", MOST_SECONDS)
     world, timer = World(tmp_path), HandMovedTimer()
     noise = SlowNoise(0, timer, lambda magnitude: 0.0)
     holder = world.holder(noise=noise, timer=timer)
@@ -228,7 +227,7 @@ async def test_noise_that_would_take_one_client_too_long_ends_the_job_before_it_
 async def test_another_round_is_answered_between_the_portions_of_a_long_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "MOST_DRAWS", 1)  # one client at a time
+    monkeypatch.setattr(release_timing, "MOST_DRAWS", 1)  # one client at a time
     world, timer, late = World(tmp_path), HandMovedTimer(), []
     order: list[str] = []
 
@@ -254,8 +253,8 @@ def test_the_moment_follows_from_public_numbers_as_long_as_the_draw_is_in_time(
 ) -> None:
     allowed = sampling_seconds(blocks, clients)
     took = data.draw(st.floats(0.0, allowed))
-    leaves = departure(began=began, ready=began + took, allowed_seconds=allowed)
-    assert leaves == departure(began=began, ready=began, allowed_seconds=allowed)
+    leaves = release_time(began=began, ready=began + took, allowed_seconds=allowed)
+    assert leaves == release_time(began=began, ready=began, allowed_seconds=allowed)
     assert allowed <= leaves - began + 1e-9
     assert leaves - began <= allowed + GRID_SECONDS + 1e-9
 

@@ -17,7 +17,7 @@ from shoal_protocol.studies import Task
 from shoal_protocol.studies.logistic_regression import LogisticRegressionTask
 from shoal_protocol.studies.numpyro_model import NumpyroTask
 from shoal_protocol.studies.poisson_regression import PoissonRegressionTask
-from shoal_protocol.studies.study import check_question
+from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.wire.errors import RefusedSpec
 
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
@@ -180,7 +180,7 @@ def test_a_client_is_in_as_many_rounds_as_its_share_of_the_batches_rounded_up(po
 
 
 def ask(query, task, number=0):
-    check_question(query, task, number=number, population=40, earlier=())
+    check_round_rules(query, task, number=number, population=40, earlier=())
     task.terms(least=20, most=40).check(query, number=number)
 
 

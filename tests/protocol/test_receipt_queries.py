@@ -1,4 +1,4 @@
-"""The held query: what is asked comes out as it went in, and nothing else is taken for one."""
+"""The receipt query: what is asked comes out as it went in, and nothing else is taken for one."""
 
 import base64
 import hashlib

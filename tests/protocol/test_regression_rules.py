@@ -27,7 +27,7 @@ from shoal_protocol.studies.linear_regression import (
     RegressionMethod,
 )
 from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
-from shoal_protocol.studies.study import check_question
+from shoal_protocol.studies.study import check_round_rules
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_protocol.wire.service_errors import RefusedCertificate
@@ -91,7 +91,7 @@ def ask(
     """Check a round by the task, or, for who has not seen the sums before it, by the terms."""
     if earlier is None:
         return task.terms(least=CLIENTS, most=CLIENTS).check(query, number=number)
-    check_question(query, task, number=number, population=CLIENTS, earlier=earlier)
+    check_round_rules(query, task, number=number, population=CLIENTS, earlier=earlier)
 
 
 def with_column(query: Moments, index: int, **fields: Any) -> Moments:

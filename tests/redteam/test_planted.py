@@ -188,7 +188,7 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
         return block
 
     patch.setattr(timing, "sampler", drawn)
-    patch.setattr(release_timing, "departure", lambda *, began, ready, allowed_seconds: ready)
+    patch.setattr(release_timing, "release_time", lambda *, began, ready, allowed_seconds: ready)
 
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ UNREAD = [
     _unread("_check_request"),
     _unread("check_round_of_study", round_checks),
     _unread("check_terms_of_task", study_request),
-    _unread("check_question", study_request),
+    _unread("check_round_rules", study_request),
     _unread("check_charge", round_checks),
     _unread("check_charge", outcomes),
     _unread("_check_totals"),

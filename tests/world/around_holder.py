@@ -137,13 +137,13 @@ class FakeNode:
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/charges":
             return self.tell_charges(request)
-        if request.url.path.endswith("/held"):
+        if request.url.path.endswith("/stored"):
             self.queries += 1
             asked = decode_query(request.content)
             found = [
                 client in self.held and digest == self.digest(client) for client, digest in asked
             ]
-            return httpx.Response(200, json={"held": encode_answer(found)})
+            return httpx.Response(200, json={"stored": encode_answer(found)})
         self.bodies.append(request.content)
         if request.url.path.endswith("/bulk"):
             outcomes = [self.take(each) for each in received.unframe(request.content)]

@@ -67,7 +67,7 @@ def look_at(federation: Federation) -> Seen:
             for encoded in unframe(message.body) if bulk else [message.body]:
                 header = parse(encoded).header
                 seen.envelopes[header.round_id, header.client][header.node].add(encoded)
-        elif message.path.endswith("/held"):
+        elif message.path.endswith("/stored"):
             continue  # digests of envelopes that were seen when they were sent
         elif message.path.endswith("/result") and message.receiver == "aggregator":
             if message.status == 200:

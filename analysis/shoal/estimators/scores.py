@@ -1,4 +1,4 @@
-"""How well numbers are predicted, on scales where 1 is perfect; it knows no estimator."""
+"""How well numbers are predicted, on scales where 1 is perfect."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Crowd files: a crowd job as an analyst writes it down in TOML; knows no consortium and no key."""
+"""Crowd files: a crowd job as an analyst writes it down in TOML."""
 
 from dataclasses import dataclass
 from pathlib import Path

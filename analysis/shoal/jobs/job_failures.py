@@ -1,4 +1,4 @@
-"""Why an analyst's job comes to nothing, as exceptions; it asks nobody."""
+"""Why an analyst's job comes to nothing, as exceptions."""
 
 import re
 from typing import Final

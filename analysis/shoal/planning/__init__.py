@@ -1,4 +1,4 @@
-"""What a study would cost by either protocol, from public sizes alone; it asks nobody anything."""
+"""What a study would cost by either protocol, from public sizes alone."""
 
 from shoal.planning.comparing import compare
 from shoal.planning.prospects import ErrorParts, Prospect

@@ -1,4 +1,4 @@
-"""What Draw and Discard would cost a study; it knows a linear approximation and no simulation.
+"""What Draw and Discard would cost a study.
 
 Near the point where the mean step is zero a contribution contracts a coefficient's deviation by
 learning rate times curvature, and adds noise and the scatter of the record's own score:

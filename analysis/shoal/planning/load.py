@@ -1,4 +1,4 @@
-"""How long a crowd job must be open for the load that its plan assumes; it knows sizes alone."""
+"""How long a crowd job must be open for the load that its plan assumes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What clipped steps make of the assumed records, around instances that stray; it simulates none.
+"""What clipped steps make of the assumed records, around instances that stray.
 
 An instance's weights lie around the optimum by a variance that the noise keeps up. At a high
 learning rate they lie so far off that most steps are clipped: these pull less than near the

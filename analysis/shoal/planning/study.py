@@ -1,4 +1,4 @@
-"""A study in public sizes: how many clients, how many columns, which price; it knows no record."""
+"""A study in public sizes: how many clients, how many columns, which price."""
 
 from typing import Annotated, Self
 

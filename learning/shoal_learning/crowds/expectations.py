@@ -1,4 +1,4 @@
-"""What a crowd task should do to each weight, from public guesses alone; it sees no model.
+"""What a crowd task should do to each weight, from public guesses alone.
 
 Ties the task's clip, noise and learning rate to `theory`: a GLM near its optimum pulls weight j by
 learning_rate times (slope times the mean square of x_j, + l2) whenever it is touched, slope the

@@ -1,4 +1,4 @@
-"""What a contribution to a crowd costs against whom, in words and numbers; it charges nobody.
+"""What a contribution to a crowd costs against whom, in words and numbers.
 
 The adversaries are those of Pihur et al. (2018, arXiv:1807.04369). The promise is the local
 epsilon: it holds against everybody, whatever the trainer does, and it is what a client's ledger is

@@ -1,4 +1,4 @@
-"""Whether k instances' spread has settled where the formulas put it; knows snapshots, not records.
+"""Whether k instances' spread has settled where the formulas put it.
 
 The spread scatters widely about its expectation, with a standard deviation above that itself, and
 it forgets by (1 - 2/k^2) for each update, so one snapshot says little. Coordinates share which

@@ -1,4 +1,4 @@
-"""Normal means and covariances given true moments, or none: draws; knows no noise and no query."""
+"""Normal means and covariances given true moments, or none: draws."""
 
 from dataclasses import dataclass
 

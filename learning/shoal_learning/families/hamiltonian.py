@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo over many chains at once, in numpy; knows no model.
+"""Hamiltonian Monte Carlo over many chains at once, in numpy.
 
 Neal 2011 (arXiv:1206.1901): leapfrog steps with a dense mass matrix, accepted by Metropolis. Step
 size and mass come from a warm-up over all chains of a group, and are fixed afterwards. What the

@@ -1,4 +1,4 @@
-"""The law of a cohort's summed noise on one coordinate; knows no statistic and no model.
+"""The law of a cohort's summed noise on one coordinate.
 
 Gaussian shares sum to a Gaussian. Laplace shares, differences of negative binomials of shape
 1/parties each, sum to a difference of two of shape `shape` = cohort / parties >= 1: on a lattice as

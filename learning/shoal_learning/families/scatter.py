@@ -1,4 +1,4 @@
-"""Mean and covariance of normal records given noisy second moments; knows no query.
+"""Mean and covariance of normal records given noisy second moments.
 
 With a normal-inverse-Wishart prior, the sum s and the matrix Q = sum x x' of n normal records have
 a marginal density in closed form:

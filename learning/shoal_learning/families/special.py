@@ -1,4 +1,4 @@
-"""Special functions of arrays, in numpy alone; knows no statistics."""
+"""Special functions of arrays, in numpy alone."""
 
 import math
 from typing import Final

@@ -1,4 +1,4 @@
-"""One parameter given the noisy sum of a bounded statistic of n records; knows no query.
+"""One parameter given the noisy sum of a bounded statistic of n records.
 
 Two likelihoods of the sum. Where sum and noise both spread over few integers, the sum's law is
 computed exactly, by a discrete Fourier transform of one record's. Elsewhere the sum is taken for

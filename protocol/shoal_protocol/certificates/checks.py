@@ -1,4 +1,4 @@
-"""Checks a release certificate offline, by the manifest alone; it asks nobody and reads no clock.
+"""Checks a release certificate offline, by the manifest alone.
 
 What is not in the signed documents cannot be checked: that the clients exist, that their records
 are true, and that the posterior was computed well from the sums, which costs no privacy. Whether

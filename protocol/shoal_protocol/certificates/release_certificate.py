@@ -1,4 +1,4 @@
-"""The release certificate: all that was signed of one job, in one document; it checks nothing.
+"""The release certificate: all that was signed of one job, in one document.
 
 Whoever has it and the consortium's manifest can check it offline: `certificate_checks`.
 """

@@ -7,7 +7,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.studies import Task
-from shoal_protocol.studies.study import check_question, check_terms_of_task
+from shoal_protocol.studies.study import check_round_rules, check_terms_of_task
 from shoal_protocol.trust.manifest import Manifest
 
 
@@ -47,7 +47,7 @@ def check_round_of_study(
         RefusedSpec: the detail says why.
     """
     check_round_of_job(spec, request, spent=spent)
-    check_question(
+    check_round_rules(
         spec.query,
         request.task,
         number=spec.number,

@@ -1,4 +1,4 @@
-"""What several parties were shown of one crowd job, compared; it asks nobody and knows no records.
+"""What several parties were shown of one crowd job, compared.
 
 A trainer that shows one client an opening and a closing of its own is found by comparing alone: by
 fingerprints, read out, or by files, in which two documents that it signed are the proof.

@@ -1,4 +1,4 @@
-"""One step of a crowd's model on one record, in integers; it draws no noise and knows no ledger.
+"""One step of a crowd's model on one record, in integers.
 
 What depends on the record is within +-lattice_clip on every coordinate, whatever the record and
 the weights are: the noise is made for that. Shapes may have leading axes, so that a simulation of

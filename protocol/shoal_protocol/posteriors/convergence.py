@@ -1,5 +1,6 @@
-"""Did the path of a variational inference arrive, and what is noise in its posterior? It knows
-no gradients and no task: who made the posterior measured them.
+"""Did the path of a variational inference arrive, and what is noise in its posterior?
+
+Who made the posterior measured the gradients.
 """
 
 from statistics import NormalDist

@@ -1,6 +1,6 @@
 """What a regression's posterior rests on beside its records: the prior, the bounds, the noise.
 
-It knows neither sums nor methods: whoever made the posterior measured them. Thresholds were set by
+Whoever made the posterior measured them. Thresholds were set by
 simulation: docs/mathematics.md, section 4.
 """
 

@@ -1,6 +1,4 @@
-"""Posteriors of variational inference: a normal in unconstrained space, and what it says in the
-data's units. They know neither gradients nor noise, only whether whoever made them did.
-"""
+"""Posteriors of variational inference: a normal in unconstrained space, in the data's units."""
 
 import base64
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a release reveals as (epsilon, delta); pure numerics, it knows no noise, query or party.
+"""What a release reveals as (epsilon, delta): pure numerics.
 
 A Gaussian release is described by its parameter `mu` = sensitivity / standard deviation of the
 noise, and (epsilon, delta) follow from the exact condition of Balle and Wang (2018,

@@ -1,4 +1,4 @@
-"""Hash-chained ledgers of what rounds cost: entries, chains, anchors; knows no storage and no cap.
+"""Hash-chained ledgers of what rounds cost: entries, chains, anchors.
 
 Trainer, Compute nodes and data holders each keep one. An entry names the one before it by its
 digest, so that nothing can be changed, dropped or put in between without changing every digest

@@ -1,4 +1,4 @@
-"""The closed catalogue of what a client may be asked; knows no peer, no noise and no budget.
+"""The closed catalogue of what a client may be asked.
 
 A query turns a client's records into one integer vector and states what the vector reveals at
 most: its sensitivity under **replacement** of the client's whole contribution, on the lattice,

@@ -1,4 +1,4 @@
-"""Columns of a client's records, and their public maps to [-1, 1]; knows no query."""
+"""Columns of a client's records, and their public maps to [-1, 1]."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""How a query's noise is spread over its coordinates; knows no query and no budget."""
+"""How a query's noise is spread over its coordinates."""
 
 import math
 from dataclasses import dataclass

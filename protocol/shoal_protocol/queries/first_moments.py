@@ -1,4 +1,4 @@
-"""The sum of a client's rows, as a query; knows no noise and no budget."""
+"""The sum of a client's rows, as a query."""
 
 import math
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The second moments of a client's records, as queries; knows no noise and no budget."""
+"""The second moments of a client's records, as queries."""
 
 import math
 from typing import Annotated, Final, Literal

@@ -1,4 +1,4 @@
-"""How many of a client's rows have which length, as a query; knows no noise and no budget."""
+"""How many of a client's rows have which length, as a query."""
 
 import math
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""What became of a round, as the aggregator says it: pure; no sum is taken on its word alone."""
+"""What became of a round, as the aggregator says it: no sum is taken on its word alone."""
 
 from collections.abc import Sequence
 

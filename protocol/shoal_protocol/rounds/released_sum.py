@@ -1,4 +1,4 @@
-"""What a round released, as learners and rules see it; knows no task."""
+"""What a round released, as learners and rules see it."""
 
 from dataclasses import dataclass
 from typing import Self

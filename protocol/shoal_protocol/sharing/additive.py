@@ -1,6 +1,6 @@
 """Additive secret sharing modulo 2**64: all shares sum to the secret, and any fewer say nothing.
 
-All shares but one are compressed to a seed. It knows neither noise nor who receives a share.
+All shares but one are compressed to a seed.
 Heikkilä et al. 2017, arXiv:1703.01106, Algorithm 1.
 """
 

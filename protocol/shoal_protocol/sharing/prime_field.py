@@ -1,6 +1,6 @@
 """Exact arithmetic modulo the Mersenne prime p = 2**61 - 1, on vectors of 64-bit integers.
 
-It knows no shares and no queries. Every vector that goes in or comes out holds residues below p.
+Every vector that goes in or comes out holds residues below p.
 """
 
 from collections.abc import Callable, Iterable

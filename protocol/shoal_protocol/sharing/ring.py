@@ -1,4 +1,4 @@
-"""Arithmetic in the ring of integers modulo 2**64; it knows no shares and no queries."""
+"""Arithmetic in the ring of integers modulo 2**64."""
 
 import numpy as np
 

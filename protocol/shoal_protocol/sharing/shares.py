@@ -1,7 +1,7 @@
 """Shares as they are written down, whatever the scheme: full vectors, and seeds that stand for one.
 
-It knows neither noise nor who receives a share. A seed's stream is uniformly random under the
-assumption that ChaCha20 (RFC 8439) is a pseudo-random generator.
+A seed's stream is uniformly random under the assumption that ChaCha20 (RFC 8439) is a
+pseudo-random generator.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a round measured: how many records, their centres, spreads, lengths; knows no task.
+"""What a round measured: how many records, their centres, spreads, lengths.
 
 Whoever has seen a round's sum gets the same numbers from it: the learner that asks the next round,
 and a certificate's reader who checks that question.

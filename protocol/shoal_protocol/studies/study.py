@@ -96,7 +96,7 @@ class Study(BaseModel, ABC):
         return Terms(bounds=self.columns, batch=self.batch, kinds=kinds)
 
 
-def check_question(
+def check_round_rules(
     query: Query,
     task: Study,
     *,

@@ -1,4 +1,4 @@
-"""The roster: every enrolled client's verify key, by client index; it knows no documents.
+"""The roster: every enrolled client's verify key, by client index.
 
 Layout: b"SHOALROSTER", version (1 byte), number of clients (4 bytes, little-endian), then 32
 bytes for each client: its Ed25519 verify key, or zeros if its enrolment was revoked.

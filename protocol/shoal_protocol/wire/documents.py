@@ -1,4 +1,4 @@
-"""Signed documents: what crosses an organisation's border; it knows no document's meaning.
+"""Signed documents: what crosses an organisation's border.
 
 On the wire: the canonical JSON of {"body": ..., "signature": ..., "signer": ...}. The signature
 (Ed25519, RFC 8032) and the digest (SHA-256) are taken over the same bytes: a domain prefix that

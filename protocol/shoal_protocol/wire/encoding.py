@@ -1,4 +1,4 @@
-"""Canonical bytes of JSON values, bitmaps and vectors; it knows no document's meaning.
+"""Canonical bytes of JSON values, bitmaps and vectors.
 
 A value has one encoding (RFC 8785), and bytes that are not the encoding of what they say are
 refused, so that nothing can change unseen by a digest or a signature.
@@ -86,7 +86,7 @@ def _has_plain_names(members: dict[Any, Any]) -> bool:
 def _written(value: Any) -> str:
     """Return the canonical form of a value with floats, or with text beyond ASCII, somewhere.
 
-    Most of such a value is simple: only what is not goes to the library, several times slower.
+    Most of a value is simple: only what is not goes to the library, several times slower.
     """
     kind = type(value)
     if kind is float:

@@ -1,4 +1,4 @@
-"""The held query's bytes: which of a sender's envelopes a Compute node has; it knows no store.
+"""Encodes a receipt query: which of a sender's envelopes does a Compute node have?
 
 Who names an envelope's digest has seen the envelope: it ends in a sealed box and a signature,
 which nobody guesses. To everybody else the answer says nothing.
@@ -21,12 +21,12 @@ Entry = tuple[int, bytes]
 
 
 def encode_query(entries: Iterable[Entry]) -> bytes:
-    """Return the body of a held query: each entry's client, little-endian, and digest."""
+    """Return the body of a receipt query: each entry's client, little-endian, and digest."""
     return b"".join(client.to_bytes(_CLIENT_BYTES, "little") + digest for client, digest in entries)
 
 
 def decode_query(body: bytes) -> list[Entry]:
-    """Return the entries of a held query.
+    """Return the entries of a receipt query.
 
     Raises:
         MalformedQuery: cut short, or more than `MOST_ENTRIES` entries.

@@ -11,7 +11,7 @@ class MalformedEnvelope(ProtocolError):
 
 class MalformedQuery(ProtocolError):
     code = "malformed-query"
-    title = "Not a held query"
+    title = "Not a receipt query"
     remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
 
 

@@ -77,7 +77,7 @@ class FarDeadline(Attack):
         async with victim(target, job) as prey:
             for _ in range(_STEPS):
                 await prey.step()
-            held = await prey.holder.held()
+            held = await prey.holder.reserved()
             if held or prey.network.joined:
                 return seen(tried, stopped=False, answered="a data holder: joins", check="")
             if "maximum_join_seconds" not in prey.refusal:

@@ -109,7 +109,7 @@ class ClientByTime(Attack):
                 {client: _forged(played, client) for client in (known, unknown)},
             ),
             "a question which envelopes are held": (
-                f"{played.path}/shares/held",
+                f"{played.path}/shares/stored",
                 {
                     client: encode_query([(client, envelope_digest(_forged(played, client)))])
                     for client in (known, unknown)

@@ -1,4 +1,4 @@
-"""Judges partial sums and adds them up: pure; knows no peer, no clock and no storage."""
+"""Validates partial sums and adds them up, without input or output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ class Answering:
         vault: VaultLink,
         directory: Directory,
         delivery: Delivery,
-        repair: Reupload,
+        reupload: Reupload,
         next_rounds: NextRounds,
         clock: Clock,
         report: Report,
@@ -43,7 +43,7 @@ class Answering:
         self._vault = vault
         self._directory = directory
         self._delivery = delivery
-        self._reupload = repair
+        self._reupload = reupload
         self._next_rounds = next_rounds
         self._clock = clock
         self._report = report

@@ -72,7 +72,7 @@ def create_agent_application(
             "spent": _spending(await holder.spent(), policy)
             | {"left": left, "left_to_records": crowds["left"]},
             "crowds": crowds["jobs"],
-            "held": [asdict(each) for each in await holder.held()],
+            "reserved": [asdict(each) for each in await holder.reserved()],
             "entries": [
                 {
                     "entry": each.entry,

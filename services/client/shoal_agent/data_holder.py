@@ -32,12 +32,12 @@ from shoal_agent.status import HolderStatus
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.crowds.status import CrowdAccounts
-from shoal_holder.exits import Held, Joined
+from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import Ask, Hello, Opened, Told
 from shoal_holder.opening import open_vault
+from shoal_holder.owner_queries import TOLD
 from shoal_holder.policy import Policy
-from shoal_holder.questions import TOLD
 from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
@@ -153,15 +153,15 @@ class DataHolder:
         self._directory = Directory(
             book, vault, clock=clock, random_bytes=random_bytes, transport=transport
         )
-        repair = Reupload(vault, report, random_bytes)
+        reupload = Reupload(vault, report, random_bytes)
         self._delivery = Delivery(
-            vault, report, bulk=bulk, concurrency=concurrency, behind=repair.note_behind
+            vault, report, bulk=bulk, concurrency=concurrency, behind=reupload.note_behind
         )
         self._charges = ChargesCheck(vault, self._directory, clock, report)
         self._joining = Joining(vault, self._directory, self._charges, report, bulk)
         self._next_rounds = NextRounds(self._directory, wake)
         self._answering = Answering(
-            vault, self._directory, self._delivery, repair, self._next_rounds, clock, report
+            vault, self._directory, self._delivery, reupload, self._next_rounds, clock, report
         )
         self._crowds = Beside(vault, self._directory, clock, random_bytes, report)
         self._looks_for_jobs_at = -math.inf  # by the event loop's time
@@ -286,9 +286,9 @@ class DataHolder:
         left: Joined = await self._told(Ask(question="leave", job=job))
         return left
 
-    async def held(self) -> list[Held]:
+    async def reserved(self) -> list[ReservedBudget]:
         """Return what open jobs hold of their clients' budgets, and until when."""
-        found: list[Held] = await self._told(Ask(question="held"))
+        found: list[ReservedBudget] = await self._told(Ask(question="reserved"))
         return found
 
     async def spent(self) -> dict[int, list[Cost]]:

@@ -1,4 +1,4 @@
-"""Enrolment files: clients' public keys for the authority, each proven; holds no private key.
+"""Enrolment files: clients' public keys for the authority, each proven.
 
 The first line is `shoal enrolment 1`. Every other line is one client's Ed25519 verify key and
 that key's own signature over the key, both in hex: whoever hands the file over has the keys.

@@ -1,4 +1,4 @@
-"""Leaves a job over the files of an agent that does not run; it reads no record, asks nobody."""
+"""Leaves a job over the files of an agent that does not run."""
 
 from pathlib import Path
 

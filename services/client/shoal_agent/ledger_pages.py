@@ -6,7 +6,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from shoal_holder.crowds.status import CrowdSpending, RecordsLeft
-from shoal_holder.exits import Held
+from shoal_holder.exits import ReservedBudget
 from shoal_protocol.privacy.ledger import Chain, LedgerEntry
 from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.wire.errors import MalformedDocument
@@ -127,7 +127,7 @@ class AgentPage(pydantic.BaseModel):
 
     spent: Spent
     crowds: list[CrowdSpending] = []
-    held: list[Held] = []
+    reserved: list[ReservedBudget] = []
     entries: list[ClientLine]
     next: int | None
 

@@ -16,13 +16,13 @@ LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited fo
 
 
 class NextRounds:
-    """The questions that are open at the trainer, at most one for each job."""
+    """The polls that are open at the trainer, at most one for each job."""
 
     def __init__(self, directory: Directory, wake: asyncio.Event | None) -> None:
         """Set `wake` whenever a long poll is answered; None is without long polls."""
         self._directory = directory
         self._wake = wake
-        self._questions: dict[OpenJob, asyncio.Task[Answer]] = {}
+        self._polls: dict[OpenJob, asyncio.Task[Answer]] = {}
 
     async def answer(self, job: OpenJob) -> Answer | None:
         """Return the trainer's answer about a job's next round; None while it is waited for.
@@ -32,21 +32,21 @@ class NextRounds:
         """
         if self._wake is None:
             return await self._directory.trainer.get(_path(job))
-        question = self._questions.get(job)
-        if question is None or not question.done():
+        poll = self._polls.get(job)
+        if poll is None or not poll.done():
             return None
-        del self._questions[job]
-        return question.result()
+        del self._polls[job]
+        return poll.result()
 
     async def follow(self, jobs: Collection[OpenJob]) -> None:
-        """Keep a question open about the next round of each of these jobs, and about no others."""
-        gone = [self._questions.pop(each) for each in self._questions.keys() - set(jobs)]
-        for question in gone:
-            question.cancel()
+        """Keep a long poll open about the next round of each of these jobs, and about no others."""
+        gone = [self._polls.pop(each) for each in self._polls.keys() - set(jobs)]
+        for poll in gone:
+            poll.cancel()
         await asyncio.gather(*gone, return_exceptions=True)
         if self._wake is not None:
-            for job in set(jobs) - self._questions.keys():
-                self._questions[job] = asyncio.create_task(self._ask(_path(job), self._wake))
+            for job in set(jobs) - self._polls.keys():
+                self._polls[job] = asyncio.create_task(self._ask(_path(job), self._wake))
 
     async def _ask(self, path: str, wake: asyncio.Event) -> Answer:
         """Ask until there is news. A trainer that fails or does not wait is asked at the next tick.

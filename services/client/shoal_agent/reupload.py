@@ -102,14 +102,14 @@ class Reupload:
             if not page.clients:
                 return
             after = page.clients[-1]
-            path = f"/v1/rounds/{round_id}/shares/held"
+            path = f"/v1/rounds/{round_id}/shares/stored"
             query = encode_query(list(zip(page.clients, page.parts, strict=True)))
             answer = await peer.post(path, query, _OCTETS)
             if answer.status != OK:
                 raise Unavailable(f"{peer.name} answered {answer.code}")
             body = answer.json()
-            held = body.get("held") if isinstance(body, dict) else None
-            found = decode_answer(held, len(page.clients))
+            stored = body.get("stored") if isinstance(body, dict) else None
+            found = decode_answer(stored, len(page.clients))
             lost = tuple(
                 Receipt(client=client, outcome=LOST, node=node)
                 for client, here in zip(page.clients, found, strict=True)

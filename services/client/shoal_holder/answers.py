@@ -39,7 +39,7 @@ class Answers:
         site, began = self._site, self._site.timer.now()
         records = self._records(spec.query, clients)
         values, noise = work_out(spec, records, site.noise)
-        leaves = release_timing.departure(
+        leaves = release_timing.release_time(
             began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(clients))
         )
         site.timer.sleep(leaves - site.timer.now())

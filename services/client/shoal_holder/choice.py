@@ -1,7 +1,7 @@
 """Which of a client's records count, and in which order: a fixed choice that only its key makes.
 
 Whether a client takes part depends on none of this: who has more records than may count gives as
-many as may, who has none that is of use gives none. Pure: it knows no query and no peer.
+many as may, who has none that is of use gives none.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""One client's answer to one round, as bytes; pure: it sends nothing, stores nothing, asks nobody.
+"""One client's answer to one round, as bytes: pure, without input or output.
 
 Order of work: encode, add noise, map to residues, split, seal. What leaves a client is the noisy
 vector's shares and nothing else.

@@ -33,7 +33,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Held:
+class ReservedBudget:
     """What an open job may still cost each of so many clients, in mu or pure epsilon; until when.
 
     All of a job's price, what its rounds have cost so far included; `epsilon` None is infinite.
@@ -123,7 +123,7 @@ def settle(file: StateFile, job: str, outcomes: Iterable[tuple[int, str]]) -> No
         )
 
 
-def held(file: StateFile) -> list[Held]:
+def reserved(file: StateFile) -> list[ReservedBudget]:
     """Return what open jobs hold of their clients' budgets, in the order of joining."""
     rows = file.rows(
         "SELECT job, request, mu, epsilon, (SELECT COUNT(*) FROM joins WHERE joins.job = jobs.job"
@@ -132,6 +132,8 @@ def held(file: StateFile) -> list[Held]:
         ACKNOWLEDGED,
     )
     return [
-        Held(job, clients, mu, epsilon, format_time(decode(request, JobRequest).body.ends_by))
+        ReservedBudget(
+            job, clients, mu, epsilon, format_time(decode(request, JobRequest).body.ends_by)
+        )
         for job, request, mu, epsilon, clients in rows
     ]

@@ -1,4 +1,4 @@
-"""Clients' private keys, one for each client, read from their file; knows no roster."""
+"""Clients' private keys, one for each client, read from their file."""
 
 from os import PathLike
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The data holder's hash-chained ledger in its state file; it refuses no price and knows no peer.
+"""The data holder's hash-chained ledger in its state file.
 
 One entry for the clients who were prepared for together, whose own rows refer to it; one for each
 contribution to a crowd. The file's triggers let both tables only grow; against who removes those

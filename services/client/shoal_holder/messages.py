@@ -345,7 +345,9 @@ class Ask(Message):
     """The owner's question. All but "leave" change nothing."""
 
     kind: Literal["ask"] = "ask"
-    question: Literal["status", "policy", "spent", "committed", "ledger", "chain", "held", "leave"]
+    question: Literal[
+        "status", "policy", "spent", "committed", "ledger", "chain", "reserved", "leave"
+    ]
     job: Digest | None = None
     after: Count = 0
     count: int = Field(default=1000, ge=1, le=10_000)

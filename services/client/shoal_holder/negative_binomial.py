@@ -1,4 +1,4 @@
-"""Shares of discrete Laplace noise, drawn exactly; knows integers and fair bits, and no floats.
+"""Shares of discrete Laplace noise, drawn exactly.
 
 A share is G - G', both negative binomial: G counts the failures before the r-th success, where
 failing has probability alpha = exp(-1 / scale) and r = 1 / parties. So `parties` shares sum to a

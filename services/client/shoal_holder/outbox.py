@@ -1,4 +1,4 @@
-"""What becomes of the stored envelopes at each Compute node; it makes none and charges nobody.
+"""What becomes of the stored envelopes at each Compute node.
 
 An envelope is erased when a node refused it or its round has ended; until then the same bytes can
 be sent again, for a node may lose what it acknowledged.
@@ -85,6 +85,6 @@ def send_again(state: State, round_id: str, node: int, clients: Iterable[int]) -
             ((round_id, node, client) for client in clients),
         )
         state.file.database.execute(
-            "UPDATE rounds SET repaired = repaired + ? WHERE round = ?",
+            "UPDATE rounds SET reuploaded = reuploaded + ? WHERE round = ?",
             (queued.rowcount, round_id),
         )

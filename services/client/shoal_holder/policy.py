@@ -1,4 +1,4 @@
-"""What a data holder allows, in its own words; knows no consortium, no ledger and no peer.
+"""What a data holder allows, in its own words.
 
 It is judged before anything is signed or sent, and again before every answer.
 """

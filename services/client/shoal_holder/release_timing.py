@@ -81,7 +81,7 @@ def portion(
         return sampling_seconds(blocks, count) + count * encoding
 
     def leaves(count: int) -> float:
-        return departure(began=0.0, ready=0.0, allowed_seconds=takes(count))
+        return release_time(began=0.0, ready=0.0, allowed_seconds=takes(count))
 
     if leaves(1) >= seconds:
         return 0
@@ -94,7 +94,7 @@ def portion(
     return fitting
 
 
-def departure(*, began: float, ready: float, allowed_seconds: float) -> float:
+def release_time(*, began: float, ready: float, allowed_seconds: float) -> float:
     """Return when answers leave that were begun at `began`, and encoded and noised at `ready`.
 
     The first moment of the grid that is `allowed_seconds` after `began`, whatever is in them; only

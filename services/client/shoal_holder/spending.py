@@ -1,4 +1,4 @@
-"""What the ledger and the open jobs of a data holder add up to, in both currencies; reads only."""
+"""What the ledger and the open jobs of a data holder add up to, in both currencies."""
 
 import json
 import math

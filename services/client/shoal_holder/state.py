@@ -1,6 +1,6 @@
 """The data holder's memory on disk: jobs joined, answers given, what they cost, what is unsent.
 
-One SQLite file. It knows no peer and no record. What a client spends is debited in the same
+One SQLite file. What a client spends is debited in the same
 transaction that stores the bytes to send, before the first of them is sent; a client answers a
 round of a job once, for ever. The ledger only grows.
 """

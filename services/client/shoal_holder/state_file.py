@@ -1,4 +1,4 @@
-"""The data holder's SQLite file: its lock, its version and its transactions; knows no operation.
+"""The data holder's SQLite file: its lock, its version and its transactions.
 
 One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
 """

@@ -1,4 +1,4 @@
-"""The data holder's commits, counted in its state file and marked beside it; it charges nobody."""
+"""The data holder's commits, counted in its state file and marked beside it."""
 
 import sqlite3
 from pathlib import Path

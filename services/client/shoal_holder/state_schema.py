@@ -1,4 +1,4 @@
-"""The layout of the data holder's SQLite file; it opens no file."""
+"""The layout of the data holder's SQLite file."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ CREATE TABLE rounds (
     number INTEGER NOT NULL,
     spec BLOB NOT NULL,
     ended TEXT,                      -- why nothing more is sent; NULL while something may be
-    repaired INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
+    reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
 """

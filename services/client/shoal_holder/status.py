@@ -12,8 +12,8 @@ ADOPTED: Final = "the ledger holds rounds that were forgotten here and taken for
 class RoundStatus:
     """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code.
 
-    `complete` clients are those whose envelopes every node acknowledged; `repaired` envelopes were
-    sent again because a node no longer had them.
+    `complete` clients are those whose envelopes every node acknowledged; `reuploaded` envelopes
+    were sent again because a node no longer had them.
     """
 
     round_id: str
@@ -22,7 +22,7 @@ class RoundStatus:
     answers: int
     envelopes: dict[str, int]
     complete: int
-    repaired: int
+    reuploaded: int
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
     )
     answers = dict(file.rows("SELECT round, COUNT(*) FROM spending GROUP BY round"))
     rounds: dict[str, list[RoundStatus]] = {}
-    for job, round_id, number, ended, repaired in file.rows(
-        "SELECT job, round, number, ended, repaired FROM rounds ORDER BY rowid"
+    for job, round_id, number, ended, reuploaded in file.rows(
+        "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"
     ):
         answered, envelopes = answers.get(round_id, 0), sent.get(round_id, {})
         rounds.setdefault(job, []).append(
@@ -64,7 +64,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
                 answered,
                 envelopes,
                 complete.get(round_id, 0),
-                repaired,
+                reuploaded,
             )
         )
     return tuple(

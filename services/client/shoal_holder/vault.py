@@ -45,7 +45,7 @@ from shoal_holder.messages import (
     ShowCharges,
     Told,
 )
-from shoal_holder.questions import Questions
+from shoal_holder.owner_queries import OwnerQueries
 from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
 from shoal_holder.state import State
@@ -84,7 +84,7 @@ class Vault:
         )
         self._jobs = Jobs(site, state, self._charges, self._report)
         self._rounds = Rounds(site, state, self._charges, self._report)
-        self._questions = Questions(site, state, self._jobs)
+        self._owner_queries = OwnerQueries(site, state, self._jobs)
         self._handlers: dict[type[Message], Callable[[Any], Answer]] = {
             Hello: lambda _: self.opened(),
             NextManifest: self._next_manifest,
@@ -259,4 +259,4 @@ class Vault:
         self._rounds.end_if_over(asked.about)
 
     def _told(self, asked: Ask) -> Told:
-        return Told(parts=(self._questions.answer(asked),))
+        return Told(parts=(self._owner_queries.answer(asked),))

@@ -1,4 +1,4 @@
-"""The HTTP face of a Compute node; it turns requests into calls and knows no rule of its own."""
+"""The HTTP face of a Compute node: requests become calls of what decides."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ _UPLOADS: Final = {
         "Upload share envelopes, each behind its length in 4 bytes, little-endian",
         {200: "`outcomes` has the status of each, in order; each is judged by itself."},
     ),
-    "/v1/rounds/{round_id}/shares/held": (
+    "/v1/rounds/{round_id}/shares/stored": (
         "Ask which envelopes are stored: a client in 4 bytes, little-endian, and its envelope's "
         "digest, repeated",
         {200: "`held` has one bit for each, in order, the lowest of each byte first, in base64."},
@@ -104,7 +104,7 @@ def create_app(
         body_limit_bytes_by_ending={
             "/shares": envelope_size(ShareKind.VECTOR, LARGEST_DIMENSION),
             "/shares/bulk": _BULK_BYTES,
-            "/shares/held": MOST_ENTRIES * ENTRY_BYTES,
+            "/shares/stored": MOST_ENTRIES * ENTRY_BYTES,
             "/v1/charges": LARGEST_REQUEST_BYTES,
             "/v1/gossip": LARGEST_MESSAGE_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
@@ -195,15 +195,15 @@ def create_app(
         outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
-    async def ask_for_held(request: Request) -> Response:
+    async def ask_for_receipts(request: Request) -> Response:
         request.scope["route"] = asked
         round_id = checked_round(request.path_params["round_id"])
         found = await uploads.held(round_id, await request.body())
-        return shown({"held": encode_answer(found)})
+        return shown({"stored": encode_answer(found)})
 
     one = Route("/v1/rounds/{round_id}/shares", upload, methods=["POST"])
     many = Route("/v1/rounds/{round_id}/shares/bulk", upload_in_bulk, methods=["POST"])
-    asked = Route("/v1/rounds/{round_id}/shares/held", ask_for_held, methods=["POST"])
+    asked = Route("/v1/rounds/{round_id}/shares/stored", ask_for_receipts, methods=["POST"])
     app.router.routes[:0] = [one, many, asked]  # and come first
     _describe_uploads(app)
     return app

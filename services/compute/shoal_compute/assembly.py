@@ -1,4 +1,4 @@
-"""Puts a Compute node together from a party's keys, a directory and a clock; starts nothing."""
+"""Puts a Compute node together from a party's keys, a directory and a clock."""
 
 from dataclasses import dataclass
 from typing import Final, Unpack

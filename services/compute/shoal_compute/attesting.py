@@ -1,4 +1,4 @@
-"""Makes this node's attestations and checks other parties'; it keeps none of them."""
+"""Makes this node's attestations and checks other parties'."""
 
 from collections.abc import Sequence
 

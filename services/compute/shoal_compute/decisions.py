@@ -1,4 +1,4 @@
-"""What a node does next in a round, given what it knows and the time; it does none of it.
+"""What a node does next in a round, given what it knows and the time.
 
 The same knowledge always gives the same decision, so a node that restarts goes on where it was.
 """

@@ -1,4 +1,4 @@
-"""What two nodes tell each other, and what one believes that the other knows; it sends nothing.
+"""What two nodes tell each other, and what one believes that the other knows.
 
 Message and answer have one form: documents, for each round the digests of all that its sender
 holds, and the digests of those that it wants sent. Lost, repeated and reordered messages do no

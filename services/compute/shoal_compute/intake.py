@@ -1,4 +1,4 @@
-"""Judges an envelope for one round at one node; it stores nothing and asks for no time."""
+"""Judges an envelope for one round at one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

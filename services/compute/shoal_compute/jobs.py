@@ -97,7 +97,7 @@ class Jobs:
         """
         found = await self._own.storage.run(_find_withdrawal, job)
         if found is None:
-            raise UnknownJob("no withdrawal of such a job is known here")
+            raise UnknownJob("no withdrawal of this job is known here")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Carries out what is due: decisions, sums, gossip, reports and erasure; it decides nothing.
+"""Carries out what is due: decisions, sums, gossip, reports and erasure.
 
 All steps of a round are taken here, one after another, and each is durable before it shows.
 """

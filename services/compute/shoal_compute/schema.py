@@ -1,4 +1,4 @@
-"""The tables of a Compute node; it knows their columns and no statement that changes them."""
+"""The tables of a Compute node."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Transactions on the shares that this node holds; they judge no envelope and make no decision.
+"""Transactions on the shares that this node holds.
 
 Every function here runs inside one transaction of the caller, which makes it durable.
 """

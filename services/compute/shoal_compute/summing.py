@@ -1,4 +1,4 @@
-"""Adds up stored shares, a batch at a time; knows no phase and signs nothing.
+"""Adds up stored shares, a batch at a time.
 
 A small sum is added up in a thread: other processes or machines would take longer to be told of
 it. Of a large one as many batches are in memory as can be worked on at once, and one more.

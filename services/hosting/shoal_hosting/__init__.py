@@ -1,1 +1,1 @@
-"""What every service process needs around its application; knows nothing of rounds or shares."""
+"""What every service process needs around its application."""

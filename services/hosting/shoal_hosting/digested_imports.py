@@ -1,4 +1,4 @@
-"""Imports packages from the very bytes that were digested; it knows no model and no digest.
+"""Imports packages from the very bytes that were digested.
 
 Python would rather run the compiled code that it finds in `__pycache__`, which no digest of
 sources covers, and reads a source when it is imported, which may be later.

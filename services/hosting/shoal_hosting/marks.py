@@ -1,4 +1,4 @@
-"""A file beside a database that says how far the database got; it knows neither tables nor SQL.
+"""A file beside a database that says how far the database got.
 
 A database that is gone, set back or another's begins in silence where it is. What was signed and
 charged then would be signed and charged again: so each commit is marked outside the database, too,

@@ -1,4 +1,4 @@
-"""A party's own directory: its keys, certificate, card and pin; it knows no peer.
+"""A party's own directory: its keys, certificate, card and pin.
 
 Every private file must exist, be readable by its owner alone, and belong to what the manifest
 says of the party; a service does not start otherwise, and says which file is at fault.

@@ -1,4 +1,4 @@
-"""Writing files that are complete or absent, some of them private; knows nothing of their content.
+"""Writing files that are complete or absent, some of them private.
 
 Nothing here overwrites by accident: a new file must not exist, and a replacement is a rename.
 """

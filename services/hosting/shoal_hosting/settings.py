@@ -1,4 +1,4 @@
-"""A service's settings, read once from the environment; knows names and types, shows no value."""
+"""A service's settings, read once from the environment."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar

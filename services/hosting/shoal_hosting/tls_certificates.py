@@ -1,4 +1,4 @@
-"""Self-signed TLS certificates of parties; knows host names and dates, no consortium and no file.
+"""Self-signed TLS certificates of parties.
 
 There is no certificate authority: a certificate is listed in the manifest, and who connects to
 its party trusts exactly that one. It therefore must pass as its own trust anchor under strict

@@ -1,4 +1,4 @@
-"""The trainer's HTTP routes: bytes in, bytes out; they decide nothing."""
+"""The trainer's HTTP routes: bytes in, bytes out."""
 
 from functools import partial
 from typing import Annotated, Final

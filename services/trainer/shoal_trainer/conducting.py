@@ -1,4 +1,4 @@
-"""Takes one round from its announcement to its outcome; knows no model and no other round."""
+"""Takes one round from its announcement to its outcome."""
 
 import asyncio
 from dataclasses import dataclass
@@ -62,24 +62,24 @@ class Ended:
 class Conductor:
     """Announces rounds and asks for their outcomes.
 
-    With `long_polls` it keeps a question open at the aggregator for each round, and wakes the
+    With `long_polls` it keeps a long poll open at the aggregator for each round, and wakes the
     service when it is answered; without, it asks when it is told to and not again.
     """
 
     def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
-        """Begin with no question open."""
+        """Begin with no poll open."""
         self._resources = resources
         self._peers = peers
         self._long_polls = long_polls
         self._accepted: dict[str, frozenset[str]] = {}  # services, by round
-        self._questions: dict[str, asyncio.Task[None]] = {}  # by round
+        self._polls: dict[str, asyncio.Task[None]] = {}  # by round
 
     async def close(self) -> None:
-        """Take back the questions that are open."""
-        questions = list(self._questions.values())
-        for question in questions:
-            question.cancel()
-        await asyncio.gather(*questions, return_exceptions=True)
+        """Take back the polls that are open."""
+        polls = list(self._polls.values())
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
 
     async def conduct(
         self, job: RunningJob, round_: CurrentRound
@@ -159,13 +159,13 @@ class Conductor:
             return Ended(
                 "outcome_refused", f"{reason} ({error})", released_nothing=False, is_for_good=True
             )
-        if self._long_polls and round_.id not in self._questions:
-            question = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
-            self._questions[round_.id] = question
+        if self._long_polls and round_.id not in self._polls:
+            poll = asyncio.create_task(self._wait_for_outcome(aggregator, round_.id))
+            self._polls[round_.id] = poll
         return Waiting()
 
     async def _wait_for_outcome(self, aggregator: ServiceParty, round_id: str) -> None:
-        """Keep a question open until it is answered or fails; the next step sees to the rest."""
+        """Keep a long poll open until it is answered or fails; the next step sees to the rest."""
         try:
             state = State.PENDING
             while state is State.PENDING:
@@ -176,7 +176,7 @@ class Conductor:
         except Unavailable:
             log.debug("the aggregator does not answer", round=round_id)
         finally:
-            del self._questions[round_id]
+            del self._polls[round_id]
 
 
 def _abandoned(spec: RoundSpec, abandonment: Signed[Abandonment]) -> Ended:

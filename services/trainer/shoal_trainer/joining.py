@@ -1,4 +1,4 @@
-"""Takes jobs, joins and leaves, and fixes a job's population; it runs no rounds."""
+"""Takes jobs, joins and leaves, and fixes a job's population."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""The trainer's side of HTTP: announces rounds and asks for their outcomes; it decides nothing.
+"""The trainer's side of HTTP: announces rounds and asks for their outcomes.
 
 Answers are bytes from another organisation: bounded here, verified by whoever asked.
 """

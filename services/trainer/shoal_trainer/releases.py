@@ -1,4 +1,4 @@
-"""What a job that is done hands out: its report and its release certificate; reads no peer.
+"""What a job that is done hands out: its report and its release certificate.
 
 Both are made once, of what is on file, and kept: whoever asks gets the same bytes for ever. The
 certificate comes once every Compute node has signed what it charged of the job.

@@ -1,4 +1,4 @@
-"""Compiles a NumPyro model of one record into gradients; it loads no code and reads no file.
+"""Compiles a NumPyro model of one record into gradients.
 
 A model is a function of one record, a mapping from column names to numbers. Its latents are global:
 they belong to all records. JAX and NumPyro are imported where they are used, in double precision,

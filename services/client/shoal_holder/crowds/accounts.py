@@ -1,4 +1,4 @@
-"""What crowd jobs cost the clients here so far, in sums for their owner; it charges nothing."""
+"""What crowd jobs cost the clients here so far, in sums for their owner."""
 
 from typing import Final
 

@@ -67,7 +67,7 @@ class Closings:
         """Go on with what was wanted of a log; return as `judge`.
 
         Raises:
-            UnknownJob: nothing of such a job is being judged.
+            UnknownJob: no closing of this job is being validated.
             MalformedDocument: the bytes are no entries of a log.
         """
         try:

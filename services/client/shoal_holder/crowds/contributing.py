@@ -1,4 +1,4 @@
-"""One contribution to a crowd job; pure: it sends nothing, stores nothing, asks nobody.
+"""One contribution to a crowd job: pure, without input or output.
 
 What goes into it is the drawn weights and one record, or none. Which coordinate is touched, and the
 noise, depend on neither.

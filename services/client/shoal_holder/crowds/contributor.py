@@ -21,7 +21,7 @@ from shoal_holder.crowds.memory import Prepared
 from shoal_holder.crowds.records_used import Limits, allowed_places
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.negative_binomial import FairBits
-from shoal_holder.release_timing import departure, encoding_seconds, sampling_seconds
+from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
@@ -187,7 +187,7 @@ class Contributor:
         allowed = sampling_seconds([(task.touched, noise_part(task))], count)
         columns = len(task.column_names)
         allowed += count * encoding_seconds(columns=columns, coordinates=0, records=1)
-        leaves = departure(began=began, ready=timer.now(), allowed_seconds=allowed)
+        leaves = release_time(began=began, ready=timer.now(), allowed_seconds=allowed)
         timer.sleep(leaves - timer.now())
         return records, noise
 

@@ -1,4 +1,4 @@
-"""What a data holder was shown of a crowd job, from its state; it asks and judges nobody."""
+"""What a data holder was shown of a crowd job, from its state."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The nonces of draws that were asked for and whose answers are not on file yet; it asks nobody.
+"""The nonces of draws that were asked for and whose answers are not on file yet.
 
 Who asks again asks by the same nonce, also after a restart: by another one a trainer that does not
 want an instance drawn would get a second try, by leaving the draw unanswered.

@@ -1,4 +1,4 @@
-"""How often a client may contribute once more, by what was charged before; reads only.
+"""How often a client may contribute once more, by what was charged before.
 
 A job asks for so many of each client's records: these are its places. Places are counted and
 charged whether a client has a record for them or not, so nothing here depends on records.

@@ -199,7 +199,7 @@ class CrowdVault:
         except MalformedDocument:
             raise  # signed by nobody: whatever is in between may say so
         except RefusedDraw as refusal:
-            # signed by the trainer, but no draw of this job: of such a one there is no other
+            # signed by the trainer, but no draw of this job: there is no other of its nonce
             self._end(asked.job, f"refused: {refusal}")
             raise
 

@@ -1,4 +1,4 @@
-"""What a data holder says of a trainer when a crowd job is closed; it checks nothing itself."""
+"""What a data holder says of a trainer when a crowd job is closed."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The manifest versions that a party has accepted, kept in files; it asks no peer for any.
+"""The manifest versions that a party has accepted, kept in files.
 
 A party starts from the version that it pinned and goes on only along the authority's chain.
 """

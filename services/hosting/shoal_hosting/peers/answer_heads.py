@@ -1,4 +1,4 @@
-"""The heads of requests and answers in HTTP/1.1, as the services speak it; knows no connection."""
+"""The heads of requests and answers in HTTP/1.1, as the services speak it."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""TLS to one party whose certificate is pinned; knows no certificate authority and no service."""
+"""TLS to one party whose certificate is pinned."""
 
 import ssl
 

@@ -1,7 +1,7 @@
 """One HTTP exchange with a party, bounded in bytes and time: the one way to ask another service.
 
 It follows nobody elsewhere, decodes nothing, keeps no cookie, takes nothing from the environment,
-and trusts the pinned certificate alone. It knows no path and no meaning, and does not ask twice.
+and trusts the pinned certificate alone. It does not ask twice.
 """
 
 import asyncio

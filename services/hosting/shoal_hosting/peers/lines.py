@@ -1,7 +1,7 @@
 """Kept-alive TLS connections to one party, and answers over them in pieces that wait to be read.
 
 A body is taken in the form that it has on the wire: nothing is decoded. What no service has reason
-to send is refused. It knows no path and no meaning.
+to send is refused.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Bounds on what was answered and is not yet taken, over all connections; knows no path's meaning.
+"""Bounds on what was answered and is not yet taken, over all connections.
 
 uvicorn would take an answer whole, and hold it for as long as the peer does not read.
 """

@@ -1,4 +1,4 @@
-"""A FastAPI application with what all services share; knows none of their endpoints."""
+"""A FastAPI application with what all services share."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""Bounds on the size, form, number and slowness of request bodies; knows no path's meaning."""
+"""Bounds on the size, form, number and slowness of request bodies."""
 
 import asyncio
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Runs an application over TLS until it is told to stop; knows signals and sockets only."""
+"""Runs an application over TLS until it is told to stop."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""Long polls: a request waits until something it asked for has changed; knows no meaning of it."""
+"""Long polls: a request waits until something it asked for has changed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Keeps a data directory for one process; knows nothing of what lies in it."""
+"""Keeps a data directory for one process."""
 
 import fcntl
 import os

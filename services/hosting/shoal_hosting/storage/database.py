@@ -1,4 +1,4 @@
-"""What every durable store needs of SQLite or PostgreSQL; knows no service's tables."""
+"""What every durable store needs of SQLite or PostgreSQL."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Which database holds a service's state; knows no table, and shows no URL, for it has a password.
+"""Which database holds a service's state.
 
 A service that is started over another database than before would have forgotten, without a word,
 what it acknowledged and which budgets were spent.

@@ -1,4 +1,4 @@
-"""A service's commits, counted in its database and marked outside it; it knows no round and no job.
+"""A service's commits, counted in its database and marked outside it.
 
 Each process counts under a name of its own, so that replicas over one PostgreSQL do not wait for
 each other's commits, and each one's mark is of what that process acknowledged.

@@ -1,4 +1,4 @@
-"""Gathers single items into batches; it knows neither what they are nor what is done with them.
+"""Gathers single items into batches.
 
 One batch is in work while the next one fills: the busier the service, the larger the batches and
 the fewer the waits for the disk. Nobody waits for a batch to fill.

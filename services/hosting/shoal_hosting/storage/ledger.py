@@ -1,4 +1,4 @@
-"""A service's ledger in its database: hash-chained rows that only grow; it refuses no price.
+"""A service's ledger in its database: hash-chained rows that only grow.
 
 A head row with the last entry's number and digest is locked from reading the ledger to adding to
 it, so that whoever holds the lock knows all of it, and a place is given once, whichever replica

@@ -1,4 +1,4 @@
-"""Hands accepted manifest versions from one replica to the others; it trusts none of them.
+"""Hands accepted manifest versions from one replica to the others.
 
 A version on file is judged like one from anywhere else: by the authority's signature and chain.
 """

@@ -1,4 +1,4 @@
-"""Answers draws: which instance, the seed and the nonce say; it remembers no draw and no asker."""
+"""Answers draws: which instance, the seed and the nonce say."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

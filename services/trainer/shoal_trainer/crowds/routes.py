@@ -1,4 +1,4 @@
-"""The HTTP routes of crowd jobs: bytes in, bytes out; they decide nothing."""
+"""The HTTP routes of crowd jobs: bytes in, bytes out."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""The transactions of crowd jobs, but for replacement; they judge nothing that a client sent."""
+"""The transactions of crowd jobs, but for replacement."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

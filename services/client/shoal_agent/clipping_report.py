@@ -10,7 +10,7 @@ from shoal_protocol.queries.bounds import ColumnBounds
 
 
 @dataclass(frozen=True)
-class RecordCounts:
+class ClippingReport:
     """A record counts that has a value in every column; `outside_bounds` is of those with bounds.
 
     `clients_over_the_bound` have more records than a job takes of each; None if no job is known.
@@ -27,12 +27,14 @@ class RecordCounts:
     outside_bounds: dict[str, int]
 
 
-def count(found: Records, bounds: Mapping[str, ColumnBounds], most: int | None) -> RecordCounts:
+def clipping_report(
+    found: Records, bounds: Mapping[str, ColumnBounds], most: int | None
+) -> ClippingReport:
     """Count records, and hold them to the columns of a job that takes `most` of each client."""
     whole = ~np.isnan(found.values).any(axis=1)
     of_clients = np.add.reduceat(whole.astype(np.int64), found.starts[:-1])
     columns = dict(zip(found.columns, found.values.T, strict=True))
-    return RecordCounts(
+    return ClippingReport(
         clients=len(found),
         rows=len(found.values),
         records=int(whole.sum()),

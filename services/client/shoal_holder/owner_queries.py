@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from shoal_holder import exits
-from shoal_holder.exits import Held, Joined
+from shoal_holder.exits import Joined, ReservedBudget
 from shoal_holder.jobs import Jobs
 from shoal_holder.ledger import ClientCharge
 from shoal_holder.messages import Ask
@@ -27,13 +27,13 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
     "committed": TypeAdapter(dict[int, StatedCost]),
     "ledger": TypeAdapter(list[ClientCharge]),
     "chain": TypeAdapter(list[LedgerEntry]),
-    "held": TypeAdapter(list[Held]),
+    "reserved": TypeAdapter(list[ReservedBudget]),
     "leave": TypeAdapter(Joined),
 }
 """What each question is answered with."""
 
 
-class Questions:
+class OwnerQueries:
     """What the owner may ask."""
 
     def __init__(self, site: Site, state: State, jobs: Jobs) -> None:
@@ -67,8 +67,8 @@ class Questions:
                 return state.charges(after=asked.after, count=asked.count)
             case "chain":
                 return state.chain(after=asked.after, count=asked.count)
-            case "held":
-                return exits.held(state.file)
+            case "reserved":
+                return exits.reserved(state.file)
             case "leave":
                 if asked.job is None:
                     raise UnknownJob

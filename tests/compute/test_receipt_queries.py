@@ -25,10 +25,10 @@ def digests(spec: Signed[RoundSpec], node: int) -> list[tuple[int, bytes]]:
 async def held(
     federation: Federation, spec: Signed[RoundSpec], asked: list[tuple[int, bytes]], node: int = 0
 ) -> list[bool]:
-    path = f"/v1/rounds/{spec.digest}/shares/held"
+    path = f"/v1/rounds/{spec.digest}/shares/stored"
     reply = await federation.request(node, "POST", path, encode_query(asked))
     assert reply.status_code == 200, reply.text
-    return decode_answer(reply.json()["held"], len(asked))
+    return decode_answer(reply.json()["stored"], len(asked))
 
 
 async def test_each_envelope_is_held_once_it_was_acknowledged_whatever_comes_then(
@@ -69,13 +69,13 @@ async def test_who_does_not_know_an_envelope_learns_nothing_of_its_sender(
 async def test_what_is_no_query_is_refused(
     federation: Federation, spec: Signed[RoundSpec], body: bytes, status: int, code: str
 ) -> None:
-    reply = await federation.request(0, "POST", f"/v1/rounds/{spec.digest}/shares/held", body)
+    reply = await federation.request(0, "POST", f"/v1/rounds/{spec.digest}/shares/stored", body)
     assert reply.status_code == status
     assert reply.json()["type"] == f"urn:shoal:problem:{code}"
 
 
 async def test_a_round_that_a_node_does_not_know_is_a_problem(federation: Federation) -> None:
     for round_id in ("0" * 64, "no-round"):
-        reply = await federation.request(0, "POST", f"/v1/rounds/{round_id}/shares/held", b"")
+        reply = await federation.request(0, "POST", f"/v1/rounds/{round_id}/shares/stored", b"")
         assert reply.status_code == 404
         assert reply.json()["type"] == "urn:shoal:problem:unknown-round"
