@@ -24,6 +24,7 @@ from shoal_learning.quasi_likelihood import NoisyMoments, ridge_estimate
 from shoal_learning.simulation import Federation, Outcome, run
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
@@ -177,7 +178,7 @@ def ridge_predictions(sum_: ReleasedSum, x: Floats) -> Floats:
     diagonal_sd, off_diagonal_sd = (sum_.noise_sd[[0, -2]] / query.grid**2).tolist()
     estimate = ridge_estimate(
         NoisyMoments(
-            matrix=query.matrix_from(sum_.values),
+            matrix=matrix_from(query, sum_.values),
             diagonal_sd=diagonal_sd,
             off_diagonal_sd=off_diagonal_sd,
             records=record_count(sum_),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shoal_learning.quasi_likelihood import NoisyMoments
 from shoal_protocol.queries import SecondMomentMatrix, UnitRowMatrix
+from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import noisy_count, record_law
 
@@ -65,7 +66,7 @@ class DesignMoments:
         seen, seen_sd = noisy_count(released)
         return cls(
             moments=NoisyMoments(
-                matrix=query.matrix_from(released.values),
+                matrix=matrix_from(query, released.values),
                 diagonal_sd=diagonal_sd,
                 off_diagonal_sd=off_diagonal_sd,
                 records=max(rows, 1.0),

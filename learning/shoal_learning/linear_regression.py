@@ -25,6 +25,7 @@ from shoal_learning.quasi_likelihood import Coefficients, NoisyMoments, noise_aw
 from shoal_learning.thresholds import choose_thresholds
 from shoal_protocol.posteriors.grounds import Grounds
 from shoal_protocol.queries import Moments, QueryName, SecondMomentMatrix, UnitRowMatrix
+from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies import Posterior
 from shoal_protocol.studies.linear_regression import (
@@ -119,7 +120,7 @@ def _posterior(
     query = released.query
     if not isinstance(query, SecondMomentMatrix | UnitRowMatrix):
         raise ValueError("a posterior is made of a matrix of second moments")
-    matrix = query.matrix_from(released.values)
+    matrix = matrix_from(query, released.values)
     diagonal_sd, off_diagonal_sd = (released.noise_sd[[0, -2]] / query.grid**2).tolist()
     records, (rows, rows_sd) = record_count(released), record_law(released)
     rows = max(rows, 1.0)

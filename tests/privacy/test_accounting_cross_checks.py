@@ -26,6 +26,7 @@ from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.privacy.fineness import fold_excess, lattice_excess
 from shoal_protocol.privacy.together import epsilon_of, mixed_delta
 from shoal_protocol.queries import Column, SecondMomentMatrix
+from shoal_protocol.queries.sums import matrix_from
 
 Pmf = NDArray[np.float64]
 
@@ -416,9 +417,9 @@ def test_pitfall_19_nothing_is_divided_by_a_count_that_a_neighbour_changes():
     distance = float(np.linalg.norm(apart / weights))
     assert distance <= query.design("discrete_gaussian").sensitivity
     assert np.array_equal(
-        query.matrix_from(query.encode(few) + query.encode(many)),
-        query.matrix_from(query.encode(few)) + query.matrix_from(query.encode(many)),
+        matrix_from(query, query.encode(few) + query.encode(many)),
+        matrix_from(query, query.encode(few)) + matrix_from(query, query.encode(many)),
     )
     assert np.array_equal(
-        query.matrix_from(7 * query.encode(few)), 7 * query.matrix_from(query.encode(few))
+        matrix_from(query, 7 * query.encode(few)), 7 * matrix_from(query, query.encode(few))
     )

@@ -20,6 +20,7 @@ from shoal_protocol.queries import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.linear_regression import (
     Centring,
@@ -207,7 +208,7 @@ def test_a_client_allows_balls_within_the_terms_and_a_certificate_only_the_one_m
     task = task_of("norm_ball", "bounds")
     (counting, _), (query, sums) = rounds_of(task)
     assert isinstance(counting, NormCounts)
-    norms = counting.largest_norms()
+    norms = largest_norms(counting)
     balls = [float(f"{np.hypot(task.intercept, norm):.6g}") for norm in norms]
     by_certificate = []
     for ball in balls:

@@ -27,6 +27,7 @@ from shoal_protocol.queries import (
     SecondMomentMatrix,
 )
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import kept_whole
@@ -173,7 +174,7 @@ def _radius(study: Study, task: LinearRegressionTask, assumed: Assumed) -> float
         records_per_client=1,
     )
     squares = np.sum(assumed.features**2, axis=1)[:, None] + assumed.targets**2
-    norms = counting.largest_norms()
+    norms = largest_norms(counting)
     reached = [float(assumed.weights[squares <= norm**2].sum()) for norm in norms]
     bin_of_enough = int(np.searchsorted(reached, kept_whole(study.clients)))
     return math.hypot(task.intercept, float(norms[min(bin_of_enough, len(norms) - 1)]))

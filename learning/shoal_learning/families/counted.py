@@ -18,6 +18,7 @@ from shoal_learning.families.round import ask_or_take, generator_for, noise_of, 
 from shoal_learning.families.special import Floats, log_gamma, log_sum_exp
 from shoal_protocol.posteriors.dirichlet_mixture import DirichletMixture
 from shoal_protocol.queries import CellCounts
+from shoal_protocol.queries.sums import counts_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.bernoulli import BernoulliPosterior, BernoulliTask
 from shoal_protocol.studies.cells import CellStudy
@@ -92,9 +93,9 @@ def _counts(released: ReleasedSum) -> CellCounts:
 def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
     query = _counts(released)
     return NoisyCounts(
-        values=query.counts_from(released.values)[:-1],
+        values=counts_from(query, released.values)[:-1],
         noise=noise_of(released, 0, query.grid),
-        total=float(query.counts_from(released.values)[-1]),
+        total=float(counts_from(query, released.values)[-1]),
         total_noise=noise_of(released, -1, query.grid),
         most=released.cohort_size * query.records_per_client,
     )

@@ -24,6 +24,7 @@ from shoal_learning.families.scatter import (
 from shoal_learning.families.special import Floats
 from shoal_protocol.posteriors.draws import thinned
 from shoal_protocol.queries import SecondMomentMatrix
+from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import record_count
 from shoal_protocol.studies.multivariate_normal import (
@@ -144,7 +145,7 @@ def noisy_scatter(released: ReleasedSum) -> NoisyScatter:
     query = released.query
     if not isinstance(query, SecondMomentMatrix) or not query.constant:
         raise ValueError("a normal family needs the matrix of second moments with a constant")
-    matrix = query.matrix_from(released.values)
+    matrix = matrix_from(query, released.values)
     laws = [noise_of(released, place, query.grid**2) for place in (0, -2)]
     if len(query.columns) > _MOST_KINKED:
         laws = [replace(law, mechanism="discrete_gaussian") for law in laws]

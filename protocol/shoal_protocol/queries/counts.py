@@ -15,7 +15,6 @@ from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
     NoiseDesign,
-    require_length,
     with_count,
 )
 
@@ -95,15 +94,6 @@ class CellCounts(BaseModel, ABC):
     @abstractmethod
     def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return how many of `values`, shape (r,), are in each cell, shape (cells,)."""
-
-    def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (dimension,), in records: noisy cells, their sum.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        return values / float(self.grid)
 
 
 class Counts(CellCounts):

@@ -4,9 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 Mechanism = Literal["discrete_gaussian", "discrete_laplace"]
 
 _LEAST_GAUSSIAN: Final = 1.0 / 4.0  # of what a record adds to the rest: costs 3 % more noise
@@ -71,9 +68,3 @@ def with_count(
 def rounded_up(value: float) -> float:
     """Return `value`, or a little more where the floating-point operations before rounded down."""
     return value * (1.0 + 4e-16)
-
-
-def require_length(values: NDArray[np.int64], dimension: int) -> None:
-    """Refuse, by a ValueError, a sum that is not of `dimension` coordinates."""
-    if values.shape != (dimension,):
-        raise ValueError(f"expected a vector of {dimension} coordinates")

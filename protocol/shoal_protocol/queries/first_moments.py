@@ -10,7 +10,6 @@ from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
     NoiseDesign,
-    require_length,
     with_count,
 )
 from shoal_protocol.queries.moments import Moments
@@ -65,12 +64,3 @@ class FirstMoments(Moments):
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
         return self._counted(self.grid * np.sum(self.rows(records), axis=0), records)
-
-    def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the moments in a sum of contributions, shape (p,), in normalised units.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        return values[:-1] / float(self.grid**2)

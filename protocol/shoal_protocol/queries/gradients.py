@@ -18,7 +18,6 @@ from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
     NoiseDesign,
-    require_length,
     rounded_up,
 )
 from shoal_protocol.queries.models import GradientModel, InstalledModel
@@ -127,15 +126,6 @@ class GradientSum(BaseModel):
         return quantisation.to_lattice(
             _with_a_norm(found), radius=self.clip, grid_bits=self.grid_bits
         )
-
-    def gradient_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions, shape (d,), in units of the gradient.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        return values / float(self.grid)
 
     def _gradients(
         self, records: NDArray[np.float64], gradients: Gradients | None

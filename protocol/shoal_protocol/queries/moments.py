@@ -13,7 +13,6 @@ from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
     NoiseDesign,
-    require_length,
     with_count,
 )
 
@@ -158,15 +157,6 @@ class SecondMoments(Moments):
         rows = self.rows(records)
         return self._counted(np.sum(rows * rows, axis=0), records)
 
-    def moments_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the moments in a sum of contributions, shape (p,), in normalised units.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        return values[:-1] / float(self.grid**2)
-
 
 class MomentMatrix(Moments):
     """Sum over the records of vech(w w'): the p squares, then w_i w_j for i < j row by row.
@@ -242,23 +232,6 @@ class MomentMatrix(Moments):
         products = rows.T @ rows
         pairs = products[np.triu_indices(self.width, 1)]
         return self._counted(np.concatenate([np.diagonal(products), pairs]), records)
-
-    def matrix_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum of contributions as a symmetric matrix, shape (p, p), in normalised units.
-
-        Coordinates are ordered (intercept if there is one, then the columns). Noise may have
-        made the matrix indefinite.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        scaled = values[:-1] / float(self.grid**2)
-        matrix = np.zeros((self.width, self.width))
-        matrix[np.triu_indices(self.width, 1)] = scaled[self.width :]
-        matrix += matrix.T
-        matrix[np.diag_indices(self.width)] = scaled[: self.width]
-        return matrix
 
 
 def _variance_of_products(design: NoiseDesign) -> float:

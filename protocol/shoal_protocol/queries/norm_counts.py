@@ -10,7 +10,6 @@ from shoal_protocol.queries.design import (
     Mechanism,
     NoiseBlock,
     NoiseDesign,
-    require_length,
     with_count,
 )
 from shoal_protocol.queries.moments import Moments
@@ -36,26 +35,14 @@ class NormCounts(Moments):
         """Length of the vector, 28."""
         return NORM_BINS + 1
 
-    def largest_norms(self) -> NDArray[np.float64]:
-        """Return the largest norm of each bin, shape (27,), in normalised units."""
-        return np.sqrt(self._largest_squares()) / float(self.grid)
-
-    def _largest_squares(self) -> NDArray[np.float64]:
+    def largest_squares(self) -> NDArray[np.float64]:
+        """Return the largest squared norm of each bin, shape (27,), in lattice units."""
         top = self.squared_norm_limit
         if top is None:
             top = len(self.columns) * self.grid**2 + self.constant**2
         steps = np.arange(NORM_BINS - 1, -1, -1, dtype=np.float64)
         squares: NDArray[np.float64] = top * np.power(NORM_RATIO, -2.0 * steps)
         return squares
-
-    def counts_from(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the bins' counts in a sum of contributions, shape (27,); noise may be below 0.
-
-        Raises:
-            ValueError: `values` does not have the length `dimension`.
-        """
-        require_length(values, self.dimension)
-        return values[:-1] / float(self.grid**2)
 
     def design(self, mechanism: Mechanism) -> NoiseDesign:
         """The same noise everywhere; L2 sqrt(2) r B^2, L1 2 r B^2."""
@@ -76,6 +63,6 @@ class NormCounts(Moments):
             ValueError: wrong shape, too many records, or a number that is not finite.
         """
         rows = self.rows(records)
-        bins = np.searchsorted(self._largest_squares()[:-1], np.sum(rows * rows, axis=1))
+        bins = np.searchsorted(self.largest_squares()[:-1], np.sum(rows * rows, axis=1))
         counts = self.grid**2 * np.bincount(bins, minlength=NORM_BINS).astype(np.int64)
         return self._counted(counts, records)

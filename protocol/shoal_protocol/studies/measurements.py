@@ -19,6 +19,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
+from shoal_protocol.queries.sums import largest_norms, moments_from, norm_counts_from
 from shoal_protocol.rounds.released_sum import ReleasedSum
 
 Floats = NDArray[np.float64]
@@ -35,7 +36,7 @@ def measured_means(released: ReleasedSum) -> Floats:
     query = released.query
     if not isinstance(query, FirstMoments):
         raise ValueError("means are measured by first moments")
-    moments = query.moments_from(released.values)[-len(query.columns) :]
+    moments = moments_from(query, released.values)[-len(query.columns) :]
     return np.clip(moments / record_count(released), -1.0, 1.0)
 
 
@@ -44,7 +45,7 @@ def measured_spreads(released: ReleasedSum) -> Floats:
     query = released.query
     if not isinstance(query, SecondMoments):
         raise ValueError("spreads are measured by second moments")
-    moments = query.moments_from(released.values)
+    moments = moments_from(query, released.values)
     records = record_count(released)
     noise_sd = float(released.noise_sd[0]) / query.grid**2
     mean_squares = moments[-len(query.columns) :] / records
@@ -63,9 +64,9 @@ def measured_norm(released: ReleasedSum, level: float) -> float:
     query = released.query
     if not isinstance(query, NormCounts):
         raise ValueError("norms are measured by norm counts")
-    counts = query.counts_from(released.values)
+    counts = norm_counts_from(query, released.values)
     reached = np.cumsum(counts) >= level * record_count(released)
-    return float(query.largest_norms()[np.argmax(reached) if np.any(reached) else -1])
+    return float(largest_norms(query)[np.argmax(reached) if np.any(reached) else -1])
 
 
 def noisy_count(released: ReleasedSum) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from shoal_protocol.queries import (
     SecondMoments,
     UnitRowMatrix,
 )
+from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.studies.measurements import (
     SMALLEST_SPREAD,
@@ -231,7 +232,7 @@ def _kind(task: "LinearRegressionTask", number: int, least: int, most: int) -> R
         stretch = Range(least=boxes[0], most=boxes[1])
         radii = [each.radius for each in thresholds_for(task) if each.radius is not None]
     elif name == "second_moment_matrix" and task.method == "norm_ball":
-        radii = [_around(task, norm) for norm in _counting(task).largest_norms().tolist()]
+        radii = [_around(task, norm) for norm in largest_norms(_counting(task)).tolist()]
     elif name != "norm_counts":
         radii = [_radius_of_task(task, name, population) for population in (least, most)]
     query = _query(

@@ -1,0 +1,83 @@
+"""What a sum of contributions says in the units of its query: whoever learns from it reads it so.
+
+`values` are the sum that a round released, shape (dimension,); noise is in them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_protocol.queries.counts import CellCounts
+from shoal_protocol.queries.first_moments import FirstMoments
+from shoal_protocol.queries.gradients import GradientSum
+from shoal_protocol.queries.moments import MomentMatrix, SecondMoments
+from shoal_protocol.queries.norm_counts import NormCounts
+
+
+def moments_from(
+    query: FirstMoments | SecondMoments, values: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the moments, shape (p,), in normalised units.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return values[:-1] / float(query.grid**2)
+
+
+def matrix_from(query: MomentMatrix, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return a symmetric matrix, shape (p, p), in normalised units.
+
+    Coordinates are ordered (intercept if there is one, then the columns). Noise may have
+    made the matrix indefinite.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    scaled = values[:-1] / float(query.grid**2)
+    matrix = np.zeros((query.width, query.width))
+    matrix[np.triu_indices(query.width, 1)] = scaled[query.width :]
+    matrix += matrix.T
+    matrix[np.diag_indices(query.width)] = scaled[: query.width]
+    return matrix
+
+
+def counts_from(query: CellCounts, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the noisy cells and after them their sum, shape (dimension,), in records.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return values / float(query.grid)
+
+
+def norm_counts_from(query: NormCounts, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how many rows are in each bin of norms, shape (27,); noise may be below 0.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return values[:-1] / float(query.grid**2)
+
+
+def largest_norms(query: NormCounts) -> NDArray[np.float64]:
+    """Return the largest norm of each bin, shape (27,), in normalised units."""
+    return np.sqrt(query.largest_squares()) / float(query.grid)
+
+
+def gradient_from(query: GradientSum, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the sum of gradients, shape (d,), in units of the gradient.
+
+    Raises:
+        ValueError: `values` has another length.
+    """
+    _require_length(values, query.dimension)
+    return values / float(query.grid)
+
+
+def _require_length(values: NDArray[np.int64], dimension: int) -> None:
+    if values.shape != (dimension,):
+        raise ValueError(f"expected a vector of {dimension} coordinates")
