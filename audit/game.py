@@ -27,6 +27,7 @@ from shoal_protocol.privacy.epsilons import gaussian_epsilon
 from shoal_protocol.queries import NoiseDesign
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shares import RandomBytes, Share
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 
@@ -162,10 +163,10 @@ def total_of(spec: RoundSpec, shares: Sequence[Sequence[Share]], runs: int) -> I
     """
     nodes = len(spec.compute_nodes)
     sums = {node: node_sum(spec, [each[node] for each in shares], runs) for node in range(nodes)}
-    combined = spec.sharing.combine(sums, nodes=nodes)
+    combined = summation.combine(spec.sharing, sums, nodes=nodes)
     if combined is None or combined.wrong:
         raise ValueError("the partial sums contradict each other")
-    return spec.sharing.decode(combined.total).reshape(runs, spec.dimension)
+    return summation.decode(spec.sharing, combined.total).reshape(runs, spec.dimension)
 
 
 def node_sum(spec: RoundSpec, shares: Sequence[Share], runs: int) -> Uint64Vector:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import envelope_size
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -47,16 +48,21 @@ def measure(scheme: Sharing, nodes: int, dimension: int, repeats: int) -> dict[s
         scheme.split(scheme.encode(values), client=client, nodes=nodes, random_bytes=os.urandom)
         for client in range(clients)
     ]
-    sums = {node: scheme.add([each[node] for each in shares], dimension) for node in range(nodes)}
+    sums = {
+        node: summation.add(scheme, [each[node] for each in shares], dimension)
+        for node in range(nodes)
+    }
     of_one_node = [each[0] for each in shares]
     return {
         "split, µs": median_microseconds(split, repeats),
         "envelopes, bytes": sum(envelope_size(share.kind, dimension) for share in shares[0]),
         "add one share, µs": median_microseconds(
-            lambda _: scheme.add(of_one_node, dimension), max(1, repeats // clients)
+            lambda _: summation.add(scheme, of_one_node, dimension), max(1, repeats // clients)
         )
         / clients,
-        "open, µs": median_microseconds(lambda _: scheme.combine(sums, nodes=nodes), repeats),
+        "open, µs": median_microseconds(
+            lambda _: summation.combine(scheme, sums, nodes=nodes), repeats
+        ),
     }
 
 

@@ -19,6 +19,7 @@ from bench.raw_requests import ask, request
 from demo.federation import Federation
 from shoal_hosting.party import load_party
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.sharing.received import parse
 
@@ -41,7 +42,7 @@ def bare_primitives(
         envelope.verify(drive.consortium.roster.verify_key_bytes(client))
         share = envelope.open(private, public)
         nodes = len(spec.compute_nodes)
-        scheme.check(share, client=client, node=0, nodes=nodes, dimension=spec.dimension)
+        summation.check(scheme, share, client=client, node=0, nodes=nodes, dimension=spec.dimension)
     return len(envelopes) / (time.perf_counter() - begun)
 
 

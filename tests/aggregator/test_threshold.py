@@ -16,6 +16,7 @@ from shoal_protocol.rounds.attestations import (
     Result,
     cohort_digest,
 )
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -52,7 +53,7 @@ def partial_sum(node: int, cohort: BitMap = examples.COHORT) -> PartialSum:
         node=f"compute-{node}",
         cohort=cohort_digest(SPEC.digest, examples.held(cohort)),
         cohort_size=len(cohort),
-        values=encode_uint64(THREE.add(shares, SPEC.dimension)),
+        values=encode_uint64(summation.add(THREE, shares, SPEC.dimension)),
         charge=examples.charge(SPEC, f"compute-{node}"),
     )
 

@@ -16,7 +16,7 @@ from shoal_protocol.privacy.mechanisms import (
 )
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing import envelope, received, summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.encoding import Int64Vector
@@ -53,8 +53,10 @@ def opened(world: World, encoded: list[bytes]) -> Int64Vector:
         received.parse(each).open(bytes(node.box_key), bytes(node.box_key.public_key))
         for each, node in zip(encoded, world.nodes, strict=True)
     ]
-    sums = {node: SHARING.add([each], QUERY.dimension) for node, each in enumerate(shares)}
-    return from_ring(SHARING.combine(sums, nodes=len(sums)).total)
+    sums = {
+        node: summation.add(SHARING, [each], QUERY.dimension) for node, each in enumerate(shares)
+    }
+    return from_ring(summation.combine(SHARING, sums, nodes=len(sums)).total)
 
 
 @pytest.mark.parametrize("client", [0, 1, 2, 11])

@@ -21,6 +21,7 @@ from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, SharesMissing, sum_shares
 from shoal_compute.tally import Tallies
 from shoal_hosting.startup import StartupRefused
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
 from tests.compute.test_gossip import known_round
@@ -40,7 +41,7 @@ def share(client: int) -> Share:
 def oracle(clients: set[int]) -> np.ndarray:
     total = [0] * DIMENSION
     for client in clients:
-        for index, value in enumerate(SCHEME.add([share(client)], DIMENSION)):
+        for index, value in enumerate(summation.add(SCHEME, [share(client)], DIMENSION)):
             total[index] = (total[index] + int(value)) % 2**64
     return np.array(total, np.uint64)
 
@@ -106,7 +107,9 @@ async def test_long_vectors_are_read_a_few_at_a_time() -> None:
         total = await sum_shares(
             read, BitMap(range(23)), dimension=dimension, scheme=SCHEME, summing=Summing(executor)
         )
-    expected = SCHEME.add([Share(ShareKind.SEED, seed(str(n))) for n in range(23)], dimension)
+    expected = summation.add(
+        SCHEME, [Share(ShareKind.SEED, seed(str(n))) for n in range(23)], dimension
+    )
     assert np.array_equal(total, expected)
     assert sum(sizes) == 23
     assert max(sizes) * 8 * dimension <= 4 << 20

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bench.faults import Tally, run_job
-from shoal_protocol.sharing.additive import AdditiveSharing
-from shoal_protocol.sharing.schemes import ADDITIVE
+from shoal_protocol.sharing import summation
+from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.federation import Federation
@@ -45,15 +45,13 @@ async def test_a_share_that_a_node_acknowledged_and_forgot_is_counted_as_lost(
 async def test_a_client_that_all_nodes_add_twice_is_counted_as_double(
     federation: Federation,
 ) -> None:
-    add = AdditiveSharing.add
+    add = summation.add
 
-    def add_one_twice(
-        scheme: AdditiveSharing, given: Iterable[Share], dimension: int
-    ) -> Uint64Vector:
+    def add_one_twice(scheme: Sharing, given: Iterable[Share], dimension: int) -> Uint64Vector:
         listed = list(given)
         return add(scheme, listed + listed[:1] * (len(listed) == SITES["clinic-c"]), dimension)
 
-    with patch.object(AdditiveSharing, "add", add_one_twice):
+    with patch.object(summation, "add", add_one_twice):
         await federation.learn()
 
     losses = await count_losses(federation)

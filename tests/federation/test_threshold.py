@@ -13,6 +13,7 @@ import pytest
 from shoal_compute import attesting
 from shoal_compute.rounds import Round
 from shoal_protocol.certificates.posterior_report import PosteriorReport
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.encoding import Uint64Vector
 from tests.world.audit import audit
@@ -136,7 +137,7 @@ def lying(node: str) -> Iterator[None]:
     def lie(known: Round, cohort: Any, total: Uint64Vector, *rest: Any) -> Any:
         if known.own == node:
             total = total.copy()
-            total[0] = THREE.plus(total[:1], np.ones(1, np.uint64))[0]
+            total[0] = summation.plus(THREE, total[:1], np.ones(1, np.uint64))[0]
         return attest_sum(known, cohort, total, *rest)
 
     with patch.object(attesting, "attest_sum", lie):

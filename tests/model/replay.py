@@ -23,6 +23,7 @@ from shoal_compute.decisions import Decision, decide
 from shoal_compute.rounds import Round
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import Phase
@@ -84,7 +85,7 @@ class Collector:
             sent = envelopes(self.world.spec.body, client, attempt=attempt_of(answer))
             envelope = known.intake.parse(sent[node])
             shares.append(envelope.open(known.intake.box_private_key, known.intake.box_key))
-        total = known.intake.scheme.add(shares, self.world.spec.body.dimension)
+        total = summation.add(known.intake.scheme, shares, self.world.spec.body.dimension)
         charge = examples.charge(self.world.spec.body, known.own)
         return attest_sum(known, summed(cohort), total, charge, signing_key(known.own))
 

@@ -16,6 +16,7 @@ from shoal_protocol.rounds.attestations import (
     cohort_digest,
     cohort_of,
 )
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument
@@ -151,7 +152,7 @@ def test_holdings_that_contradict_themselves_are_refused_when_they_are_read(chan
 
 def test_the_examples_partial_sums_add_up_to_the_result() -> None:
     sums = [decode_uint64(partial_sum(node).values) for node in range(NODES)]
-    total = from_ring(SHARING.combine(dict(enumerate(sums)), nodes=NODES).total)
+    total = from_ring(summation.combine(SHARING, dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, TOTAL)
     assert np.array_equal(from_ring(decode_uint64(RESULT.values)), TOTAL)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nacl import bindings
 from nacl.public import PrivateKey, SealedBox
 
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.received import (
     OVERHEAD_BYTES,
@@ -18,17 +19,13 @@ from shoal_protocol.sharing.received import (
     unframe,
 )
 from shoal_protocol.sharing.shares import Share, ShareKind
-from shoal_protocol.wire.errors import (
-    BadSignature,
-    ProtocolError,
-    UnsupportedVersion,
-    WrongLength,
-    WrongShareKind,
-)
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnsupportedVersion
 from shoal_protocol.wire.service_errors import (
     MalformedEnvelope,
     TransplantedCiphertext,
     UnopenableCiphertext,
+    WrongLength,
+    WrongShareKind,
 )
 from tests.world.examples import (
     CONSORTIUM,
@@ -56,7 +53,9 @@ def accept(encoded: bytes, node: int) -> Share:
     envelope = parse(encoded)
     envelope.verify(CONSORTIUM.roster.verify_key_bytes(envelope.header.client))
     share = envelope.open(box_private_key(node), box_key(node))
-    SHARING.check(share, client=envelope.header.client, node=node, nodes=NODES, dimension=DIMENSION)
+    summation.check(
+        SHARING, share, client=envelope.header.client, node=node, nodes=NODES, dimension=DIMENSION
+    )
     return share
 
 

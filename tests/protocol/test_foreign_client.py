@@ -20,6 +20,7 @@ from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
@@ -122,9 +123,9 @@ def test_its_envelopes_are_accepted_and_add_up_to_its_noisy_answer(client: int) 
         assert received.header.round_id == SPEC.digest
         received.verify(CONSORTIUM.roster.verify_key_bytes(client))
         share = received.open(box_private_key(node), box_key(node))
-        SHARING.check(share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
-        sums.append(SHARING.add([share], DIMENSION))
-    total = from_ring(SHARING.combine(dict(enumerate(sums)), nodes=NODES).total)
+        summation.check(SHARING, share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
+        sums.append(summation.add(SHARING, [share], DIMENSION))
+    total = from_ring(summation.combine(SHARING, dict(enumerate(sums)), nodes=NODES).total)
     assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
 
 
@@ -137,13 +138,15 @@ def test_any_two_of_its_three_threshold_shares_give_its_noisy_answer(client: int
     sums = {}
     for node, each in enumerate(sealed):
         share = parse(each).open(box_private_key(node), box_key(node))
-        THRESHOLD.check(share, client=client, node=node, nodes=NODES, dimension=DIMENSION)
-        sums[node] = THRESHOLD.add([share], DIMENSION)
+        summation.check(
+            THRESHOLD, share, client=client, node=node, nodes=NODES, dimension=DIMENSION
+        )
+        sums[node] = summation.add(THRESHOLD, [share], DIMENSION)
     for missing in range(NODES):
         seen = {node: vector for node, vector in sums.items() if node != missing}
-        combined = THRESHOLD.combine(seen, nodes=NODES)
+        combined = summation.combine(THRESHOLD, seen, nodes=NODES)
         assert combined is not None
-        total = THRESHOLD.decode(combined.total)
+        total = summation.decode(THRESHOLD, combined.total)
         assert np.array_equal(total, MATRIX.encode(np.array(RECORDS)) + NOISE)
 
 

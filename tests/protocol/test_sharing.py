@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.additive import expand
 from shoal_protocol.sharing.received import share_kind
 from shoal_protocol.sharing.ring import from_ring, to_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
-from shoal_protocol.wire.errors import WrongLength, WrongShareKind
-from shoal_protocol.wire.service_errors import MalformedEnvelope
+from shoal_protocol.wire.service_errors import MalformedEnvelope, WrongLength, WrongShareKind
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, node_counts, ring_vectors, seeds, signed_vectors
 
@@ -24,11 +24,11 @@ SHARING = ADDITIVE
 
 
 def as_vector(share: Share, dimension: int) -> np.ndarray:
-    return SHARING.add([share], dimension)
+    return summation.add(SHARING, [share], dimension)
 
 
 def combined(sums: list[np.ndarray]) -> np.ndarray:
-    return SHARING.combine(dict(enumerate(sums)), nodes=len(sums)).total
+    return summation.combine(SHARING, dict(enumerate(sums)), nodes=len(sums)).total
 
 
 @given(ring_vectors, clients, node_counts, seeds)
@@ -51,7 +51,8 @@ def test_partial_sums_over_clients_give_the_sum_of_their_secrets(secrets, nodes,
         for client, secret in enumerate(secrets)
     ]
     sums = [
-        SHARING.add((shares[node] for shares in of_clients), dimension) for node in range(nodes)
+        summation.add(SHARING, (shares[node] for shares in of_clients), dimension)
+        for node in range(nodes)
     ]
     assert np.array_equal(combined(sums), secrets.sum(axis=0, dtype=np.uint64))
 
@@ -65,9 +66,12 @@ def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_other
         vector_is_due = node == client % nodes
         assert share.kind is (ShareKind.VECTOR if vector_is_due else ShareKind.SEED)
         assert len(share.payload) == (8 * secret.size if vector_is_due else SEED_BYTES)
-        SHARING.check(share, client=client, node=node, nodes=nodes, dimension=secret.size)
+        summation.check(
+            SHARING, share, client=client, node=node, nodes=nodes, dimension=secret.size
+        )
         with pytest.raises(WrongLength):
-            SHARING.check(
+            summation.check(
+                SHARING,
                 Share(share.kind, share.payload + b"\0"),
                 client=client,
                 node=node,
@@ -75,7 +79,8 @@ def test_the_vector_goes_to_the_node_of_the_clients_index_and_seeds_to_the_other
                 dimension=secret.size,
             )
         with pytest.raises(WrongShareKind):
-            SHARING.check(
+            summation.check(
+                SHARING,
                 share,
                 client=client + (1 if vector_is_due else node - client),
                 node=node,
@@ -203,7 +208,7 @@ def test_the_secret_is_not_changed() -> None:
 
 
 def test_no_shares_add_up_to_zero() -> None:
-    assert np.array_equal(SHARING.add([], 3), np.zeros(3))
+    assert np.array_equal(summation.add(SHARING, [], 3), np.zeros(3))
 
 
 @given(signed_vectors)
@@ -226,7 +231,7 @@ def test_without_the_sum_of_every_node_there_is_no_total(nodes, data) -> None:
     missing = data.draw(st.integers(0, nodes - 1))
     sums = {node: np.zeros(1, np.uint64) for node in range(nodes) if node != missing}
     with pytest.raises(ValueError, match="all Compute nodes"):
-        SHARING.combine(sums, nodes=nodes)
+        summation.combine(SHARING, sums, nodes=nodes)
 
 
 def test_a_kind_of_share_has_one_byte() -> None:

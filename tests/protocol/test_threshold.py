@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal_protocol.sharing import prime_field
+from shoal_protocol.sharing import prime_field, summation
 from shoal_protocol.sharing.prime_field import LARGEST_INTEGER, MODULUS
 from shoal_protocol.sharing.shamir import expand
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.wire.errors import WrongLength, WrongResidue, WrongShareKind
+from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
 from tests.world.examples import random_bytes
 from tests.world.strategies import clients, seeds
 
@@ -36,7 +36,7 @@ def values_of(
 ) -> dict[int, np.ndarray]:
     """Return each node's share as residues, shape (d,), by the node's index."""
     shares = scheme.split(secret, client=client, nodes=nodes, random_bytes=random_bytes(label))
-    return {node: scheme.add([share], secret.size) for node, share in enumerate(shares)}
+    return {node: summation.add(scheme, [share], secret.size) for node, share in enumerate(shares)}
 
 
 @given(settings(), field_vectors, clients, seeds, st.data())
@@ -45,7 +45,7 @@ def test_any_t_shares_give_back_the_secret(setting, secret, client, fixed, data)
     values = values_of(scheme, secret, client=client, nodes=nodes, label=fixed.hex())
     size = data.draw(st.integers(scheme.threshold, nodes))
     chosen = data.draw(st.permutations(range(nodes)))[:size]
-    combined = scheme.combine({node: values[node] for node in chosen}, nodes=nodes)
+    combined = summation.combine(scheme, {node: values[node] for node in chosen}, nodes=nodes)
     assert combined is not None
     assert combined.total.tolist() == secret.tolist()
     assert not combined.wrong
@@ -61,13 +61,13 @@ def test_every_choice_of_t_nodes_gives_the_sum_over_clients(threshold: int, node
         for client, secret in enumerate(secrets)
     ]
     sums = {
-        node: scheme.add([shares[node] for shares in of_clients], dimension)
+        node: summation.add(scheme, [shares[node] for shares in of_clients], dimension)
         for node in range(nodes)
     }
     for chosen in itertools.combinations(range(nodes), threshold):
-        combined = scheme.combine({node: sums[node] for node in chosen}, nodes=nodes)
+        combined = summation.combine(scheme, {node: sums[node] for node in chosen}, nodes=nodes)
         assert combined is not None
-        assert scheme.decode(combined.total).tolist() == np.sum(secrets, axis=0).tolist()
+        assert summation.decode(scheme, combined.total).tolist() == np.sum(secrets, axis=0).tolist()
 
 
 @given(settings(), field_vectors, clients)
@@ -83,12 +83,12 @@ def test_t_minus_one_nodes_get_seeds_and_the_others_vectors(setting, secret, cli
         assert len(share.payload) == (
             SEED_BYTES if share.kind is ShareKind.SEED else 8 * secret.size
         )
-        scheme.check(share, **due)
+        summation.check(scheme, share, **due)
         with pytest.raises(WrongLength):
-            scheme.check(Share(share.kind, share.payload + b"\0"), **due)
+            summation.check(scheme, Share(share.kind, share.payload + b"\0"), **due)
         other = ShareKind.VECTOR if share.kind is ShareKind.SEED else ShareKind.SEED
         with pytest.raises(WrongShareKind):
-            scheme.check(Share(other, share.payload), **due)
+            summation.check(scheme, Share(other, share.payload), **due)
 
 
 @given(settings(), st.integers(0, 2**20))
@@ -109,13 +109,13 @@ def test_a_vector_with_a_word_that_is_no_residue_is_refused(words, before) -> No
     vector = np.array([MODULUS - 1] * before + words, np.uint64)
     share = Share(ShareKind.VECTOR, vector.tobytes())
     with pytest.raises(WrongResidue):
-        scheme.check(share, client=0, node=0, nodes=3, dimension=len(vector))
+        summation.check(scheme, share, client=0, node=0, nodes=3, dimension=len(vector))
     with pytest.raises(WrongResidue):
-        scheme.check_residues(vector)
+        summation.check_residues(scheme, vector)
 
 
 def test_the_largest_residue_is_accepted() -> None:
-    ThresholdSharing(threshold=2).check_residues(np.array([0, MODULUS - 1], np.uint64))
+    summation.check_residues(ThresholdSharing(threshold=2), np.array([0, MODULUS - 1], np.uint64))
 
 
 # What t - 1 shares say
@@ -148,7 +148,7 @@ def test_t_minus_one_shares_fit_every_secret_with_exactly_one_polynomial(
         imagined[node] = prime_field.sum_of(terms, secret.size)
         if secret.tolist() == other.tolist():
             assert imagined[node].tolist() == values[node].tolist()
-    combined = scheme.combine(imagined, nodes=nodes)
+    combined = summation.combine(scheme, imagined, nodes=nodes)
     assert combined is not None
     assert combined.total.tolist() == other.tolist()
 
@@ -260,13 +260,13 @@ def test_one_wrong_sum_among_t_plus_two_is_named_and_left_out(setting, at, by, d
     threshold, nodes = setting
     scheme = ThresholdSharing(threshold=threshold)
     sums = sums_of(scheme, nodes)
-    right = scheme.combine(sums, nodes=nodes)
+    right = summation.combine(scheme, sums, nodes=nodes)
     assert right is not None
     size = data.draw(st.integers(threshold + 2, nodes))
     chosen = data.draw(st.permutations(range(nodes)))[:size]
     liar = data.draw(st.sampled_from(chosen))
     given_sums = {node: sums[node] for node in chosen} | {liar: wrong(sums[liar], at, by)}
-    combined = scheme.combine(given_sums, nodes=nodes)
+    combined = summation.combine(scheme, given_sums, nodes=nodes)
     assert combined is not None
     assert combined.wrong == {liar}
     assert combined.total.tolist() == right.total.tolist()
@@ -276,7 +276,7 @@ def test_one_wrong_sum_among_t_plus_two_is_named_and_left_out(setting, at, by, d
 def test_one_wrong_sum_among_t_plus_one_is_seen_but_not_named(at, by, liar) -> None:
     scheme = ThresholdSharing(threshold=2)
     sums = sums_of(scheme, 3)
-    assert scheme.combine(sums | {liar: wrong(sums[liar], at, by)}, nodes=3) is None
+    assert summation.combine(scheme, sums | {liar: wrong(sums[liar], at, by)}, nodes=3) is None
 
 
 @given(st.sets(st.integers(0, 4), min_size=2, max_size=2), st.integers(1, MODULUS - 1))
@@ -284,14 +284,14 @@ def test_two_wrong_sums_that_do_not_conspire_are_seen_but_not_named(liars, by) -
     scheme = ThresholdSharing(threshold=3)
     sums = sums_of(scheme, 5)
     changed = {liar: wrong(sums[liar], at, by) for at, liar in enumerate(sorted(liars))}
-    assert scheme.combine(sums | changed, nodes=5) is None
+    assert summation.combine(scheme, sums | changed, nodes=5) is None
 
 
 def test_of_exactly_t_sums_none_can_be_told_to_be_wrong() -> None:
     scheme = ThresholdSharing(threshold=2)
     sums = sums_of(scheme, 3)
-    right = scheme.combine(sums, nodes=3)
-    lied = scheme.combine({0: sums[0], 1: wrong(sums[1], 0, 1)}, nodes=3)
+    right = summation.combine(scheme, sums, nodes=3)
+    lied = summation.combine(scheme, {0: sums[0], 1: wrong(sums[1], 0, 1)}, nodes=3)
     assert lied is not None
     assert right is not None
     assert lied.total.tolist() != right.total.tolist()
@@ -301,7 +301,7 @@ def test_of_exactly_t_sums_none_can_be_told_to_be_wrong() -> None:
 def test_too_few_sums_or_one_of_no_node_are_the_callers_fault(chosen: list[int]) -> None:
     scheme = ThresholdSharing(threshold=2)
     with pytest.raises(ValueError, match="are needed"):
-        scheme.combine(dict.fromkeys(chosen, np.zeros(1, np.uint64)), nodes=3)
+        summation.combine(scheme, dict.fromkeys(chosen, np.zeros(1, np.uint64)), nodes=3)
 
 
 def test_fewer_nodes_than_the_threshold_are_the_callers_fault() -> None:
@@ -316,7 +316,7 @@ def test_what_is_added_to_a_sum_can_be_taken_away(values, data) -> None:
     scheme = ThresholdSharing(threshold=2)
     one = np.array(values, np.uint64)
     other = np.array(data.draw(st.permutations(values)), np.uint64)
-    assert scheme.minus(scheme.plus(one, other), other).tolist() == values
+    assert summation.minus(scheme, summation.plus(scheme, one, other), other).tolist() == values
 
 
 def test_an_integer_beyond_the_field_is_the_callers_fault() -> None:

@@ -10,8 +10,7 @@ from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import verified_partial_sums, verified_result
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import WrongResidue
-from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongResidue
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_trainer.jobs import may_open
 from tests.aggregator.test_threshold import FIVE, SPEC, SUMS

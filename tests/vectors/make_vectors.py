@@ -26,6 +26,7 @@ from shoal_protocol.queries import (
     UnitRowMatrix,
 )
 from shoal_protocol.queries.models import LogisticRegressionModel, PoissonRegressionModel
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.prime_field import MODULUS
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
@@ -199,12 +200,14 @@ def sum_cases() -> Iterator[Case]:
         shares = sharing.split(
             sharing.encode(secret), client=2, nodes=5, random_bytes=examples.random_bytes("sums")
         )
-        return {node: sharing.add([share], secret.size) for node, share in enumerate(shares)}
+        return {
+            node: summation.add(sharing, [share], secret.size) for node, share in enumerate(shares)
+        }
 
     yield "all of 5, additive", "combine_sums", opened(ADDITIVE, shared(ADDITIVE))
     three = ThresholdSharing(threshold=3)
     sums = shared(three)
-    wrong = sums | {3: three.plus(sums[3], sums[0])}
+    wrong = sums | {3: summation.plus(three, sums[3], sums[0])}
     for name, given, nodes in (
         ("the first 3 of 5", sums, (0, 1, 2)),
         ("the last 3 of 5", sums, (2, 3, 4)),

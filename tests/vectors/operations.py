@@ -21,7 +21,7 @@ from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, spec_checks
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_checks import check_spec
-from shoal_protocol.sharing import additive, shamir
+from shoal_protocol.sharing import additive, shamir, summation
 from shoal_protocol.sharing.envelope import Header, envelope_digest, frame, seal
 from shoal_protocol.sharing.received import parse, unframe
 from shoal_protocol.sharing.schemes import Sharing
@@ -134,10 +134,10 @@ def combine_sums(given: Inputs) -> Output:
     sums = {
         int(node): np.frombuffer(bytes.fromhex(each), "<u8") for node, each in given["sums"].items()
     }
-    combined = sharing.combine(sums, nodes=given["nodes"])
+    combined = summation.combine(sharing, sums, nodes=given["nodes"])
     if combined is None:
         return {"values": None}
-    values = sharing.decode(combined.total).tolist()
+    values = summation.decode(sharing, combined.total).tolist()
     return {"values": [str(value) for value in values], "wrong": sorted(combined.wrong)}
 
 

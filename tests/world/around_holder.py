@@ -33,7 +33,7 @@ from shoal_protocol.queries import QueryName
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
-from shoal_protocol.sharing import envelope, received
+from shoal_protocol.sharing import envelope, received, summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
@@ -332,7 +332,7 @@ class World:
         """Return the sum over all nodes and `clients` of what was sent, shape (dimension,)."""
         scheme = ADDITIVE
         sums = {
-            index: scheme.add([node.share_of(client) for client in clients], dimension)
+            index: summation.add(scheme, [node.share_of(client) for client in clients], dimension)
             for index, node in enumerate(self.nodes)
         }
-        return from_ring(scheme.combine(sums, nodes=len(sums)).total)
+        return from_ring(summation.combine(scheme, sums, nodes=len(sums)).total)

@@ -26,6 +26,7 @@ from shoal_protocol.rounds.attestations import (
     cohort_digest,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.trust.manifest import Consortium
@@ -293,7 +294,9 @@ class Federation:
             for index, name in enumerate(self.names)
             if name in sums
         }
-        return scheme.decode(scheme.combine(added, nodes=len(self.names)).total)
+        return summation.decode(
+            scheme, summation.combine(scheme, added, nodes=len(self.names)).total
+        )
 
 
 def expected(spec: RoundSpec, clients: Iterable[int]) -> np.ndarray:

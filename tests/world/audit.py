@@ -26,6 +26,7 @@ from shoal_protocol.rounds.attestations import (
     cohort_of,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import Envelope, parse, unframe
 from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import Int64Vector
@@ -160,10 +161,10 @@ def contributions_of(
             added = {}
             for index, sent in sorted(by_node.items()):
                 share = _open(federation, nodes[index], parse(next(iter(sent))))
-                added[index] = scheme.add([share], spec.dimension)
-            combined = scheme.combine(added, nodes=len(nodes))
+                added[index] = summation.add(scheme, [share], spec.dimension)
+            combined = summation.combine(scheme, added, nodes=len(nodes))
             assert combined is not None, "the shares of one answer contradict each other"
-            opened[client] = scheme.decode(combined.total)
+            opened[client] = summation.decode(scheme, combined.total)
     return opened
 
 

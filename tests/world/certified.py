@@ -28,6 +28,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.released_sum import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
@@ -204,7 +205,7 @@ class Making:
                 manifest=spec.manifest,
                 round=spec.digest,
                 node=name,
-                values=encode_uint64(spec.sharing.add([shares[node]], spec.dimension)),
+                values=encode_uint64(summation.add(spec.sharing, [shares[node]], spec.dimension)),
                 charge=self._charge(f"charge {number} {name}", spec, name),
                 **cohort,
             )

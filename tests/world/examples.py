@@ -37,6 +37,7 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.rounds.spec_making import make_spec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.additive import AdditiveSharing
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.ring import to_ring
@@ -311,7 +312,7 @@ def partial_sum(node: int) -> PartialSum:
         )[node]
         for client in COHORT
     ]
-    values = encode_uint64(SHARING.add(shares, DIMENSION))
+    values = encode_uint64(summation.add(SHARING, shares, DIMENSION))
     name = f"compute-{node}"
     return PartialSum(node=name, values=values, charge=charge(SPEC, name), **_COHORT, **_BOUND)
 

@@ -24,6 +24,7 @@ from shoal_protocol.rounds.attestations import (
     cohort_of,
 )
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
@@ -185,20 +186,22 @@ class Evidence:
                     (used if each.digest in named else others)[index] = vector
             if len(used) < max(spec.threshold, len(named)):
                 continue  # not all that the result is based on are shown
-            total = spec.sharing.combine(used, nodes=len(spec.compute_nodes))
+            total = summation.combine(spec.sharing, used, nodes=len(spec.compute_nodes))
             if total is None or not self._is_total(total.total, result):
                 yield Misconduct(self._aggregator, "its result is not the sum of what it names")
                 continue
-            again = spec.sharing.combine(used | others, nodes=len(spec.compute_nodes))
+            again = summation.combine(spec.sharing, used | others, nodes=len(spec.compute_nodes))
             for index in again.wrong if again is not None else ():
                 yield Misconduct(spec.compute_nodes[index], _CONTRADICTS)
             for index, vector in others.items() if again is None else ():
-                again = spec.sharing.combine(used | {index: vector}, nodes=len(spec.compute_nodes))
+                again = summation.combine(
+                    spec.sharing, used | {index: vector}, nodes=len(spec.compute_nodes)
+                )
                 if again is None or again.wrong:
                     suspects = [index] if len(used) > spec.threshold else sorted([*used, index])
                     party = " or ".join(spec.compute_nodes[each] for each in suspects)
                     yield Misconduct(party, _CONTRADICTS)
 
     def _is_total(self, residues: Uint64Vector, result: Result) -> bool:
-        values = to_ring(self._spec.body.sharing.decode(residues))
+        values = to_ring(summation.decode(self._spec.body.sharing, residues))
         return encode_uint64(values) == result.values

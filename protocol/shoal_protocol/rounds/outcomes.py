@@ -8,12 +8,13 @@ from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, PartialSumReference, Result
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.errors import MalformedDocument, WrongLength, WrongSigner
-from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongRound
+from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
+from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongLength, WrongRound
 from shoal_protocol.wire.vectors import decode_uint64
 
 
@@ -102,11 +103,11 @@ def check_partial_sums(
     residues = {
         spec.compute_nodes.index(each.body.node): decode_uint64(each.body.values) for each in sums
     }
-    combined = spec.sharing.combine(residues, nodes=len(spec.compute_nodes))
+    combined = summation.combine(spec.sharing, residues, nodes=len(spec.compute_nodes))
     if combined is None or combined.wrong:
         raise RefusedResult("the Compute nodes' partial sums contradict each other")
     claimed = from_ring(decode_uint64(result.values))
-    if not np.array_equal(spec.sharing.decode(combined.total), claimed):
+    if not np.array_equal(summation.decode(spec.sharing, combined.total), claimed):
         raise RefusedResult("the result is not the total of the Compute nodes' partial sums")
 
 
@@ -143,4 +144,4 @@ def _check_partial_sum(body: PartialSum, result: Result, spec: RoundSpec) -> Non
     residues = decode_uint64(body.values)
     if len(residues) != spec.dimension:
         raise WrongLength("a partial sum has one residue for each coordinate of the round's query")
-    spec.sharing.check_residues(residues)
+    summation.check_residues(spec.sharing, residues)

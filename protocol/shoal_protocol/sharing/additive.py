@@ -4,19 +4,16 @@ All shares but one are compressed to a seed.
 Heikkilä et al. 2017, arXiv:1703.01106, Algorithm 1.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from shoal_protocol.sharing.ring import from_ring, to_ring
+from shoal_protocol.sharing.ring import to_ring
 from shoal_protocol.sharing.shares import (
     SEED_BYTES,
-    Combined,
     RandomBytes,
     Share,
     ShareKind,
-    check_form,
     key_stream,
     read_words,
 )
@@ -80,51 +77,6 @@ class AdditiveSharing(Model):
         vector = Share(ShareKind.VECTOR, remainder.astype("<u8").tobytes())
         return [shares.get(node, vector) for node in range(nodes)]
 
-    def check(self, share: Share, *, client: int, node: int, nodes: int, dimension: int) -> None:
-        """Refuse a share that is not of the kind and length which `node` is due.
-
-        Raises:
-            WrongShareKind, WrongLength
-        """
-        check_form(share, self.kind_for(client=client, node=node, nodes=nodes), dimension)
-
-    def check_residues(self, vector: Uint64Vector) -> None:
-        """Accept every vector: each 64-bit word is a residue modulo 2**64."""
-
-    def add(self, shares: Iterable[Share], dimension: int) -> Uint64Vector:
-        """Return one node's partial sum, shape (d,), of the shares that it holds."""
-        total = np.zeros(dimension, np.uint64)
-        for share in shares:
-            if share.kind is ShareKind.SEED:
-                total += expand(share.payload, dimension)
-            else:
-                total += np.frombuffer(share.payload, "<u8")
-        return total
-
-    def plus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
-        """Return the sum of two vectors of residues, shape (d,)."""
-        return one + other
-
-    def minus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
-        """Return the difference of two vectors of residues, shape (d,)."""
-        return one - other
-
-    def combine(self, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
-        """Return the total of all `nodes` partial sums, which are given by the node's index.
-
-        It is never None: nothing shows in a sum that it is wrong.
-
-        Raises:
-            ValueError: a node's sum is missing.
-        """
-        if sums.keys() != set(range(nodes)):
-            raise ValueError("the partial sums of all Compute nodes are needed")
-        return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
-
     def encode(self, values: Int64Vector) -> Uint64Vector:
         """Return the residues of integers in [-2**63, 2**63), shape (d,)."""
         return to_ring(values)
-
-    def decode(self, residues: Uint64Vector) -> Int64Vector:
-        """Return the integers in [-2**63, 2**63) that residues stand for, shape (d,)."""
-        return from_ring(residues)

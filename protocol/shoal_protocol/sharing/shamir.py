@@ -14,7 +14,6 @@ import numpy as np
 from shoal_protocol.sharing import prime_field
 from shoal_protocol.sharing.shares import (
     SEED_BYTES,
-    Combined,
     RandomBytes,
     Share,
     ShareKind,
@@ -47,6 +46,14 @@ def total(shares: Iterable[Share], dimension: int) -> Uint64Vector:
         ),
         dimension,
     )
+
+
+@dataclass(frozen=True)
+class Combined:
+    """The total that partial sums give, residues of shape (d,), and who sent a wrong one."""
+
+    total: Uint64Vector
+    wrong: frozenset[int] = frozenset()  # indices of Compute nodes
 
 
 @dataclass(frozen=True)

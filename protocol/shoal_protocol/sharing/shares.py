@@ -13,7 +13,6 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 
 from shoal_protocol.wire.encoding import Uint64Vector
-from shoal_protocol.wire.errors import WrongLength, WrongShareKind
 
 RandomBytes = Callable[[int], bytes]
 
@@ -38,14 +37,6 @@ class Share:
         return f"Share({self.kind.name}, {len(self.payload)} bytes)"
 
 
-@dataclass(frozen=True)
-class Combined:
-    """The total that partial sums give, residues of shape (d,), and who sent a wrong one."""
-
-    total: Uint64Vector
-    wrong: frozenset[int] = frozenset()  # indices of Compute nodes
-
-
 def key_stream(seed: bytes, name: bytes) -> CipherContext:
     """Return the ChaCha20 key stream of `seed`: whoever updates it with zeros reads it on.
 
@@ -61,16 +52,3 @@ def key_stream(seed: bytes, name: bytes) -> CipherContext:
 def read_words(stream: CipherContext, count: int) -> Uint64Vector:
     """Return the stream's next `count` words of 64 bits, little-endian."""
     return np.frombuffer(stream.update(bytes(8 * count)), "<u8")
-
-
-def check_form(share: Share, due: ShareKind, dimension: int) -> None:
-    """Refuse a share that is not of the kind and length that is due.
-
-    Raises:
-        WrongShareKind: a seed where the vector is due, or the reverse.
-        WrongLength: not 32 bytes, or not 8 * dimension bytes.
-    """
-    if share.kind is not due:
-        raise WrongShareKind
-    if len(share.payload) != (SEED_BYTES if due is ShareKind.SEED else 8 * dimension):
-        raise WrongLength

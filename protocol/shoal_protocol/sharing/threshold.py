@@ -3,18 +3,13 @@
 Who needs how much of it; the arithmetic is `shamir`'s, and loaded when it is needed.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
-from shoal_protocol.sharing.shares import Combined, RandomBytes, Share, ShareKind, check_form
+from shoal_protocol.sharing.shares import RandomBytes, Share, ShareKind
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
-from shoal_protocol.wire.errors import WrongResidue
-
-_MODULUS: Final = 2**61 - 1
 
 
 class ThresholdSharing(Model):
@@ -70,61 +65,6 @@ class ThresholdSharing(Model):
         kinds = [self.kind_for(client=client, node=node, nodes=nodes) for node in range(nodes)]
         return shamir.Shamir(self.threshold).split(secret, kinds, random_bytes=random_bytes)
 
-    def check(self, share: Share, *, client: int, node: int, nodes: int, dimension: int) -> None:
-        """Refuse a share that is not of the kind and length which `node` is due.
-
-        Raises:
-            WrongShareKind, WrongLength
-            WrongResidue: a coordinate of a vector is not below the modulus.
-        """
-        check_form(share, self.kind_for(client=client, node=node, nodes=nodes), dimension)
-        if share.kind is ShareKind.VECTOR:
-            self.check_residues(np.frombuffer(share.payload, "<u8"))
-
-    def check_residues(self, vector: Uint64Vector) -> None:
-        """Refuse a vector, shape (d,), with a coordinate that is not below the modulus.
-
-        Raises:
-            WrongResidue
-        """
-        if np.any(vector >= _MODULUS):
-            raise WrongResidue
-
-    def add(self, shares: Iterable[Share], dimension: int) -> Uint64Vector:
-        """Return one node's partial sum, shape (d,), of the shares that it holds."""
-        from shoal_protocol.sharing import shamir
-
-        return shamir.total(shares, dimension)
-
-    def plus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
-        """Return the sum of two vectors of residues, shape (d,)."""
-        from shoal_protocol.sharing import prime_field
-
-        return prime_field.plus(one, other)
-
-    def minus(self, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
-        """Return the difference of two vectors of residues, shape (d,)."""
-        from shoal_protocol.sharing import prime_field
-
-        return prime_field.minus(one, other)
-
-    def combine(self, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
-        """Return the total of at least `threshold` partial sums, given by the node's index.
-
-        More of them than that are checked against each other. If they do not lie on one
-        polynomial and there are threshold + 2 or more, at most one choice of a wrong one explains
-        the others; it is named, and the total is that of the others. None if they contradict each
-        other beyond that: nobody can say what the total is.
-
-        Raises:
-            ValueError: there are too few sums, or one of no node.
-        """
-        if len(sums) < self.threshold or not sums.keys() <= set(range(nodes)):
-            raise ValueError(f"the partial sums of {self.threshold} Compute nodes are needed")
-        from shoal_protocol.sharing import shamir
-
-        return shamir.Shamir(self.threshold).combine(sums)
-
     def encode(self, values: Int64Vector) -> Uint64Vector:
         """Return the residues of integers of magnitude up to (p - 1) / 2, shape (d,).
 
@@ -134,9 +74,3 @@ class ThresholdSharing(Model):
         from shoal_protocol.sharing import prime_field
 
         return prime_field.to_field(values)
-
-    def decode(self, residues: Uint64Vector) -> Int64Vector:
-        """Return the integers of magnitude up to (p - 1) / 2 that residues stand for."""
-        from shoal_protocol.sharing import prime_field
-
-        return prime_field.from_field(residues)

@@ -5,7 +5,6 @@
     ├── BadSignature, UnknownSigner, WrongSigner
     ├── UnsupportedVersion, WrongManifest
     ├── UnknownRound, UnknownJob, UnknownManifest, UnknownClient, RevokedClient
-    ├── WrongLength, WrongShareKind, WrongResidue
     ├── WrongPhase, RefusedSpec, RefusedJob
     ├── NotReady                      try again later
     └── LedgerBroken                  a service's own ledger was tampered with
@@ -111,24 +110,6 @@ class RevokedClient(ProtocolError):
     title = "The client's enrolment was revoked"
     status = 403
     remedy = "Ask the consortium's authority to enrol the client again under a new key."
-
-
-class WrongLength(ProtocolError):
-    code = "wrong-length"
-    title = "The share does not have the round's length"
-    remedy = "Send 32 bytes for a seed, or 8 bytes for each coordinate of the round's query."
-
-
-class WrongShareKind(ProtocolError):
-    code = "wrong-share-kind"
-    title = "This node is due the other kind of share from this client"
-    remedy = "Send the full vector to the node that the round's sharing scheme assigns."
-
-
-class WrongResidue(ProtocolError):
-    code = "wrong-residue"
-    title = "A coordinate is not a residue of the round's modulus"
-    remedy = "Reduce every coordinate modulo 2^61 - 1 before it is sent."
 
 
 class WrongPhase(ProtocolError):

@@ -15,6 +15,24 @@ class MalformedQuery(ProtocolError):
     remedy = "Send a client index in 4 bytes, little-endian, and a digest in 32 bytes, repeated."
 
 
+class WrongLength(ProtocolError):
+    code = "wrong-length"
+    title = "The share does not have the round's length"
+    remedy = "Send 32 bytes for a seed, or 8 bytes for each coordinate of the round's query."
+
+
+class WrongShareKind(ProtocolError):
+    code = "wrong-share-kind"
+    title = "This node is due the other kind of share from this client"
+    remedy = "Send the full vector to the node that the round's sharing scheme assigns."
+
+
+class WrongResidue(ProtocolError):
+    code = "wrong-residue"
+    title = "A coordinate is not a residue of the round's modulus"
+    remedy = "Reduce every coordinate modulo 2^61 - 1 before it is sent."
+
+
 class WrongRound(ProtocolError):
     code = "wrong-round"
     title = "The message belongs to another round"

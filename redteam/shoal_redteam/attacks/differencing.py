@@ -7,6 +7,7 @@ import numpy as np
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.service_errors import ConflictingDocument
@@ -109,7 +110,7 @@ def node_sum(played: PlayedRound, index: int, clients: list[int]) -> Uint64Vecto
         raise CannotAttack(f"{party.name} has no box key")
     private, public = bytes(party.box_private_key), bytes(party.box_private_key.public_key)
     shares = [parse(played.sent[each].envelopes[index]).open(private, public) for each in clients]
-    return np.asarray(played.spec.sharing.add(shares, played.spec.dimension))
+    return np.asarray(summation.add(played.spec.sharing, shares, played.spec.dimension))
 
 
 ATTACKS = (TwoRounds, TwoCohorts)

@@ -17,8 +17,12 @@ from shoal_protocol.sharing.envelope import ANSWER_BYTES, Header, seal
 from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.wire.encoding import Int64Vector
-from shoal_protocol.wire.errors import WrongLength, WrongResidue, WrongShareKind
-from shoal_protocol.wire.service_errors import MalformedEnvelope
+from shoal_protocol.wire.service_errors import (
+    MalformedEnvelope,
+    WrongLength,
+    WrongResidue,
+    WrongShareKind,
+)
 from shoal_redteam.attack import Attack
 from shoal_redteam.findings import THREAT_MODEL, CannotAttack, Finding, documented, refused, seen
 from shoal_redteam.played_round import PlayedRound, begin

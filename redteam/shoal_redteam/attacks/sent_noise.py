@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal_protocol.privacy.mechanisms import GaussianPart, NoisePart
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
 from shoal_redteam.attack import Attack
@@ -64,16 +65,16 @@ def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> list[In
         if private is None or client not in shares:
             raise CannotAttack("the answers cannot be opened")
         share = each.open(bytes(private), bytes(private.public_key))
-        shares[client][node] = spec.sharing.add([share], spec.dimension)
+        shares[client][node] = summation.add(spec.sharing, [share], spec.dimension)
     record = spec.query.encode(np.zeros((1, len(spec.query.column_names))))
     found = []
     for sums in shares.values():
         if len(sums) < len(spec.compute_nodes):
             raise CannotAttack("not every client has answered every node")
-        combined = spec.sharing.combine(sums, nodes=len(spec.compute_nodes))
+        combined = summation.combine(spec.sharing, sums, nodes=len(spec.compute_nodes))
         if combined is None:
             raise CannotAttack("the shares of an answer contradict each other")
-        found.append(spec.sharing.decode(combined.total) - record)
+        found.append(summation.decode(spec.sharing, combined.total) - record)
     return found
 
 

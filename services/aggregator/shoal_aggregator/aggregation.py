@@ -8,10 +8,10 @@ from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
 from shoal_protocol.rounds.possible_sums import IMPOSSIBLE, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.ring import to_ring
-from shoal_protocol.sharing.shares import Combined
-from shoal_protocol.wire.errors import WrongLength
-from shoal_protocol.wire.service_errors import WrongCohort
+from shoal_protocol.sharing.shamir import Combined
+from shoal_protocol.wire.service_errors import WrongCohort, WrongLength
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 
 _RESIDUE_BYTES: Final = 8
@@ -51,7 +51,7 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
     residues = decode_uint64(body.values)
     if residues.nbytes != spec.dimension * _RESIDUE_BYTES:
         raise WrongLength("values must hold 8 bytes for each coordinate of the round's query")
-    spec.sharing.check_residues(residues)
+    summation.check_residues(spec.sharing, residues)
 
 
 def of_largest_cohort(sums: Sequence[PartialSum]) -> list[PartialSum]:
@@ -82,7 +82,7 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
     combined = _combined(spec, sums)
     if combined is None:
         return Unusable(CONTRADICTORY)
-    total = spec.sharing.decode(combined.total)
+    total = summation.decode(spec.sharing, combined.total)
     if not is_possible(spec, total, cohort_size=cohort_size):
         return Unusable(IMPOSSIBLE)
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
@@ -127,4 +127,4 @@ def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
     values = {each.node: decode_uint64(each.values) for each in sums}
     nodes = spec.compute_nodes
     by_index = {index: values[node] for index, node in enumerate(nodes) if node in values}
-    return spec.sharing.combine(by_index, nodes=len(nodes))
+    return summation.combine(spec.sharing, by_index, nodes=len(nodes))

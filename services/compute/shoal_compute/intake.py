@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from shoal_compute.shares import AcceptedShare
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import Envelope, envelope_size, parse
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.roster import Roster
-from shoal_protocol.wire.errors import ProtocolError, UnknownClient, WrongLength, WrongManifest
-from shoal_protocol.wire.service_errors import NotInPopulation, WrongNode, WrongRound
+from shoal_protocol.wire.errors import ProtocolError, UnknownClient, WrongManifest
+from shoal_protocol.wire.service_errors import NotInPopulation, WrongLength, WrongNode, WrongRound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +71,13 @@ class Intake:
         in_force.verify_key_bytes(client)  # revoked since the round began?
         envelope.verify(self.roster.verify_key_bytes(client))
         share = envelope.open(self.box_private_key, self.box_key)
-        self.scheme.check(
-            share, client=client, node=self.node, nodes=self.nodes, dimension=self.dimension
+        summation.check(
+            self.scheme,
+            share,
+            client=client,
+            node=self.node,
+            nodes=self.nodes,
+            dimension=self.dimension,
         )
         return AcceptedShare(
             round_id=self.round_id,

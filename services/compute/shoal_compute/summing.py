@@ -14,6 +14,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_compute.executors import Summing
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import Sharing
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.wire.encoding import Uint64Vector
@@ -74,11 +75,11 @@ async def sum_shares(
             if len(shares) != len(batch):
                 raise SharesMissing
             if len(under_way) == summing.at_once:
-                total = scheme.plus(total, await under_way.popleft())
+                total = summation.plus(scheme, total, await under_way.popleft())
             added = add_shares(shares, dimension=dimension, scheme=scheme, summing=summing)
             under_way.append(asyncio.create_task(added))
         while under_way:
-            total = scheme.plus(total, await under_way.popleft())
+            total = summation.plus(scheme, total, await under_way.popleft())
     finally:
         for task in under_way:
             task.cancel()
@@ -98,7 +99,7 @@ def _add(scheme: Sharing, kinds: bytes, payloads: list[bytes], dimension: int) -
     shares = (
         Share(ShareKind(kind), payload) for kind, payload in zip(kinds, payloads, strict=True)
     )
-    return scheme.add(shares, dimension)
+    return summation.add(scheme, shares, dimension)
 
 
 def _batches(clients: BitMap, dimension: int) -> Iterator[list[int]]:

@@ -18,6 +18,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.shares import AcceptedShare
 from shoal_compute.summing import Adders, ReadShares, add_shares, sum_shares
 from shoal_hosting.server.logs import describe_exception
+from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shares import Share
 from shoal_protocol.wire.encoding import Uint64Vector
 
@@ -66,7 +67,7 @@ class Tallies:
         except Exception as error:  # noqa: BLE001 -- what is not counted is read from the store
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
-            tally.total = known.intake.scheme.plus(tally.total, added)
+            tally.total = summation.plus(known.intake.scheme, tally.total, added)
             tally.counted.update(share.client for share in stored)
         finally:
             self._waiting_bytes -= size
@@ -105,7 +106,7 @@ class Tallies:
             return await over(cohort)
         counted, total, scheme = tally.counted, tally.total, known.intake.scheme
         lacking, beyond = await over(cohort - counted), await over(counted - cohort)
-        return scheme.minus(scheme.plus(total, lacking), beyond)
+        return summation.minus(scheme, summation.plus(scheme, total, lacking), beyond)
 
     def drop(self, round_id: str) -> None:
         """Forget the running sum of a round that needs it no more."""

@@ -1,0 +1,101 @@
+"""Checks and adds the shares that clients split, and opens the sums, whatever the scheme.
+
+Compute nodes and whoever opens or audits a total do so; a client only splits.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from shoal_protocol.sharing import additive, prime_field, shamir
+from shoal_protocol.sharing.ring import from_ring
+from shoal_protocol.sharing.schemes import Sharing
+from shoal_protocol.sharing.shamir import Combined, Shamir
+from shoal_protocol.sharing.shares import SEED_BYTES, Share, ShareKind
+from shoal_protocol.wire.encoding import Int64Vector, Uint64Vector
+from shoal_protocol.wire.service_errors import WrongLength, WrongResidue, WrongShareKind
+
+
+def check(
+    sharing: Sharing, share: Share, *, client: int, node: int, nodes: int, dimension: int
+) -> None:
+    """Refuse a share that is not of the kind and length which `node` is due.
+
+    Raises:
+        WrongShareKind: a seed where the vector is due, or the reverse.
+        WrongLength: not 32 bytes, or not 8 * dimension bytes.
+        WrongResidue: as `check_residues`, of a vector.
+    """
+    due = sharing.kind_for(client=client, node=node, nodes=nodes)
+    if share.kind is not due:
+        raise WrongShareKind
+    if len(share.payload) != (SEED_BYTES if due is ShareKind.SEED else 8 * dimension):
+        raise WrongLength
+    if share.kind is ShareKind.VECTOR:
+        check_residues(sharing, np.frombuffer(share.payload, "<u8"))
+
+
+def check_residues(sharing: Sharing, vector: Uint64Vector) -> None:
+    """Refuse a vector, shape (d,), with a coordinate that is not below the modulus.
+
+    Modulo 2**64 each 64-bit word is a residue.
+
+    Raises:
+        WrongResidue
+    """
+    if sharing.scheme == "threshold" and np.any(vector >= prime_field.MODULUS):
+        raise WrongResidue
+
+
+def add(sharing: Sharing, shares: Iterable[Share], dimension: int) -> Uint64Vector:
+    """Return one node's partial sum, shape (d,), of the shares that it holds."""
+    if sharing.scheme == "threshold":
+        return shamir.total(shares, dimension)
+    total = np.zeros(dimension, np.uint64)
+    for share in shares:
+        if share.kind is ShareKind.SEED:
+            total += additive.expand(share.payload, dimension)
+        else:
+            total += np.frombuffer(share.payload, "<u8")
+    return total
+
+
+def plus(sharing: Sharing, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+    """Return the sum of two vectors of residues, shape (d,)."""
+    return prime_field.plus(one, other) if sharing.scheme == "threshold" else one + other
+
+
+def minus(sharing: Sharing, one: Uint64Vector, other: Uint64Vector) -> Uint64Vector:
+    """Return the difference of two vectors of residues, shape (d,)."""
+    return prime_field.minus(one, other) if sharing.scheme == "threshold" else one - other
+
+
+def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
+    """Return the total of partial sums, given by the node's index: of all, or of a threshold.
+
+    Under additive sharing it is never None: nothing shows in a sum that it is wrong. By threshold
+    more sums than that are checked against each other. If they do not lie on one polynomial and
+    there are threshold + 2 or more, at most one choice of a wrong one explains the others; it is
+    named, and the total is that of the others. None if they contradict each other beyond that:
+    nobody can say what the total is.
+
+    Raises:
+        ValueError: there are too few sums, or one of no node.
+    """
+    if sharing.scheme == "threshold":
+        if len(sums) < sharing.threshold or not sums.keys() <= set(range(nodes)):
+            raise ValueError(f"the partial sums of {sharing.threshold} Compute nodes are needed")
+        return Shamir(sharing.threshold).combine(sums)
+    if sums.keys() != set(range(nodes)):
+        raise ValueError("the partial sums of all Compute nodes are needed")
+    return Combined(np.sum(list(sums.values()), axis=0, dtype=np.uint64))
+
+
+def decode(sharing: Sharing, residues: Uint64Vector) -> Int64Vector:
+    """Return the integers, shape (d,), around 0 that residues stand for.
+
+    They are in [-2**63, 2**63), or by threshold of magnitude up to (p - 1) / 2.
+    """
+    return (
+        prime_field.from_field(residues) if sharing.scheme == "threshold" else from_ring(residues)
+    )
