@@ -193,17 +193,17 @@ def slow_noise(patch: pytest.MonkeyPatch) -> None:
 
 def slow_over_the_known(patch: pytest.MonkeyPatch) -> None:
     """A Compute node takes longer over clients that have answered."""
-    judge = Intake.judge
+    validate = Intake.validate
     answered: set[int] = set()
 
-    def judged(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
+    def validated(self: Intake, encoded: bytes, in_force: Roster) -> AcceptedShare:
         client = received.parse(encoded).header.client
         LAG.seconds += 0.01 * (client in answered)
-        share = judge(self, encoded, in_force)
+        share = validate(self, encoded, in_force)
         answered.add(client)
         return share
 
-    patch.setattr(Intake, "judge", judged)
+    patch.setattr(Intake, "validate", validated)
 
 
 def credulous_readers(patch: pytest.MonkeyPatch) -> None:
