@@ -23,13 +23,13 @@ from shoal_holder.crowds.messages import (
     CrowdReceipts,
     CrowdTurn,
     EndCrowd,
-    JudgeClosing,
     Nonces,
     OfferCrowd,
     OpenCrowd,
     ShowClosing,
     ShowLog,
     Submissions,
+    ValidateClosing,
     WantedLog,
 )
 from shoal_holder.messages import Decided, Done
@@ -93,8 +93,8 @@ class TakingPart:
                 went_on = True
                 if (urgent := self._most_urgent(await self._open_jobs())) is not None:
                     await self._go_on(urgent)
-        for unjudged in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unjudged:
-            await self._look_at_closing(unjudged)
+        for unvalidated in (await self._vault.ask(AskCrowds(), CrowdAgenda)).unvalidated:
+            await self._look_at_closing(unvalidated)
         return went_on
 
     async def _open_jobs(self) -> dict[str, OpenCrowd]:
@@ -255,7 +255,7 @@ class TakingPart:
 
     async def _is_validated(self, job: str, now: datetime) -> bool:
         try:
-            wanted = await self._vault.ask(JudgeClosing(job=job), WantedLog)
+            wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
         except UnknownJob:  # no closing was shown so far
             left = self._closes_at.get(job, now) - now
             if left > timedelta(0):  # or it is full before
@@ -264,7 +264,7 @@ class TakingPart:
             if closing is None:
                 return False
             await self._vault.ask(ShowClosing(job=job, parts=(closing,)), Done)
-            wanted = await self._vault.ask(JudgeClosing(job=job), WantedLog)
+            wanted = await self._vault.ask(ValidateClosing(job=job), WantedLog)
         while wanted.instance is not None:
             page = await self._trainer.log(job, wanted.instance, after=wanted.after)
             shown = ShowLog(job=job, parts=(_ENTRIES.dump_json(page.entries),))

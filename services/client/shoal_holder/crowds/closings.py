@@ -60,7 +60,7 @@ class Closings:
         Raises:
             UnknownJob: no closing of it was shown.
         """
-        self._under_way[crowd.job] = self._judgement(crowd)
+        self._under_way[crowd.job] = self._validation(crowd)
         return self._on(crowd.job, None)
 
     def show_log(self, job: str, entries: bytes) -> Wanted | None:
@@ -85,7 +85,7 @@ class Closings:
             del self._under_way[job]
             return None
 
-    def _judgement(self, crowd: Crowd) -> Generator[Wanted, Sequence[LogEntry], None]:
+    def _validation(self, crowd: Crowd) -> Generator[Wanted, Sequence[LogEntry], None]:
         document = memory.shown_closing(self._state, crowd.job)
         if document is None:
             raise UnknownJob("no closing of the job was shown")

@@ -25,7 +25,7 @@ class CrowdAgenda(Answer):
     kind: Literal["crowd_agenda"] = "crowd_agenda"
     jobs: tuple[OpenCrowd, ...]
     known: tuple[Digest, ...]  # that were ever taken, open or not
-    unjudged: tuple[Digest, ...]
+    unvalidated: tuple[Digest, ...]
 
 
 class AskCrowds(Message):
@@ -133,7 +133,7 @@ class WantedLog(Answer):
     after: Count = 0
 
 
-class JudgeClosing(Message):
+class ValidateClosing(Message):
     """Begin to compare what was kept of a job with the closing that was shown."""
 
     kind: Literal["judge_closing"] = "judge_closing"
@@ -162,5 +162,5 @@ class AskOfCrowds(Message):
 
 REQUESTS: Final = kinds_of(
     *(AskCrowds, OfferCrowd, EndCrowd, CrowdTurn, CrowdDraws, CrowdPending),
-    *(CrowdReceipts, ShowClosing, JudgeClosing, ShowLog, AskOfCrowds),
+    *(CrowdReceipts, ShowClosing, ValidateClosing, ShowLog, AskOfCrowds),
 )

@@ -25,13 +25,13 @@ from shoal_holder.crowds.messages import (
     CrowdReceipts,
     CrowdTurn,
     EndCrowd,
-    JudgeClosing,
     Nonces,
     OfferCrowd,
     OpenCrowd,
     ShowClosing,
     ShowLog,
     Submissions,
+    ValidateClosing,
     WantedLog,
 )
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
@@ -89,7 +89,7 @@ class CrowdVault:
             CrowdPending: self._pending,
             CrowdReceipts: self._receipts,
             ShowClosing: self._show_closing,
-            JudgeClosing: self._judge_closing,
+            ValidateClosing: self._validate_closing,
             ShowLog: self._show_log,
             AskOfCrowds: self._told,
         }
@@ -101,7 +101,7 @@ class CrowdVault:
         return CrowdAgenda(
             jobs=tuple(self._open(each) for each in self._contributors.values()),
             known=tuple(memory.known(self._state)),
-            unjudged=tuple(memory.unverified(self._state)),
+            unvalidated=tuple(memory.unverified(self._state)),
         )
 
     def _open(self, contributor: Contributor) -> OpenCrowd:
@@ -243,7 +243,7 @@ class CrowdVault:
         self._closings.show(self._on_file(asked.job), asked.parts[0])
         return Done()
 
-    def _judge_closing(self, asked: JudgeClosing) -> WantedLog:
+    def _validate_closing(self, asked: ValidateClosing) -> WantedLog:
         return _wanted(self._closings.judge(self._on_file(asked.job)))
 
     def _show_log(self, asked: ShowLog) -> WantedLog:
