@@ -1,4 +1,4 @@
-"""Makes a command's options of a model's fields, so that a field is named and described once."""
+"""Makes a command's options from a model's fields, so that each is described once."""
 
 import functools
 import inspect

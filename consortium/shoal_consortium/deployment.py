@@ -1,4 +1,4 @@
-"""Whether a consortium is set up as its protection assumes, judged by its manifest alone.
+"""Checks from the manifest alone whether a consortium is set up as its protection assumes.
 
 Pure: it asks nobody, so what the parties do not say (who owns a machine, where it stands, who may
 log in) it cannot see.

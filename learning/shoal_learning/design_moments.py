@@ -1,4 +1,4 @@
-"""What a linear regression given the design is told of one round's sums.
+"""The sums of one round that a linear regression given the design works from.
 
 The model itself is in `design_model`, which needs the extra `numpyro`: `model` imports it.
 """

@@ -1,4 +1,4 @@
-"""What estimators share that predict a target from features, learned in rounds or by a crowd."""
+"""Shared base of the estimators that predict a target from features."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar

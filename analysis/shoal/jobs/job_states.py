@@ -1,4 +1,4 @@
-"""What the trainer says of its jobs by its word alone: nothing here is signed."""
+"""Unsigned states of jobs, as the trainer reports them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Gathers what all parties of a round signed of it, for its account."""
+"""Gathers the documents that all parties of a round signed, for the round audit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

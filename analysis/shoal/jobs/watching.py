@@ -1,4 +1,4 @@
-"""How a job's progress is shown to who waits for it.
+"""Shows a job's progress to the analyst who waits for it.
 
 On a terminal, bars; elsewhere, and in notebooks, a line when something begins or a tenth of many
 rounds is done, for a cell's output is kept with the notebook.

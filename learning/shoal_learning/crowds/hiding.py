@@ -1,4 +1,4 @@
-"""What is proven of how later noise hides a contribution of a crowd's task.
+"""Bounds how far later noise hides a contribution to a crowd task.
 
 Two neighbours' steps are a distance apart. Every later contribution that builds on them adds
 noise, and as much of the distance may be made up by a shift of that noise, which costs what the

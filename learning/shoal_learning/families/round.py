@@ -1,4 +1,4 @@
-"""What the learners of all families share: their one round, and what is public of its noise."""
+"""What the learners of all families share: their one round and the public facts of its noise."""
 
 from collections.abc import Sequence
 from hashlib import sha256

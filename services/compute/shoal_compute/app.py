@@ -1,4 +1,4 @@
-"""The HTTP face of a Compute node: requests become calls of what decides."""
+"""The Compute node's HTTP routes: bytes in, bytes out."""
 
 import json
 from collections.abc import Callable, Iterator

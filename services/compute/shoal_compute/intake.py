@@ -1,4 +1,4 @@
-"""Judges an envelope for one round at one node."""
+"""Validates an envelope for one round at one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Takes envelopes in: judged in threads, stored in batches, acknowledged once they are durable."""
+"""Validates envelopes in threads, stores them in batches, acknowledges them once durable."""
 
 import asyncio
 from collections import defaultdict

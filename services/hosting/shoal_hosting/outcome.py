@@ -1,4 +1,4 @@
-"""Names what became of a message to a peer: the state keeps these beside refusals' codes."""
+"""Codes for the outcome of a message to a peer, kept in the state beside refusals' codes."""
 
 from typing import Final
 

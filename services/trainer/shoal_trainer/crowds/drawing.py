@@ -1,4 +1,4 @@
-"""Answers draws: which instance, the seed and the nonce say."""
+"""Answers draws: seed and nonce determine which instance a client gets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""Takes submissions: judged in threads, stored in batches, acknowledged once they are durable."""
+"""Validates submissions in threads, stores them in batches, acknowledges them once durable."""
 
 import asyncio
 from collections.abc import Callable, Sequence
