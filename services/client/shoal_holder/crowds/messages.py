@@ -136,7 +136,7 @@ class WantedLog(Answer):
 class ValidateClosing(Message):
     """Begin to compare what was kept of a job with the closing that was shown."""
 
-    kind: Literal["judge_closing"] = "judge_closing"
+    kind: Literal["validate_closing"] = "validate_closing"
     job: Digest
     answer: ClassVar[type[Answer]] = WantedLog
 
