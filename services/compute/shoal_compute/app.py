@@ -1,4 +1,4 @@
-"""The Compute node's HTTP routes: bytes in, bytes out."""
+"""The Compute node's HTTP routes."""
 
 import json
 from collections.abc import Callable, Iterator
