@@ -12,7 +12,7 @@ from bench.load.crowd_accounts import account_of
 from bench.load.crowds import CrowdFigures
 from bench.load.figures import NodeFigures, node_figures, read_metrics
 from bench.load.lines import Line
-from bench.load.metering import BULK_UPLOAD, HELD, JOIN, OTHER, UPLOAD, Meter
+from bench.load.metering import BULK_UPLOAD, JOIN, OTHER, RECEIPT_QUERY, UPLOAD, Meter
 from bench.load.rounds import made_up_records
 from bench.load.watching import Watch
 from shoal_agent.crowds.trainer import LogPage
@@ -75,7 +75,7 @@ async def test_requests_are_counted_by_kind_with_all_that_is_sent(world: World) 
         await client.get("/v1/jobs")
     figures = meter.figures()
     counts = {kind: requests.count for kind, requests in figures.items()}
-    assert counts == {UPLOAD: 2, BULK_UPLOAD: 1, HELD: 1, JOIN: 1, OTHER: 1}
+    assert counts == {UPLOAD: 2, BULK_UPLOAD: 1, RECEIPT_QUERY: 1, JOIN: 1, OTHER: 1}
     assert all(each.p50_milliseconds == each.p99_milliseconds == 1000 for each in figures.values())
     assert 2 * 1000 + 2 * len(ROUND) < figures[UPLOAD].sent_bytes < 2 * 1400
     assert not meter.errors
