@@ -161,13 +161,13 @@ async def test_the_ledger_is_shown_in_pages_that_cost_no_more_than_they_show(
     federation.decided = True
     await trainer.step()
     computed: list[float] = []
-    original = Cost.epsilon_at
+    original = storage_ledger.epsilon_at
 
-    def counted(cost: Cost, delta: float) -> float:
+    def counted(delta: float, cost: Cost) -> float:
         computed.append(cost.mu)
-        return original(cost, delta)
+        return original(delta, cost)
 
-    monkeypatch.setattr(Cost, "epsilon_at", counted)
+    monkeypatch.setattr(storage_ledger, "epsilon_at", counted)
     storage_ledger._epsilon.cache_clear()
     first = await ledger(trainer, "?count=1")
     assert [each["number"] for each in first["entries"]] == [first["next"]] == [1]
