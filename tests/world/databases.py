@@ -49,6 +49,12 @@ def _compile_once(connection: Connection) -> None:
 _PROGRAMS = ("initdb", "postgres", "pg_isready")
 # The server ends when its standard input does: with the tests, even if those are killed.
 _UNTIL_INPUT_ENDS = 'postgres "$@" & cat; kill -QUIT $!; wait $!'
+# It keeps nothing, so it need not log what it would take to recover, nor tidy up.
+_CHEAP = [
+    part
+    for setting in ("autovacuum=off", "full_page_writes=off", "jit=off", "max_wal_senders=0")
+    for part in ("-c", setting)
+] + ["-c", "wal_level=minimal"]
 _AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
 
 
@@ -80,7 +86,7 @@ def postgresql_server(*, listens: str | None = None, prefix: Sequence[str] = ())
         if listens is not None:
             with Path(directory, "data", "pg_hba.conf").open("a") as rules:
                 rules.write("host all all 0.0.0.0/0 trust\n")
-        options = [*data, "-c", f"listen_addresses={listens or ''}", "-k", directory, "-F"]
+        options = [*data, "-c", f"listen_addresses={listens or ''}", "-k", directory, "-F", *_CHEAP]
         command = [*prefix, *as_user, "sh", "-c", _UNTIL_INPUT_ENDS, "sh", *options]
         with subprocess.Popen(command, stdin=subprocess.PIPE, **quiet) as server:
             asked = ["pg_isready", "-h", directory, "-t", "1"]
