@@ -260,6 +260,7 @@ def test_a_lie_is_an_answer_for_nobody(
         assert service.heard_out == 0
 
 
+@pytest.mark.slow
 def test_an_answer_without_end_is_cut_off_at_its_bound(tmp_path: Path) -> None:
     [lie] = [each for each in ENDLESS if each.name == "chunks without end"]
     with hostile(lie, IDENTITY) as service:

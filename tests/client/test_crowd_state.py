@@ -266,6 +266,7 @@ def test_the_space_of_evidence_that_was_borne_out_goes_back_to_the_system(
     assert contribute(state, (1, 1), job=OTHER_CROWD) == [True]
 
 
+@pytest.mark.slow
 @given(
     document=st.binary(min_size=1, max_size=2000).filter(lambda each: not each.startswith(b"{")),
     near=st.binary(max_size=2000),

@@ -184,6 +184,7 @@ async def test_a_job_for_which_nobody_has_an_allowance_left_ends_at_once_and_say
     await holder.close()
 
 
+@pytest.mark.slow
 async def test_clients_contribute_at_random_times_over_the_whole_job(tmp_path: Path) -> None:
     """No client at the first step, and some in every third of the time.
 
@@ -287,6 +288,7 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
+@pytest.mark.slow
 async def test_a_flood_at_the_trainer_costs_a_data_holder_time_and_no_contribution(
     world: CrowdWorld, holder: DataHolder
 ) -> None:
@@ -369,6 +371,7 @@ async def test_no_more_is_drawn_while_answers_are_not_acknowledged(
     assert 0 < world.crowds.draws <= TASK.instances
 
 
+@pytest.mark.slow
 async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> None:
     """A long job takes more than all the time, for each draw takes five seconds."""
     world = CrowdWorld(
@@ -531,6 +534,7 @@ async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_th
     assert is_cheating((await status(holder)).verdict)
 
 
+@pytest.mark.slow
 async def test_a_data_holder_goes_on_after_a_restart_and_spends_nothing_twice(
     world: CrowdWorld,
 ) -> None:
@@ -548,6 +552,7 @@ class Died(Exception):
 STEPS = ("nonces on file", "draws", "charge", "submissions", "settlement")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("where", STEPS)
 async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_nonce(

@@ -1000,6 +1000,7 @@ def site_of(world: World) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     with DataHolder.open(site, consortium, world.directory / "one") as holder:
@@ -1013,6 +1014,7 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
         pass
 
 
+@pytest.mark.slow
 def test_a_site_that_cannot_be_opened_leaves_its_keys_free(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     good = (site / "records.csv").read_text()

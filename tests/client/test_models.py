@@ -83,6 +83,7 @@ async def test_a_holder_sends_the_clipped_gradients_of_a_model_that_is_built_in(
     assert np.array_equal(await answers(world, task), np.sum(expected, axis=0))
 
 
+@pytest.mark.slow
 async def test_a_holder_sends_the_gradients_of_a_model_that_it_allows_and_has(
     world: World, robust: NumpyroTask
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_rule_for_models_needs_a_whole_digest(tmp_path: Path) -> None:
     assert POLICY.models == ()
 
 
+@pytest.mark.slow
 def test_one_records_gradient_does_not_depend_on_another_clients(
     world: World, robust: NumpyroTask
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_share_is_the_difference_of_two_negative_binomials(scale, parties, rea
     assert chi_square(draws, expected, reach) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parties", [1, 2, 11])
 def test_as_many_shares_as_parties_sum_to_the_discrete_laplace(parties):
     scale, sums = 6.5, 20_000
@@ -222,6 +223,7 @@ def test_shares_beyond_the_parties_only_add_independent_noise():
     assert chi_square(draws, difference_law(total), 40) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_draws_of_one_call_are_independent_of_each_other():
     # Correlation of neighbours, 1 / sqrt(n) if there is none: five standard errors.
     draws = laplace_shares(

@@ -58,6 +58,7 @@ def test_what_rounds_are_planned_to_err_by_is_what_a_simulation_errs_by(
     assert 1.0 / AGREEMENT < simulated / expected < AGREEMENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -95,6 +96,7 @@ def test_the_chosen_learning_rate_errs_by_less_than_others() -> None:
         )
 
 
+@pytest.mark.slow
 def test_as_many_contributions_as_are_needed_suffice_and_fewer_do_not() -> None:
     study = a_study(family="linear", epsilon=4.0)
     needed = contributions_needed(study, 0.1)

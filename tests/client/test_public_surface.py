@@ -16,6 +16,7 @@ def run(program: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["shoal", "shoal_agent"])
 def test_everything_public_loads_without_the_extras(package: str) -> None:
     run(
@@ -26,6 +27,7 @@ def test_everything_public_loads_without_the_extras(package: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_analyst_does_not_load_the_noise_library() -> None:
     run(
         "import sys\n"
@@ -35,6 +37,7 @@ def test_an_analyst_does_not_load_the_noise_library() -> None:
     )
 
 
+@pytest.mark.slow
 def test_estimators_load_neither_pictures_nor_what_they_are_like() -> None:
     run(
         "import sys\n"

@@ -148,6 +148,7 @@ def test_the_representation_shows_no_values(write: Write) -> None:
     assert SECRET not in repr(Records.from_csv(write(f"age\n{SECRET}\n")))
 
 
+@pytest.mark.slow
 @given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_numbers_survive_the_file_exactly(
     values: list[float], tmp_path_factory: pytest.TempPathFactory

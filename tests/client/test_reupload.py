@@ -50,6 +50,7 @@ async def reuploaded(holder: DataHolder) -> int:
     return job.rounds[0].reuploaded
 
 
+@pytest.mark.slow
 async def test_nodes_are_asked_twice_before_the_deadline_and_not_after(
     world: World, holder: DataHolder
 ) -> None:

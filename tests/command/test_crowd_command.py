@@ -107,6 +107,7 @@ def holder_of(trial: Trial) -> DataHolder:
     )
 
 
+@pytest.mark.slow
 async def test_a_crowd_job_is_opened_shown_watched_and_verified(trial: Trial) -> None:
     """Over 31 minutes of the trial's clock, in which about half of the clients contribute."""
     async with trainer_of(trial) as step:

@@ -189,6 +189,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         }
 
 
+@pytest.mark.slow
 async def test_an_interrupted_wait_says_that_the_job_goes_on(trial, monkeypatch) -> None:
     def interrupted(self: Job, progress: object = None) -> NoReturn:
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from tests.command.running import shoal
 SIZES = ("--clients", 50_000, "--features", 4, "--epsilon", 2)
 
 
+@pytest.mark.slow
 def test_both_ways_stand_side_by_side_with_error_trust_and_formulas() -> None:
     said = " ".join(shoal("plan", *SIZES).stdout.split())
     for fact in (
@@ -39,6 +40,7 @@ def test_the_same_comes_as_json() -> None:
     assert 0.0 < rounds["error"]["total"] < crowd["error"]["total"] < 1.0
 
 
+@pytest.mark.slow
 def test_instances_follow_from_the_load_where_they_are_not_given() -> None:
     def planned(*more: object) -> tuple[int, float]:
         study = json.loads(shoal("plan", *SIZES, *more, "--json").stdout)["study"]
@@ -49,6 +51,7 @@ def test_instances_follow_from_the_load_where_they_are_not_given() -> None:
     assert planned("--open-sessions", 70.5, "--instances", 5) == (5, 70.5)
 
 
+@pytest.mark.slow
 def test_a_job_must_be_open_for_longer_the_fewer_draws_may_overlap() -> None:
     """50,000 contributions of .5 s, of which 20 are under way at a time in nine tenths of it."""
 

@@ -112,6 +112,7 @@ def test_it_lists_clients_when_it_is_asked_to(parties: Parties) -> None:
     assert "left out: its shares are of different answers" in run("--clients").stdout
 
 
+@pytest.mark.slow
 def test_it_prints_the_misconduct_that_it_finds(parties: Parties) -> None:
     parties.shown["compute-2", "documents"].append(vote("compute-1", range(10)).to_json())
     assert "Misconduct of compute-1: it signed two documents" in run().stdout

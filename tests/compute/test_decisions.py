@@ -113,6 +113,7 @@ def test_a_sum_needs_votes_for_its_cohort_of_enough_nodes_that_still_take_part(
         assert now < spec.give_up_at
 
 
+@pytest.mark.slow
 @given(known=rounds(settings=(ADDITIVE,)), now=MOMENTS)
 def test_an_additive_sum_needs_everyones_holdings_and_everyones_equal_vote(
     known: Round, now: datetime

@@ -71,6 +71,7 @@ def known_round(which: set[int], phase: Phase = Phase.FROZEN, node: int = 0) -> 
     return open_round(stored, POPULATION, TRUST, party(f"compute-{node}", TRUST))
 
 
+@pytest.mark.slow
 @given(here=SOME, there=SOME)
 def test_one_exchange_and_what_it_asks_for_bring_two_nodes_level(
     here: set[int], there: set[int]

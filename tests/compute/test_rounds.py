@@ -36,6 +36,7 @@ def of_kind(documents: list, kind: type) -> list:
     return [signed for signed in documents if isinstance(signed.body, kind)]
 
 
+@pytest.mark.slow
 async def test_a_round_releases_the_sum_over_all_who_uploaded(federation: Federation) -> None:
     spec = federation.spec()
     await federation.announce(spec)

@@ -341,6 +341,7 @@ def test_a_round_is_charged_once_for_ever(storage: StorageThread) -> None:
     assert storage.run_here(ledger.charge_of, ROUND) == examples.charge(SPEC.body, "compute-0")
 
 
+@pytest.mark.slow
 def test_charges_that_are_added_at_once_take_places_without_gaps(
     database_url: str, storage: StorageThread
 ) -> None:

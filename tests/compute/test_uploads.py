@@ -275,6 +275,7 @@ async def test_while_the_database_is_locked_nothing_is_acknowledged(
     assert (await federation.upload(0, spec, envelope)).status_code == 201
 
 
+@pytest.mark.slow
 async def test_a_full_disk_refuses_and_loses_nothing_that_was_acknowledged(
     federation: Federation, tmp_path: Path
 ) -> None:
@@ -307,6 +308,7 @@ async def test_a_full_disk_refuses_and_loses_nothing_that_was_acknowledged(
         assert reply.status_code == (200 if status == 201 else 201)
 
 
+@pytest.mark.slow
 async def test_a_step_survives_a_locked_database_and_goes_on_afterwards(
     federation: Federation, spec: Signed[RoundSpec], tmp_path: Path
 ) -> None:

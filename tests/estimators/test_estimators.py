@@ -221,6 +221,7 @@ def test_a_column_that_the_records_have_not_is_named() -> None:
         linear(features={"weight": (30, 200)}).fit(federation())
 
 
+@pytest.mark.slow
 def test_what_was_learned_has_names_that_end_in_an_underscore(fitted: Any) -> None:
     model = fitted[LinearRegression]
     assert model.n_features_in_ == 2

@@ -52,6 +52,7 @@ def test_read_correctly_no_row_is_zero_and_infants_are_not_females():
     assert abalone[:, :2].sum(axis=0).tolist() == [1307, 1342]
 
 
+@pytest.mark.slow
 @with_data
 def test_without_privacy_the_rank_correlation_is_the_authors():
     data = load_gdsc(files(DATA))

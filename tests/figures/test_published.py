@@ -42,6 +42,7 @@ def test_without_noise_to_speak_of_the_methods_without_projection_are_exact():
     assert found["proj_ta"] != pytest.approx(found["np"], abs=1e-3)  # thresholds bias it
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_equation_1_and_grows_with_the_clients_under_input_perturbation():
     # Rows of zeros, and noise far below the prior: coefficients are the noise of X'y itself.
     rows, epsilon = np.zeros((100, 3)), 1e7

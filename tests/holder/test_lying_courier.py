@@ -231,6 +231,7 @@ def _messages(world: World, documents: Sequence[tuple[Any, Any]]) -> st.SearchSt
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_order_of_messages_spends_more_than_the_policy_or_answers_twice(

@@ -78,6 +78,7 @@ def meet(world: World) -> VaultLink:
     return VaultLink.over(VaultPipes.meet(world.directory / "pipes"), silent)
 
 
+@pytest.mark.slow
 async def test_a_vault_at_named_pipes_ends_with_its_courier_and_serves_the_next(
     world: World, container: Container
 ) -> None:
@@ -126,6 +127,7 @@ def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
     assert "SECRET" not in said + str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_second_vault_over_the_same_keys_does_not_start_until_the_first_has_ended(
     settings: Settings, world: World
 ) -> None:

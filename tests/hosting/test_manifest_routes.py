@@ -228,6 +228,7 @@ async def test_others_are_answered_while_a_roster_comes(
     assert threads and "MainThread" not in threads
 
 
+@pytest.mark.slow
 async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> None:
     """Six junk rosters of 32 MiB behind the right manifest take no memory."""
     clients = 1 << 20

@@ -114,6 +114,7 @@ async def ask(
     return asking
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     tmp_path: Path, number: signal.Signals
@@ -130,6 +131,7 @@ async def test_told_to_stop_it_answers_what_was_asked_tidies_up_and_succeeds(
     assert json.loads(errors.splitlines()[-1])["event"] == "stopped"
 
 
+@pytest.mark.slow
 async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
     with started(tmp_path, "works") as (process, certificate):
         base_url = f"https://127.0.0.1:{port_of(process)}"
@@ -142,6 +144,7 @@ async def test_a_request_that_never_ends_does_not_keep_it_from_stopping(tmp_path
     assert not isinstance(outcome, httpx.Response) or outcome.status_code >= 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["fails", "returns"])
 def test_work_that_ends_by_itself_ends_the_service(tmp_path: Path, behaviour: str) -> None:
     with started(tmp_path, behaviour) as (process, _):

@@ -199,6 +199,7 @@ def test_the_more_clients_the_fewer_rows_a_measured_ball_shrinks():
     assert 0.7 < kept[0] < kept[1]
 
 
+@pytest.mark.slow
 def test_measuring_helps_where_the_bounds_are_far_too_wide():
     # 30 jobs each, with bounds 500 wide, in the right place, for spreads of 12 to 20. Fixed seed.
     generator = np.random.default_rng(4)

@@ -49,6 +49,7 @@ def draw(method, generator):
     return truth, np.column_stack([x, y])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("method", METHODS)
@@ -84,6 +85,7 @@ def test_where_no_client_has_a_record_a_regression_returns_its_prior(method, mec
     assert max(posterior.records for posterior in found) < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_a_variational_posterior_holds_whatever_part_of_the_clients_has_no_record(share):
     # Gaussian noise alone: 20 lines of 2 slopes, coverage of 90 % intervals .75 or more, missed by
@@ -117,6 +119,7 @@ def test_a_variational_posterior_holds_whatever_part_of_the_clients_has_no_recor
         assert "arrived" not in verdicts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "said"), [(0, False), (2000, True)])
 def test_a_path_arrives_by_what_records_say_and_not_by_noise(clients, said):
     # A clip that no gradient exceeds, small steps and little noise: nothing else is in the way.

@@ -118,6 +118,7 @@ def scattered(generator, bend):
     return mode, Path(points, gradients, noise, 0.0, 1e6, lambda point: -point, bend=bend)
 
 
+@pytest.mark.slow
 def test_a_bent_likelihood_pulls_no_value_where_it_is_known_to_bend():
     """60 paths at 90 %: fewer than 45 by chance with probability .0002. As straight ones, none of
     their mean errors is near 0.
@@ -153,6 +154,7 @@ def test_curvatures_are_drawn_from_the_regression_cut_to_definite_ones():
     assert draws.std(axis=0).max() < 0.2
 
 
+@pytest.mark.slow
 def test_a_path_that_arrived_is_called_otherwise_no_more_often_than_stated():
     """Slopes at the mode are noise: FALSE_ALARMS of them, .001, would be 1 of 1,000 at most;
     more than 5 come by chance with probability .0006."""

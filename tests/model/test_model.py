@@ -25,6 +25,7 @@ def test_no_state_of_a_small_round_breaks_an_invariant(configuration: Configurat
     assert found.states == len(search.parents) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", [*LIMITS, *PLANTED], ids=str)
 def test_known_limits_and_planted_faults_break_what_they_are_said_to_break(
     configuration: Configuration,
@@ -37,6 +38,7 @@ def test_known_limits_and_planted_faults_break_what_they_are_said_to_break(
         assert search.path(key), "the start breaks nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [each.world for each in SMALL if not each.world.liar],

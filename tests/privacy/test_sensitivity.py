@@ -244,6 +244,7 @@ def test_every_query_of_the_catalogue_is_searched_with_and_without_a_ball_for_bo
         assert all(type(each.values[0]) is kind for each in cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "mechanism", "supremum", "closeness", "starts"), CASES)
 def test_pitfall_15_a_search_reaches_the_sensitivity_and_never_exceeds_it_after_rounding(
     query, mechanism, supremum, closeness, starts
@@ -279,6 +280,7 @@ def test_pitfall_15_extreme_floats_do_not_exceed_the_sensitivity(query, mechanis
     assert not exceeds(query, mechanism, one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("centre", "scale"), [(1.7e308, 5e-324), (-1.7e308, 1.7e308), (0.1, 0.3), (-1e-300, 1e-308)]
 )

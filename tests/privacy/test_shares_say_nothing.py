@@ -102,6 +102,7 @@ def test_any_coalition_below_the_threshold_sees_uniform_independent_words(
         assert p > LEVEL, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "nodes", "coalition"), COALITIONS)
 def test_any_coalition_below_the_threshold_sees_the_same_for_neighbouring_clients(
     scheme: Sharing, nodes: int, coalition: tuple[int, ...]

@@ -64,6 +64,7 @@ def asked(released: list[Released]) -> Iterator[Any]:
         yield wanted.query
 
 
+@pytest.mark.slow
 async def test_every_query_follows_from_the_task_and_released_sums_alone(
     learned: Federation,
 ) -> None:
@@ -72,6 +73,7 @@ async def test_every_query_follows_from_the_task_and_released_sums_alone(
     assert list(asked(released)) == [each.spec.query for each in released]
 
 
+@pytest.mark.slow
 async def test_the_second_rounds_bounds_do_depend_on_what_the_first_released(
     learned: Federation,
 ) -> None:
@@ -82,6 +84,7 @@ async def test_the_second_rounds_bounds_do_depend_on_what_the_first_released(
     assert otherwise != second.spec.query, "there would be nothing to pay for"
 
 
+@pytest.mark.slow
 async def test_every_round_that_bounds_came_from_is_on_everybodys_ledger(
     learned: Federation,
 ) -> None:

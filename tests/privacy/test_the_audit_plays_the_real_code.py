@@ -140,6 +140,7 @@ async def learned(trust: Trust, directory: Path, samplers: dict[str, Remembering
         return look_at(federation).specs[round_id], from_ring(decode_uint64(released["values"]))
 
 
+@pytest.mark.slow
 def test_a_whole_federation_releases_what_the_audit_computes_from_the_same_noise(
     tmp_path: Path,
 ) -> None:

@@ -45,6 +45,7 @@ def test_nobody_is_asked_more_often_than_the_rounds_need_and_nobody_less_by_two(
         assert participation.rounds.max() - participation.rounds.min() <= 1
 
 
+@pytest.mark.slow
 @given(jobs(), st.data())
 def test_the_hard_limit_holds_whoever_leaves_and_readers_can_tell_that_they_left(job, data):
     population, size, rounds = job

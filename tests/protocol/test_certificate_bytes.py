@@ -52,6 +52,7 @@ def test_every_byte_of_a_certificate_counts_in_several_values(flip: int) -> None
         refuse(flipped(CERTIFICATE, position, flip))
 
 
+@pytest.mark.slow
 def test_a_certificate_lacks_no_byte_unseen() -> None:
     for position in range(0, len(CERTIFICATE), 11):
         refuse(CERTIFICATE[:position] + CERTIFICATE[position + 1 :])
@@ -160,6 +161,7 @@ def test_whatever_a_trainer_changes_and_signs_again_is_found() -> None:
     assert found > 500
 
 
+@pytest.mark.slow
 def test_whatever_stands_in_another_jobs_certificate_is_found_in_this_one() -> None:
     swapped = 0
     for path in PATHS:

@@ -612,6 +612,7 @@ def with_extremes(wire: Any, kind: type[Document]) -> Iterator[Any]:
                     continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
 def test_a_spec_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
     making = MAKINGS[name]
@@ -629,6 +630,7 @@ def test_a_spec_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: s
     assert tried > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two rounds", "pure epsilon", "threshold, all sums"])
 def test_a_request_with_a_number_beyond_reason_is_refused_and_nothing_worse(name: str) -> None:
     making = MAKINGS[name]

@@ -103,6 +103,7 @@ def test_json_of_too_many_values_is_refused_before_it_is_built(unit: bytes) -> N
         parse_canonical_json(b"[" + b",".join([unit] * (MOST_VALUES // per_unit + 1)) + b"]")
 
 
+@pytest.mark.slow
 def test_ten_thousand_joins_and_a_roster_of_a_million_are_not_too_many_values() -> None:
     joins = canonical_json({"documents": [DOCUMENTS["join"].to_json()] * 10_000})
     assert len(parse_canonical_json(joins)["documents"]) == 10_000
@@ -214,6 +215,7 @@ def test_a_set_of_clients_comes_back_from_its_encoding(clients: set[int]) -> Non
     assert set(decode_clients(encode_clients(clients))) == clients
 
 
+@pytest.mark.slow
 @given(client_sets, st.randoms(use_true_random=False))
 def test_equal_sets_have_equal_bytes_however_they_were_made(clients, random) -> None:
     shuffled = list(clients)
@@ -309,6 +311,7 @@ def test_a_vector_is_little_endian() -> None:
     )
 
 
+@pytest.mark.slow
 @given(
     st.text(max_size=30) | st.binary(max_size=30).map(lambda raw: base64.b64encode(raw).decode())
 )

@@ -190,6 +190,7 @@ def iterates(record):
     numpyro.sample("y", dist.Normal(largest, 1.0), obs=record["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "reason"),
     [

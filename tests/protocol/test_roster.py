@@ -130,6 +130,7 @@ def test_a_roster_that_does_anything_else_does_not_follow(keys: bytes) -> None:
     assert not Roster(keys).follows(Roster(key_of(0) + key_of(1) + bytes(32)))
 
 
+@pytest.mark.slow
 def test_a_million_clients_are_decoded_and_a_shared_key_among_them_is_found() -> None:
     rows = np.zeros((1_000_000, 4), "<u8")
     rows[:, 3] = np.arange(1, 1_000_001)  # keys that differ in their last bytes only

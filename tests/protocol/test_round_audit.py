@@ -117,6 +117,7 @@ HELD = st.dictionaries(st.integers(0, 11), ATTEMPTS).map(
 )
 
 
+@pytest.mark.slow
 @given(held=st.lists(HELD, min_size=3, max_size=3), random=st.randoms(use_true_random=False))
 def test_every_share_that_is_held_is_in_the_cohort_or_accounted_for(
     held: list[StoredAnswers], random: Any

@@ -220,6 +220,7 @@ def test_a_sum_that_fits_the_ring_but_not_the_field_is_refused_under_threshold_s
         check(threshold_spec(noise=DiscreteGaussianNoise(scale=scale), mu=mu), consortium=held)
 
 
+@pytest.mark.slow
 def test_a_population_beyond_the_bound_is_refused() -> None:
     rows = np.zeros((LARGEST_POPULATION + 1, 4), "<u8")
     rows[:, 0] = np.arange(1, LARGEST_POPULATION + 2)

@@ -179,6 +179,7 @@ async def test_many_nonces_are_answered_in_their_order(opened: Asker) -> None:
     assert [each["body"]["nonce"] for each in answer.json()["documents"]] == nonces
 
 
+@pytest.mark.slow
 async def test_one_answer_holds_a_bounded_number_of_weights(asker: Asker) -> None:
     columns = tuple(ColumnBounds(name=f"x{number}", lower=0.0, upper=1.0) for number in range(511))
     wide = crowd(task=TASK.model_copy(update={"features": columns}))
@@ -557,6 +558,7 @@ async def test_no_metric_names_a_client_or_a_job(opened: Asker) -> None:
     assert JOB not in text and "client" not in text
 
 
+@pytest.mark.slow
 async def test_what_is_replaced_is_independent_of_what_was_drawn(asker: Asker) -> None:
     """Chi-square of 25 cells from 600 nonces; the nonces are fixed, the seed is not.
 

@@ -275,6 +275,7 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
     assert [e["cumulative_mu"] for e in entries] == sorted(e["cumulative_mu"] for e in entries)
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_committed_elsewhere_cannot_join_but_others_can(
     trainer: Service, clock: HandMovedClock
 ) -> None:

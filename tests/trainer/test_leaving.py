@@ -174,6 +174,7 @@ async def test_a_withdrawal_during_an_announcement_ends_it(
     assert [entry["kind"] for entry in (await ledger(trainer))["entries"]] == ["charge", "return"]
 
 
+@pytest.mark.slow
 async def test_withdrawals_that_meet_the_end_of_joining_end_their_jobs_and_nothing_else(
     trainer: Service, clock: HandMovedClock
 ) -> None:

@@ -47,6 +47,7 @@ def entries(engine: Engine) -> list[LedgerEntry]:
         return [each.entry for each in tables.after(db, 0)]
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_emptied_consistently_is_refused(
     engine: Engine, assembled: Assemble
 ) -> None:

@@ -186,6 +186,7 @@ def test_the_standard_error_of_the_average_spread_is_what_replicates_show():
     assert np.mean(verdicts) > 0.98
 
 
+@pytest.mark.slow
 def test_a_crowd_that_learns_is_settled_by_the_formula_with_its_pull_and_not_by_theorem_one():
     task = crowd_task(
         features=2, variant="all", instances=20, learning_rate=0.5, clip=0.5, epsilon=30.0

@@ -95,6 +95,7 @@ def test_where_nothing_is_learned_the_spread_is_theorem_ones(variant: str, epsil
     assert_mean(spreads(task, found.final), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instances", "variant"), [(1, "all"), (12, "all"), (12, "one")])
 def test_a_linear_models_errors_are_the_theorys(instances: int, variant: str):
     generator = np.random.default_rng(5)

@@ -160,6 +160,7 @@ def test_an_epsilon_holds_at_its_delta_and_hardly_less_does(
         assert laplace_sum_delta(epsilon=less, shift=shift, additions=additions) > delta
 
 
+@pytest.mark.slow
 def test_more_noise_hides_more() -> None:
     costs = [laplace_sum_epsilon(delta=DELTA, shift=2.0, additions=each) for each in range(1, 60)]
     assert costs == sorted(costs, reverse=True)

@@ -337,6 +337,7 @@ def test_what_has_no_meaning_is_refused(additions: int, delta: float) -> None:
         hidden_epsilon(make_task(), additions=additions, delta=delta)
 
 
+@pytest.mark.slow
 def test_what_a_latecomer_really_learns_refutes_theorem_2_and_not_the_claim() -> None:
     # "one" touches a weight one time in p, and T counts all updates in the theorem. The bound is
     # above what is lost with a probability of 1e-6; seed fixed.

@@ -131,6 +131,7 @@ def test_one_weight_that_is_sent_costs_the_epsilon_and_not_more(
         assert halved > 1.99 * task.contribution_epsilon, "half the noise is found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["feature", "all"])
 def test_all_weights_that_are_sent_cost_what_the_variant_says(variant: str) -> None:
     task = make_task(variant=variant, weights=2, clip=1.0, grid_bits=4, epsilon=6.0)
