@@ -172,7 +172,8 @@ def accept_envelope(given: Inputs) -> Output:
     roster = Roster.decode(bytes.fromhex(given["roster"]))
     envelope.verify(roster.verify_key_bytes(envelope.header.client))
     share = envelope.open(bytes.fromhex(given["box_private_key"]), bytes.fromhex(given["box_key"]))
-    _sharing(given).check(
+    summation.check(
+        _sharing(given),
         share,
         client=envelope.header.client,
         node=given["node"],
