@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
+from shoal_agent.answering import Answering
 from shoal_agent.client_files import write_client_keys, write_pin
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
@@ -464,6 +466,34 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     holder = world.holder(policy=policy(maximum_epsilon=1.1))
     await holder.step()
     assert await holder.ledger() == []
+    await holder.close()
+
+
+@pytest.mark.parametrize(
+    "stricter",
+    [
+        {"analysts": ()},
+        {"queries": ()},
+        {"minimum_population": 1_000_000},
+        {"mechanisms": ("discrete_laplace",)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_policy_made_stricter_binds_a_round_that_was_taken_before(
+    world: World, monkeypatch: pytest.MonkeyPatch, stricter: dict[str, Any]
+) -> None:
+    holder = world.holder()
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    with monkeypatch.context() as patched:
+        patched.setattr(Answering, "answer_rounds", AsyncMock(return_value=False))
+        await holder.step()  # which takes the round, and no more
+    await holder.close()
+    holder = world.holder(policy=policy(**stricter))
+    await holder.step()
+    assert await holder.ledger() == []
+    assert all(node.held == {} for node in world.nodes)
     await holder.close()
 
 

@@ -1,12 +1,14 @@
 """The noise sampler. Randomness is OpenDP's own, so each statistical test states how often it
 would fail on a right sampler."""
 
+import io
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from shoal_holder.noise import NoiseProcess
 from shoal_holder.sampling.exact import discrete_gaussian, discrete_laplace, exact_noise
 from shoal_protocol.privacy.mechanisms import (
     LARGEST_LAPLACE_SCALE,
@@ -48,6 +50,22 @@ def test_draws_are_64_bit_integers_beyond_the_range_of_32() -> None:
     assert draws.dtype == np.int64
     assert draws.shape == (1000,)
     assert np.abs(draws).max() > 2**31
+
+
+def test_draws_are_refused_of_a_process_that_wrote_anything_before_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line too many would shift all draws by some bytes: most would be no noise at all."""
+    noise = NoiseProcess()
+    try:
+        assert noise(GaussianPart(scale=300.0), 5).shape == (5,)
+        noise._is_ready = False
+        with monkeypatch.context() as patched:
+            patched.setattr(noise._process, "stdout", io.BytesIO(b"a word\nready\n" + bytes(40)))
+            with pytest.raises(OSError, match="did not start"):
+                noise(GaussianPart(scale=300.0), 5)
+    finally:
+        noise.close()
 
 
 def test_two_draws_are_never_the_same() -> None:

@@ -1,8 +1,12 @@
 """The vault's process has no network and loads nothing that could use one."""
 
+import _socket
+import errno
 import json
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +14,13 @@ import pytest
 import shoal_holder
 from shoal_agent.vault_contents import contents_of
 from shoal_agent.vault_link import VaultLink, VaultPipes
-from shoal_holder.isolation import NO_SOCKETS, NONE
-from shoal_holder.messages import Hello, Opened
+from shoal_holder import frames
+from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
+from shoal_holder.messages import Failure, Hello, Message, Opened, kinds_of
 from shoal_holder.opening import open_vault
 from shoal_holder.reporting import silent
 from shoal_holder.site import Site, Sources
-from tests.world.around_holder import POLICY, World, no_noise
+from tests.world.around_holder import POLICY, World, no_noise, vault_of
 
 MODULES = sorted(
     f"shoal_holder.{path.stem}"
@@ -76,6 +81,65 @@ def started(world: World) -> VaultPipes:
         without_nodes=(),
     )
     return VaultPipes.start(None, contents)
+
+
+def test_sockets_are_refused_only_where_no_family_of_them_can_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = _socket.socket
+
+    def refuses(*refused: int) -> Callable[..., _socket.socket]:
+        def socket(family: int, kind: int) -> _socket.socket:
+            if family in refused:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            return made(family, kind)
+
+        return socket
+
+    monkeypatch.setattr(_socket, "socket", refuses(_socket.AF_INET))
+    assert isolation() != NO_SOCKETS
+    everything = range(_socket.AF_NETLINK + 1)
+    monkeypatch.setattr(_socket, "socket", refuses(*everything))
+    assert isolation() == NO_SOCKETS
+
+
+def test_a_system_that_does_not_let_names_be_mapped_does_not_keep_a_vault_from_starting() -> None:
+    refusing = """
+from pathlib import Path
+import shoal_holder.isolation as isolation
+def refused(path, content):
+    raise PermissionError(path)
+Path.write_text = refused
+print(isolation.isolate())
+"""
+    assert run(refusing)[0] == NO_SOCKETS
+
+
+def test_an_error_of_the_state_that_has_no_name_of_sqlites_is_a_failure_like_others(
+    tmp_path: Path,
+) -> None:
+    vault = vault_of(World(tmp_path).holder())
+
+    def fails(_: Message) -> Message:
+        raise sqlite3.OperationalError("made by Python")
+
+    vault._handlers[Hello] = fails
+    answer = frames.decode(vault.answer(frames.encode(Hello())), kinds_of(Failure))
+    assert isinstance(answer, Failure)
+    assert "OperationalError" in answer.reason and "Python" not in answer.reason
+
+
+async def test_the_vault_imports_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("pyroaring", "platform", "opendp"):
+        (elsewhere / f"{name}.py").write_text("raise SystemExit('imported from here')")
+    monkeypatch.chdir(elsewhere)
+    link = VaultLink.over(started(World(tmp_path)), silent)
+    assert link.opened.isolation == NO_SOCKETS
+    link.close()
 
 
 async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:

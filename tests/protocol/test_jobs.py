@@ -135,6 +135,20 @@ def test_who_holds_data_reads_a_request_whose_task_it_does_not_know() -> None:
         decode(canonical_json(request), JobRequest)
 
 
+def test_a_request_that_is_nested_too_deep_is_malformed_and_nothing_worse() -> None:
+    """JSON may be nested deeper than a document can be written: nobody's key is needed for it."""
+    request = sign(JOB, "analyst", signing_key("analyst")).to_json()
+    for depth in (200, 300, 900, 100_000):
+        nested = b"[" * depth + b"]" * depth
+        request["body"]["task"] = {"anything": "HERE"}
+        encoded = canonical_json(request).replace(b'"HERE"', nested)
+        if depth == 200:
+            decode(encoded, JobRequest)
+            continue
+        with pytest.raises(MalformedDocument):
+            decode(encoded, JobRequest)
+
+
 def test_terms_without_a_word_for_each_column_are_none() -> None:
     terms = JOB.terms.model_dump()
     for change in (

@@ -163,8 +163,12 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
         MalformedDocument, UnsupportedVersion: as `decode`.
     """
     signed = read_uncompared(value, *kinds)
-    if signed.body.canonical() != canonical_json(value["body"]):
-        kind = _kind_of(type(signed.body))
+    kind = _kind_of(type(signed.body))
+    try:
+        canonical = signed.body.canonical()
+    except ValueError:  # without the cause, which may quote what the peer sent
+        raise MalformedDocument(f"a {kind} is nested too deep") from None
+    if canonical != canonical_json(value["body"]):
         raise MalformedDocument(f"a {kind} is not written in its canonical form")
     return signed
 

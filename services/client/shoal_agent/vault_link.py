@@ -123,7 +123,8 @@ class VaultPipes:
         arguments = [str(to_vault), str(from_vault)]
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "shoal_holder", *arguments),
+                # nothing is imported from the working directory
+                *(sys.executable, "-P", "-m", "shoal_holder", *arguments),
                 *([] if contents is None else [FROM_PROGRAM]),
             ],
             env=_environment(settings),

@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,11 @@ NO_SOCKETS: Final = "no sockets"
 NO_NETWORK: Final = "no network"
 NONE: Final = "none"
 
+_FAMILIES: Final = tuple(
+    getattr(_socket, name)
+    for name in ("AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK")
+    if hasattr(_socket, name)
+)
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # sched.h
 _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2  # prctl.h
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # seccomp.h: SECCOMP_RET_ERRNO, with EPERM
@@ -43,15 +49,21 @@ def isolate() -> str:
 
 def isolation() -> str:
     """Return what of the network this process is without: `NO_SOCKETS`, `NO_NETWORK` or `NONE`."""
-    try:
-        _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM).close()
-    except PermissionError:
+    if not any(_can_make(family) for family in _FAMILIES):
         return NO_SOCKETS
     try:
         lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
     except OSError:
         return NONE
     return NO_NETWORK if all(line.split(":")[0].strip() == "lo" for line in lines) else NONE
+
+
+def _can_make(family: int) -> bool:
+    try:
+        _socket.socket(family, _socket.SOCK_DGRAM).close()
+    except OSError:  # refused, or unknown to this system
+        return False
+    return True
 
 
 def _leave_network() -> None:
@@ -63,7 +75,9 @@ def _leave_network() -> None:
             ("uid_map", f"{user} {user} 1"),  # files stay who they belong to
             ("gid_map", f"{group} {group} 1"),
         ):
-            Path(f"/proc/self/{name}").write_text(content)
+            # where it is refused, files still belong to whom they did: only names differ
+            with suppress(PermissionError):
+                Path(f"/proc/self/{name}").write_text(content)
 
 
 def _refuse_sockets() -> None:

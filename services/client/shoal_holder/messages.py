@@ -56,7 +56,7 @@ class Refusal(Answer):
 
 
 class Failure(Answer):
-    """The vault cannot read or write what it must remember; nothing was done."""
+    """The vault cannot read or write what it must remember; whether it was done, its state says."""
 
     kind: Literal["failure"] = "failure"
     reason: str

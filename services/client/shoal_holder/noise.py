@@ -20,7 +20,8 @@ from shoal_protocol.wire.encoding import Int64Vector
 NoiseSampler = Callable[[NoisePart, int], Int64Vector]
 """(part, count) -> `count` independent integers of one client's noise, shape (count,)."""
 
-_PROGRAM: Final = ("-m", "shoal_holder.sampling")
+_PROGRAM: Final = ("-P", "-m", "shoal_holder.sampling")
+"""Nothing is imported from the working directory."""
 
 
 class NoiseProcess:
@@ -53,7 +54,10 @@ class NoiseProcess:
         asked, answers = self._process.stdin, self._process.stdout
         if asked is None or answers is None or count < 1:
             raise ValueError("a count of noise draws must be positive")
-        self._is_ready = self._is_ready or answers.readline() == b"ready\n"
+        if not self._is_ready and answers.readline() != b"ready\n":
+            # whatever else was written would shift all that is drawn after it
+            raise OSError("the process that draws noise did not start as it should")
+        self._is_ready = True
         asked.write(f"{name} {scale.hex()} {count}\n".encode())
         asked.flush()
         drawn = answers.read(8 * count)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from shoal_holder.choice import MOST_ROWS
 from shoal_protocol.privacy.mechanisms import GaussianPart, NoisePart
 
 GRID_SECONDS: Final = 0.25
@@ -30,6 +31,7 @@ _LAPLACE_STEP_SECONDS: Final = 7e-6
 _LAPLACE_SHARE_SECONDS: Final = 0.5e-6
 _CLIENT_SECONDS: Final = 250e-6  # to choose and encode one client's records, at least
 _ENTRY_SECONDS: Final = 60e-9  # more, for each column and each coordinate of each record
+_CHOICE_SECONDS: Final = 4e-9  # more, for each column of each row among which records are chosen
 _SURPRISE: Final = 42 * math.log(2.0)  # two such events together are rarer than 2^-40
 
 
@@ -60,12 +62,13 @@ def sampling_seconds(blocks: Sequence[tuple[int, NoisePart]], clients: int) -> f
 
 
 def encoding_seconds(*, columns: int, coordinates: int, records: int) -> float:
-    """Return how long encoding one client's records may take, whatever and however many they are.
+    """Return how long choosing and encoding a client's records may take, however many there are.
 
     `records` is the most that count, `coordinates` the length of what they become. Models that are
     not built in may take longer, but as long for any records: they are always handed as many.
     """
-    return _CLIENT_SECONDS + _ENTRY_SECONDS * records * (1 + columns + coordinates)
+    choosing = _CHOICE_SECONDS * MOST_ROWS * columns
+    return _CLIENT_SECONDS + choosing + _ENTRY_SECONDS * records * (1 + columns + coordinates)
 
 
 def portion(

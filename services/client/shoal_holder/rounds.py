@@ -150,13 +150,29 @@ class Rounds:
         clients = self._state.unanswered(round_id, self._of_ours(spec))
         if not clients:
             return []
-        # since it joined the job, the owner may have come to other columns, or lowered the cap
-        if not set(spec.query.column_names) <= set(self._site.records.columns):
-            self._report("a column of the round is missing", round=round_id, clients=len(clients))
+        # since it joined the job, the owner may have come to other columns, rules or models
+        if reason := self._refusal(spec):
+            self._open[round_id].outcome = f"refused: {reason}"
+            self._report("round refused", round=round_id, reason=reason, clients=len(clients))
             return []
         cap = self._site.policy.cap
         committed = self._state.committed()  # the job is in there already
         return [client for client in clients if cap.allows(committed[client])]
+
+    def _refusal(self, spec: RoundSpec) -> str | None:
+        """Return why a round that was taken is not answered any more, None if it is."""
+        if not set(spec.query.column_names) <= set(self._site.records.columns):
+            return "a column of the round is missing"
+        stored = next(each for each in self._state.open_jobs() if each.job == spec.job)
+        request, policy = decode(stored.request, JobRequest).body, self._site.policy
+        if reason := policy.refusal(request) or policy.query_refusal(spec.query):
+            return reason
+        for _, query in request.terms.installed_models():  # the owner's policy names them
+            from shoal_hosting.installed_models import refusal
+
+            if reason := refusal(query):
+                return reason
+        return None
 
     def _of_ours(self, spec: RoundSpec) -> list[int]:
         """Return the clients here whom a round asks."""

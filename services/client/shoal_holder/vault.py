@@ -130,9 +130,9 @@ class Vault:
         except ProtocolError as error:
             answer = Refusal(code=error.code, detail=str(error))
         except sqlite3.Error as error:
-            answer = Failure(
-                reason=f"the state cannot be read or written: {error.sqlite_errorname}"
-            )
+            # errors that Python itself makes have no name of SQLite's
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            answer = Failure(reason=f"the state cannot be read or written: {name}")
         events, self._events = tuple(self._events), []
         return frames.encode(answer.model_copy(update={"events": events}))
 
