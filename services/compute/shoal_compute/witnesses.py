@@ -115,7 +115,7 @@ class Witnesses:
         log.error(
             "this node signed for rounds that are not in its ledger: it was set back, and takes no "
             f"round. Stop, and {RESTORE}. If that is lost for good, read 'When a database is lost' "
-            f"in the README, then start once with {ACCEPT}={token}",
+            f"in docs/node-operators.md, then start once with {ACCEPT}={token}",
             rounds=len(lost),
         )
 

@@ -247,8 +247,8 @@ def _refusal(mark: Mark | None, found: Stored, path: Path, token: str) -> str:
             what = f"this is not the database that {path} is of ({of_mark}; here {of_found})"
     return (
         f"{what}. Stop, and {RESTORE}: what lies here may know less than was signed and charged. "
-        "If that is lost for good, read 'When a database is lost' in the README, then start once "
-        f"with {ACCEPT}={token}"
+        "If that is lost for good, read 'When a database is lost' in docs/node-operators.md, then "
+        f"start once with {ACCEPT}={token}"
     )
 
 
