@@ -205,6 +205,7 @@ async def test_the_chain_is_shown_to_its_owner_in_pages_and_verifies(
     assert sum(each.clients for each in entries) == CLIENTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [-1, 2**53, 2**63 - 1, 2**63, 10**30])
 async def test_a_page_that_cannot_be_is_a_problem_with_the_request(
     world: World, agent: Service, after: int

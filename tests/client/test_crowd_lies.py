@@ -70,6 +70,7 @@ async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
     assert not world.crowds.taken and await holder.spent() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", ["<html>back soon</html>", '{"documents": []}'])
 async def test_what_is_no_answer_of_the_trainers_ends_no_job(
     world: CrowdWorld, holder: DataHolder, said: str
@@ -146,6 +147,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEATS)
 async def test_cheating_shows_when_the_job_is_closed(
     world: CrowdWorld, holder: DataHolder, name: str
@@ -311,6 +313,7 @@ async def test_a_closing_that_is_never_shown_leaves_the_question_open(
     assert found.verdict is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lies", [Lies(), Lies(log=rewritten), Lies(draw=steered)])
 async def test_a_log_that_is_too_long_to_fetch_is_said_to_be_unread(
     world: CrowdWorld, holder: DataHolder, monkeypatch: pytest.MonkeyPatch, lies: Lies

@@ -98,6 +98,7 @@ async def test_each_client_contributes_as_often_as_the_job_says(
     assert len(await holder.chain()) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["one", "feature", "all"])
 @pytest.mark.parametrize("clipping", ["coordinate", "residual"])
 async def test_what_leaves_is_the_drawn_weights_one_step_and_the_noise(
@@ -405,6 +406,7 @@ async def test_jobs_that_overlap_all_get_their_contributions(tmp_path: Path) -> 
     await holder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [True, False])
 async def test_what_was_allowed_and_not_made_is_told_once_when_a_job_closes(
     world: CrowdWorld, early: bool
@@ -511,6 +513,7 @@ async def test_a_job_ends_at_its_time_whatever_the_trainer_says(world: CrowdWorl
     await holder.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [problem(503, "storage-unavailable"), httpx.Response(200)])
 async def test_a_trainer_that_never_says_what_became_of_answers_is_judged_all_the_same(
     world: CrowdWorld, holder: DataHolder, answer: httpx.Response

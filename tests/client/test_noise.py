@@ -106,6 +106,7 @@ def test_laplace_shares_are_fresh_in_every_draw() -> None:
     assert not np.array_equal(exact_noise(part, 1000), exact_noise(part, 1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.5, 6.0])
 def test_a_laplace_of_one_clients_own_has_its_whole_distribution(scale: float) -> None:
     """Chi-square goodness of fit over 2 reach + 1 values, on one draw of 40,000.

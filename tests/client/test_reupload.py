@@ -142,6 +142,7 @@ async def test_a_node_that_forgot_the_round_is_handed_its_spec(
     assert len(node.held) == CLIENTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [

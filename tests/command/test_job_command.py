@@ -219,6 +219,7 @@ async def test_a_job_that_nobody_submitted_is_not_known(trial) -> None:
             assert "No such job" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

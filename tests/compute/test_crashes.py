@@ -36,6 +36,7 @@ async def advance(federation: Federation, spec: object, phase: str) -> None:
         await federation.step([0] if reached == 2 else None, times=1 if reached == 2 else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_node_goes_on_after_a_crash_in_any_phase(
     federation: Federation, phase: str

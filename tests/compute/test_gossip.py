@@ -339,6 +339,7 @@ async def test_a_node_that_was_down_for_hours_catches_up_from_one_peer_in_one_co
     assert 1 <= len(conversation) <= 3  # it says where it stands, asks, and tells its vote
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("reached", [0, 1])
 async def test_large_documents_get_through_a_partition_by_way_of_others(

@@ -99,6 +99,7 @@ async def test_of_two_different_envelopes_of_a_client_one_is_stored(
     assert (await federation.upload(0, spec, stored)).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [
@@ -196,6 +197,7 @@ async def test_each_envelope_of_a_bulk_stands_or_falls_by_itself(
     assert (await federation.state(0, spec))["held"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [b"\x01", b"\xff\xff\xff\xff", b"\x05\x00\x00\x00abcd"])
 async def test_a_bulk_that_is_cut_short_is_refused_as_a_whole(
     federation: Federation, spec: Signed[RoundSpec], tail: bytes

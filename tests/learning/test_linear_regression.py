@@ -497,6 +497,7 @@ def test_a_task_that_contradicts_itself_is_refused(change):
         LinearRegressionTask.model_validate(PEOPLE.model_dump() | change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [1, 4])
 def test_searching_thresholds_at_once_chooses_what_a_search_one_by_one_does(features):
     task = bench_thresholds.task_of(features)

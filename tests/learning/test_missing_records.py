@@ -70,6 +70,7 @@ def test_coefficients_hold_whatever_part_of_the_clients_has_no_record(method, me
     assert np.mean(counts) == pytest.approx(CLIENTS * (1.0 - share), rel=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centring", ["bounds", "private"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("method", METHODS)

@@ -105,6 +105,7 @@ def test_the_bound_for_any_mechanism_nearly_always_shows_half_of_an_exact_claim(
     assert spare([audit.bounds.epsilon for audit in audits], claim.epsilon / 2.0) > 4.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claim", "trials"), [(GAUSSIAN[0], 40_000), (GAUSSIAN[1], 20_000)])
 def test_the_bound_for_gaussian_mechanisms_shows_half_of_an_exact_claim_with_few_runs(
     claim: Claim, trials: int

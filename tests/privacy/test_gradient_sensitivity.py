@@ -70,6 +70,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "mechanism"), CASES)
 def test_pitfall_15_a_search_reaches_the_sensitivity_of_gradients_and_never_exceeds_it(
     query, mechanism

@@ -359,6 +359,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("fault", "query"), FAULTS)
 def test_a_planted_sensitivity_that_is_too_small_is_caught(fault, query, mechanism):
@@ -455,6 +456,7 @@ def test_pitfall_2_neighbours_share_every_output_down_to_the_last_bit(kind, nois
     assert one != other and outputs <= seen[0] and outputs <= seen[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_pitfall_2_what_is_added_to_noise_is_an_integer_whatever_the_floats_were(kind, mechanism):

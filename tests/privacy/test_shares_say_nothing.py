@@ -114,6 +114,7 @@ def test_any_coalition_below_the_threshold_sees_the_same_for_neighbouring_client
     assert min(difference_p(worlds[0], worlds[1], scheme.modulus_bits)) > LEVEL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "nodes", "coalition"), COALITIONS)
 def test_no_share_below_the_threshold_is_related_to_the_input(
     scheme: Sharing, nodes: int, coalition: tuple[int, ...]

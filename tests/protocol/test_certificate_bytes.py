@@ -58,6 +58,7 @@ def test_a_certificate_lacks_no_byte_unseen() -> None:
         refuse(CERTIFICATE[:position] + CERTIFICATE[position + 1 :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [b" ", b"0", b"\n", b'"', b"\x00"])
 def test_nothing_is_put_into_a_certificate_unseen(more: bytes) -> None:
     for position in range(0, len(CERTIFICATE), 37):

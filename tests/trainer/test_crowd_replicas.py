@@ -352,6 +352,7 @@ STATEMENTS = ("INSERT INTO crowd_log", "UPDATE crowd_instances", "INSERT INTO cr
 STATEMENTS += ("UPDATE crowd_jobs",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_submission_that_is_cut_off_halfway_has_not_happened(
     lives: Lives, statement: str

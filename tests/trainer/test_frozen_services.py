@@ -25,6 +25,7 @@ async def waiting_for(service: str, trainer: Service, federation: Federation) ->
         await trainer.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["compute-1", "aggregator"])
 async def test_a_job_that_waits_for_a_frozen_service_does_not_hold_up_the_others(
     trainer: Service, federation: Federation, service: str

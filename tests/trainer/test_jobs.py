@@ -287,6 +287,7 @@ async def test_a_method_that_fails_ends_the_job_and_what_it_did_not_spend_is_giv
     assert committed.affording(client, Cost.gaussian(1.001 * rest), cap) == BitMap()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_service_that_asks_for_patience_gets_it(
     trainer: Service, clock: HandMovedClock, federation: Federation, status: int

@@ -159,6 +159,7 @@ async def test_the_partial_sums_are_kept_with_the_results_as_they_were_signed(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 async def test_an_aggregator_that_cannot_show_them_now_is_asked_again(
     trainer: Service, clock: HandMovedClock, federation: Withholding, status: int

@@ -79,6 +79,7 @@ def test_the_lattices_noise_has_the_variance_that_the_task_states_however_coarse
         assert_mean(drawn**2, task.noise_variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["one", "feature", "all"])
 @pytest.mark.parametrize("epsilon", [1.0, 64.0], ids=["fine", "coarse"])
 def test_where_nothing_is_learned_the_spread_is_theorem_ones(variant: str, epsilon: float):

@@ -110,6 +110,7 @@ def test_how_far_one_snapshots_spread_scatters_is_known():
     assert_mean((rare.spread[0] / (k / 2) - 1.0) ** 2, relative_variance(k, 18.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 5, 20, 50])
 def test_all_but_one_in_k_updates_are_discarded_in_the_end(k: int):
     count = 200_000
@@ -173,6 +174,7 @@ def test_the_averaged_models_error_is_known_after_any_number_of_updates(k: int, 
         assert_mean(mean, 3.0 * learning.pulled(updates))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "waiting"), [(1, 10), (10, 15), (10, 4)])
 def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, waiting: int):
     pull, updates = 0.02, 1500

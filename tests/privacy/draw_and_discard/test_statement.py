@@ -12,6 +12,7 @@ from shoal_protocol.crowds.sanity import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "clipping"),
     [("one", "coordinate"), ("one", "residual"), ("all", "coordinate"), ("feature", "residual")],
