@@ -17,9 +17,9 @@ test fast exhaustive: export OPENBLAS_NUM_THREADS := 1
 test: .venv/ready
 	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup $(T)
 
-# The tests that take little each and start nothing. None waits, so a worker for each core is enough.
+# The tests that take little each and start nothing.
 fast: .venv/ready
-	.venv/bin/python -m pytest --numprocesses logical --dist loadgroup \
+	.venv/bin/python -m pytest --numprocesses auto --dist loadgroup \
 		-m "not slow and not exhaustive" $(T)
 
 # Every case of enumerations that the tests take samples of; some minutes.

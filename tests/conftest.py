@@ -34,9 +34,9 @@ SLOW_FOLDERS = ("tests/containers/", "tests/end_to_end/", "tests/federation/", "
 MOST_SECONDS = 4.0
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Have one worker more than processors for `auto`: two groups wait more than they compute."""
-    return (os.cpu_count() or 1) + (config.option.numprocesses == "auto")
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one worker more than processors: two groups wait for clocks more than they compute."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(tryfirst=True)  # the groups are read by the plugin that shares out the tests
