@@ -39,6 +39,7 @@ def batched(
     task: LinearRegressionTask, records: int, noise_ratio: float = NOISE_RATIO
 ) -> Thresholds:
     """Return what the learner chooses."""
+    thresholds.choose_thresholds.cache_clear()
     return thresholds.choose_thresholds(
         task, records=records, mechanism="discrete_gaussian", noise_ratio=noise_ratio
     )

@@ -1,7 +1,9 @@
 """What all tests share: the same examples in every run, two speeds, and no verdict by the clock."""
 
+import gc
 import os
 import shutil
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -11,6 +13,10 @@ pytest_plugins = ["tests.world.databases"]  # one server of PostgreSQL, not one 
 
 settings.register_profile("the same every time", derandomize=True, deadline=None)
 settings.load_profile("the same every time")
+
+# Two of httpx's transports look for this package at each request, which takes a walk along the
+# whole path where it is not installed; this says at once that it is not.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 
 # Where workers share the tests, each of these groups is for one of them.
@@ -26,9 +32,22 @@ GROUPS = {
     "tests/hosting/test_installed_models.py": "compiled models",
 }
 
-# `make fast` leaves out what starts processes or servers and whole jobs of all services. Other
-# tests that take more than a second say so themselves.
-SLOW_FOLDERS = ("tests/containers/", "tests/end_to_end/", "tests/federation/", "tests/redteam/")
+# `make fast` leaves out what starts processes or servers, and whole jobs of one service or of all.
+# Other tests that take more than a second say so themselves.
+SLOW_PATHS = (
+    "tests/containers/",
+    "tests/end_to_end/",
+    "tests/federation/",
+    "tests/redteam/",
+    "tests/client/test_crowd_analyst.py",
+    "tests/client/test_crowd_lies.py",
+    "tests/client/test_crowds.py",
+    "tests/compute/test_rounds.py",
+    "tests/test_hostile_answers.py",
+    "tests/trainer/test_crowds.py",
+    "tests/trainer/test_jobs.py",
+    "tests/trainer/test_partial_sums.py",
+)
 # A test that is not marked slow takes a second at most on an idle core. On a core that others use
 # too it takes more of the processor's time as well, but not so much more.
 MOST_SECONDS = 4.0
@@ -45,12 +64,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder, group in GROUPS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(pytest.mark.xdist_group(group))
-        if item.nodeid.startswith(SLOW_FOLDERS) or _needs_postgresql(item):
+        if item.nodeid.startswith(SLOW_PATHS) or _needs_postgresql(item):
             item.add_marker(pytest.mark.slow)
     if shutil.which("docker") is None:
         for item in items:
             if item.get_closest_marker("docker"):
                 item.add_marker(pytest.mark.skip(reason="there is no container engine here"))
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector of garbage pass over what stays until the end: some million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def _needs_postgresql(item: pytest.Item) -> bool:

@@ -6,6 +6,7 @@ are used for the true data. Nothing here costs privacy. All candidates and data 
 once.
 """
 
+import functools
 import math
 from typing import Final
 
@@ -22,8 +23,10 @@ Floats = NDArray[np.float64]
 
 _LARGEST_SAMPLE: Final = 2000
 _SEED: Final = 1703_01106
+_REMEMBERED: Final = 64  # a trainer asks at a submission, and again in the round
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def choose_thresholds(
     task: LinearRegressionTask, *, records: int, mechanism: Mechanism, noise_ratio: float
 ) -> Thresholds:

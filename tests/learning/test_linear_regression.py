@@ -454,8 +454,9 @@ def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer()
 @pytest.mark.parametrize("mechanism", ["discrete_gaussian", "discrete_laplace"])
 def test_thresholds_widen_as_noise_falls_and_are_the_same_every_time(mechanism):
     task = unit_task(4, method="ball_projection")
+    search = choose_thresholds.__wrapped__  # it is searched each time
     noisy, again, clear = (
-        choose_thresholds(task, records=500, mechanism=mechanism, noise_ratio=ratio)
+        search(task, records=500, mechanism=mechanism, noise_ratio=ratio)
         for ratio in (1.0, 1.0, 0.01)
     )
     assert again == noisy

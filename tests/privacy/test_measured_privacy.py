@@ -40,10 +40,10 @@ def played(scenario: Scenario, pool: Executor) -> Outcome:
 @pytest.mark.parametrize(
     "scenario",
     [
-        scenarios.honest(1.0, 40_000),
+        pytest.param(scenarios.honest(1.0, 40_000), marks=pytest.mark.exhaustive),
         scenarios.honest(3.0, 20_000),
         scenarios.honest_matrix(3.0, 20_000),
-        scenarios.honest_laplace(1.0, 10_000),
+        pytest.param(scenarios.honest_laplace(1.0, 10_000), marks=pytest.mark.exhaustive),
         scenarios.honest_laplace(3.0, 10_000),
         crowd_scenarios.honest(1.0, 10_000),
         crowd_scenarios.honest(3.0, 10_000, variant="feature"),
@@ -67,10 +67,11 @@ def test_an_honest_round_costs_what_it_claims_to_every_adversary(
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(scenarios.honest(1.0, 800_000), marks=pytest.mark.exhaustive, id="ε = 1"),
+        pytest.param(scenarios.honest(1.0, 800_000), id="ε = 1"),
         pytest.param(scenarios.honest(3.0, 240_000), id="ε = 3"),
     ],
 )
+@pytest.mark.exhaustive
 def test_whatever_the_mechanism_were_more_than_half_of_the_claim_is_lost(
     scenario: Scenario, pool: Executor
 ) -> None:

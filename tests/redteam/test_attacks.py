@@ -23,6 +23,7 @@ async def test_an_attack_is_stopped_or_documented(attack: Attack, target: Target
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # real processes are attacked by all of them one after another, too
 async def test_all_attacks_one_after_another_under_another_policy(other_target: Target) -> None:
     report = await run(all_attacks(), other_target)
 

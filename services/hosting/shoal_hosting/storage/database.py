@@ -105,7 +105,8 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
         options = {"isolation_level": "READ COMMITTED", "connect_args": ours}
         if alone:
             options |= {"pool_size": 1, "max_overflow": 0}
-    engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
+    # a server may have gone since its connection was used last; a file has not
+    engine = create_engine(url, pool_pre_ping=is_postgresql, hide_parameters=True, **options)
     if is_postgresql:
         event.listen(engine, "connect", _prepare_postgresql)
         if alone:
