@@ -24,7 +24,7 @@ from shoal_agent.status import HolderStatus
 from shoal_agent.vault_link import VaultGone
 from shoal_consortium.consortium_files import create
 from shoal_consortium.parties import next_manifest
-from shoal_holder import outbox
+from shoal_holder import outbox, rounds
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.sampling.exact import exact_noise
@@ -466,6 +466,10 @@ async def test_a_cap_that_was_lowered_since_joining_is_kept(world: World) -> Non
     holder = world.holder(policy=policy(maximum_epsilon=1.1))
     await holder.step()
     assert await holder.ledger() == []
+    world.clock.move(60)  # past the deadline
+    await holder.step()
+    ended = [each.ended for job in (await holder.status()).jobs for each in job.rounds]
+    assert ended == [rounds.CAPPED], "that nobody answered is no delivery"
     await holder.close()
 
 

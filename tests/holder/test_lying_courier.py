@@ -16,6 +16,7 @@ from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, messages
 from shoal_holder.messages import (
     AskAgenda,
+    AskCharges,
     Decided,
     Done,
     EndJob,
@@ -168,6 +169,37 @@ def test_an_older_manifest_is_never_gone_back_to(courier: Courier) -> None:
     old = world.submit()  # bound to the first
     answer = courier.ask(OfferJob(job=old.digest, parts=(old.encode(),)))
     assert isinstance(answer, Refusal) and answer.code == "wrong-manifest"
+
+
+def test_a_node_is_asked_anew_where_a_client_was_revoked_between_two_questions(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, CLIENTS)
+    vault = vault_of(world.holder())
+
+    def ask(message: Message) -> Any:
+        kinds = {**ANSWERS, **messages.kinds_of(messages.ChargesAsked)}
+        return frames.decode(vault.answer(frames.encode(message)), kinds)
+
+    assert ask(AskCharges(node="compute-0", behind=0)).parts[0].count(b'"client":') == CLIENTS
+    first = world.consortium
+    roster = first.roster.with_revoked([5])
+    second = next_manifest(first, roster=roster, authority=AUTHORITY)
+    ask(NextManifest(parts=(second.encode(), roster.encode())))
+    again = ask(AskCharges(node="compute-0", behind=1))  # which is not yet at the second
+    assert again.parts[0].count(b'"client":') == CLIENTS - 1
+    vault.close()
+
+
+def test_an_answer_that_is_too_large_to_be_read_is_a_failure_and_not_the_end(
+    courier: Courier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = frames.encode(messages.Hello())
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "LARGEST_BYTES", 200)
+        answer = frames.decode(courier.vault.answer(asked), ANSWERS)
+    assert isinstance(answer, Failure) and "must not be larger" in answer.reason
+    assert isinstance(courier.ask(messages.Hello()), Opened)
 
 
 def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(

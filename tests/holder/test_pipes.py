@@ -1,5 +1,6 @@
 """A vault in a process of its own: started by its agent, or met at named pipes."""
 
+import io
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from shoal_agent import vault_link
 from shoal_agent.client_files import write_client_keys
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
 from shoal_consortium.consortium_files import create
+from shoal_holder import serving
 from shoal_holder.isolation import NO_SOCKETS
 from shoal_holder.messages import Ask, Hello, Opened, Told
 from shoal_holder.reporting import silent
@@ -125,6 +127,35 @@ def test_why_a_vault_does_not_start_is_told_without_what_is_in_its_files(
     said = capfd.readouterr().err
     assert "shoal-vault: will not start" in said
     assert "SECRET" not in said + str(refusal.value)
+
+
+def test_records_that_every_user_may_change_are_not_taken(settings: Settings) -> None:
+    settings.agent_records.chmod(0o666)
+    with pytest.raises(
+        VaultRefused, match=r"records\.csv can be changed by every user; run: chmod"
+    ):
+        VaultLink.over(VaultPipes.start(settings, None), silent)
+
+
+def test_a_vault_whose_noise_process_died_does_not_end_as_if_its_courier_had() -> None:
+    class Vault:
+        def answer(self, _: bytes) -> bytes:
+            raise BrokenPipeError  # as whoever writes to the dead process
+
+    with pytest.raises(BrokenPipeError):
+        serving._answer(Vault(), io.BytesIO(), io.BytesIO())  # type: ignore[arg-type]
+
+
+def test_a_vault_ends_quietly_when_its_courier_has() -> None:
+    class Vault:
+        def answer(self, _: bytes) -> bytes:
+            return b"answer"
+
+    class Gone(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise BrokenPipeError
+
+    serving._answer(Vault(), io.BytesIO(), Gone())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

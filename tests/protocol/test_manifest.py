@@ -247,12 +247,6 @@ def test_a_revoked_or_unknown_client_may_not_join() -> None:
         CONSORTIUM.verify(sign(join_of(77), Role.CLIENT, client_key(77)))
 
 
-def test_a_node_is_found_by_its_name() -> None:
-    assert [CONSORTIUM.node_index(f"compute-{node}") for node in range(3)] == [0, 1, 2]
-    with pytest.raises(UnknownSigner):
-        CONSORTIUM.node_index("aggregator")
-
-
 def party(fields: Any, **changes: Any) -> dict[str, Any]:
     return fields.model_dump() | changes
 

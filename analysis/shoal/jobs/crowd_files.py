@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from shoal.jobs.job_settings import CrowdSettings
-from shoal_holder.toml_files import Bounds, columns_of, read_toml
+from shoal.jobs.job_settings import Bounds, CrowdSettings, columns_of
+from shoal_holder.toml_files import read_toml
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.models.regressions import Family
 from shoal_protocol.wire.documents import Model

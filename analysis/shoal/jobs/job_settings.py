@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.crowds.documents import CrowdJobRequest
@@ -14,8 +14,18 @@ from shoal_protocol.wire.documents import Document
 
 LARGEST_START: Final = 100.0  # of what begins further off, a crowd would hardly come back
 
+Bounds = tuple[float, float]
+"""A column's lower and upper bound, as a file has them."""
+
 TaskT = TypeVar("TaskT", contravariant=True)
 RequestT = TypeVar("RequestT", bound=Document, covariant=True)
+
+
+def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
+    """Return columns, named with their bounds, as tasks take them."""
+    return [
+        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
+    ]
 
 
 class Settings(Protocol[TaskT, RequestT]):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field
 
-from shoal.jobs.job_settings import JobSettings
-from shoal_holder.toml_files import Bounds, columns_of, read_toml
+from shoal.jobs.job_settings import Bounds, JobSettings, columns_of
+from shoal_holder.toml_files import read_toml
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.queries.bounds import ColumnBounds
 from shoal_protocol.sharing.schemes import ADDITIVE

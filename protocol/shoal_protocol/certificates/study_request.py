@@ -16,6 +16,11 @@ class StudyRequest(JobRequest):
 
     task: Task
 
+    @property
+    def spare_rounds(self) -> int:
+        """Return how many of its rounds the job may lose, and still give a posterior."""
+        return self.terms.rounds // 10
+
 
 def check_study(request: StudyRequest, manifest: Manifest) -> None:
     """Refuse a job as `check_job` does, or one whose terms are not those of its task.

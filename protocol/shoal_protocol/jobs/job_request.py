@@ -103,11 +103,6 @@ class JobRequest(BoundDocument):
         """Return how many clients a round asks at least: a batch, or all who joined."""
         return self.terms.batch or self.minimum_population
 
-    @property
-    def spare_rounds(self) -> int:
-        """Return how many of its rounds the job may lose, and still give a posterior."""
-        return self.terms.rounds // 10
-
 
 def check_job(request: JobRequest, manifest: Manifest) -> None:
     """Refuse a job that the consortium's policy does not allow.

@@ -243,17 +243,6 @@ class Parties:
         own = self.manifest
         return [*own.compute_nodes, own.aggregator, own.trainer, *own.analysts]
 
-    def node_index(self, name: str) -> int:
-        """Return the position of the Compute node of that name.
-
-        Raises:
-            UnknownSigner: there is none.
-        """
-        for index, node in enumerate(self.manifest.compute_nodes):
-            if node.name == name:
-                return index
-        raise UnknownSigner
-
     def verify(self, signed: Signed[DocumentT]) -> None:
         """Check that a party in charge signed this document under this manifest.
 

@@ -85,11 +85,6 @@ class ChargeComparison:
         named = [node.name for node in listed if node.name not in self._without]
         return named if self._site.positions() else []
 
-    @property
-    def is_compared(self) -> bool:
-        """Tell whether this ledger was compared with a node's since the start."""
-        return self._compared_at is not None
-
     def check(self, *, joining: bool = False) -> None:
         """Refuse to spend unless this ledger lacks nothing that a node charged.
 
@@ -116,11 +111,11 @@ class ChargeComparison:
         if node not in self.nodes:
             raise UnknownRound("the node is not asked")
         site, version = self._site, self._version(node, behind)
-        asking = self._asking.get(node)
-        if asking is None or asking.version is not version:
+        positions, asking = site.positions(), self._asking.get(node)
+        is_in_force = asking is not None and asking.version is version
+        if asking is None or not is_in_force or not asking.everybody.issubset(BitMap(positions)):
             asking = self._asking[node] = self._begun(node, version)
         asking.nonce = site.random_bytes(16).hex()
-        positions = site.positions()
         keys = [(client, site.keys[positions[client]]) for client in asking.left[0]]
         return asking.after, sign_queries(version.digest, asking.nonce, site.clock(), keys)
 

@@ -15,7 +15,11 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 def encode(message: Message) -> bytes:
-    """Return a message's frame: its length, then fields and parts, each behind its own length."""
+    """Return a message's frame: its length, then fields and parts, each behind its own length.
+
+    Raises:
+        ValueError: the other side would not read so large a message.
+    """
     pieces = (message.model_dump_json().encode(), *message.parts)
     body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
     if len(body) > LARGEST_BYTES:

@@ -19,6 +19,17 @@ def read_private(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def check_not_writable(path: Path) -> None:
+    """Refuse records that any user of the machine may change.
+
+    Raises:
+        ValueError: they are such.
+        OSError: there is no such file.
+    """
+    if path.stat().st_mode & 0o002:
+        raise ValueError(f"{path} can be changed by every user; run: chmod o-w {path}")
+
+
 def read_client_keys(path: str | PathLike[str]) -> list[SigningKey]:
     """Read the keys of a file with one Ed25519 seed in hex on each line.
 

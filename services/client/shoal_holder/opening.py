@@ -9,7 +9,7 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
-from shoal_holder.keys import read_client_keys
+from shoal_holder.keys import check_not_writable, read_client_keys
 from shoal_holder.messages import Contents
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
@@ -71,6 +71,7 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     lock = lock_keys(settings.agent_keys)
     try:
         keys = read_client_keys(settings.agent_keys)
+        check_not_writable(settings.agent_records)
         records = Records.from_file(  # other columns are never in this process's memory
             settings.agent_records, policy.columns, client_column=settings.agent_client_column
         )

@@ -22,6 +22,7 @@ from shoal_protocol.wire.errors import RefusedSpec, UnknownJob, UnknownRound
 
 MISSED: Final = "missed"
 NOT_ASKED: Final = "not asked"
+CAPPED: Final = "refused: the owner's cap leaves no client here enough for another round"
 
 
 @dataclass
@@ -157,7 +158,11 @@ class Rounds:
             return []
         cap = self._site.policy.cap
         committed = self._state.committed()  # the job is in there already
-        return [client for client in clients if cap.allows(committed[client])]
+        affording = [client for client in clients if cap.allows(committed[client])]
+        if not affording:  # a cap was lowered
+            self._open[round_id].outcome = CAPPED
+            self._report("round refused", round=round_id, reason=CAPPED)
+        return affording
 
     def _refusal(self, spec: RoundSpec) -> str | None:
         """Return why a round that was taken is not answered any more, None if it is."""

@@ -58,10 +58,14 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
 
 
 def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:
-    with suppress(BrokenPipeError):
-        frames.write(answers, vault.answer(frames.encode(messages.Hello())))
-        while (frame := frames.read(asks)) is not None:
-            frames.write(answers, vault.answer(frame))
+    frame: bytes | None = frames.encode(messages.Hello())
+    while frame is not None:
+        answer = vault.answer(frame)
+        try:
+            frames.write(answers, answer)
+        except BrokenPipeError:
+            return  # the courier has ended
+        frame = frames.read(asks)
 
 
 def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:

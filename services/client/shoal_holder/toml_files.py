@@ -10,8 +10,6 @@ import pydantic
 from shoal_protocol.wire.documents import describe
 
 Content = TypeVar("Content")
-Bounds = tuple[float, float]
-"""A column's lower and upper bound, as a file has them."""
 
 
 def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content:
@@ -27,10 +25,3 @@ def read_toml(path: Path, parse: Callable[[dict[str, Any]], Content]) -> Content
         raise ValueError(f"{path} is not TOML: {error}") from None
     except pydantic.ValidationError as error:
         raise ValueError(f"{path}: {describe(error)}") from None
-
-
-def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
-    """Return columns, named with their bounds, as tasks take them."""
-    return [
-        {"name": name, "lower": lower, "upper": upper} for name, (lower, upper) in bounds.items()
-    ]

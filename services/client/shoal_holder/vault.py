@@ -134,7 +134,10 @@ class Vault:
             name = getattr(error, "sqlite_errorname", type(error).__name__)
             answer = Failure(reason=f"the state cannot be read or written: {name}")
         events, self._events = tuple(self._events), []
-        return frames.encode(answer.model_copy(update={"events": events}))
+        try:
+            return frames.encode(answer.model_copy(update={"events": events}))
+        except ValueError as error:
+            return frames.encode(Failure(reason=str(error), events=events))
 
     def close(self) -> None:
         """Close the state. Nothing is written: whatever was done is on disk already."""

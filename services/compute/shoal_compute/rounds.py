@@ -114,7 +114,7 @@ def open_round(stored: StoredRound, held: BitMap, consortium: Consortium, party:
     intake = Intake(
         round_id=stored.id,
         manifest=spec.manifest,
-        node=consortium.node_index(party.name),
+        node=[each.name for each in consortium.manifest.compute_nodes].index(party.name),
         nodes=len(spec.compute_nodes),
         dimension=spec.dimension,
         population=spec.clients(),
