@@ -1,6 +1,6 @@
-"""What the aggregator does with what it is sent: it holds no state that is not in the store.
+"""Takes partial sums and abandonments from Compute nodes and decides each round once.
 
-Of each round it makes one decision, the result or the abandonment, and never another.
+The decision is a result or an abandonment, and is final. All state is in the store.
 """
 
 import asyncio

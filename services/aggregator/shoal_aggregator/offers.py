@@ -1,6 +1,6 @@
-"""What becomes of a partial sum or an abandonment that a Compute node offers: transactions.
+"""Transactions that store a Compute node's partial sum or abandonment and decide its round.
 
-A round's row is locked first, so that of two decisions only one is made.
+Each locks the round's row first, so that of two decisions only one is made.
 """
 
 from enum import StrEnum

@@ -1,6 +1,6 @@
-"""Tells clients, each by a query that it signed itself, in which rounds this node took its share.
+"""Answers clients' signed queries: in which rounds did this node take a share of the client's?
 
-Whoever has lost a ledger learns from it what was spent. Nobody learns it of anybody else.
+A client that lost its ledger learns from the answer what it spent. Only the client can ask.
 """
 
 from collections import OrderedDict
@@ -30,7 +30,7 @@ _MOST_REMEMBERED: Final = 100_000
 
 
 class Stretch(NamedTuple):
-    """What a stretch of the ledger holds of some clients, up to entry `through`."""
+    """The charges of some clients in a stretch of the ledger, up to entry `through`."""
 
     rounds: tuple[RoundCharged, ...]
     through: int
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
 
 
 class ChargesAnswers:
-    """Judges queries, each by itself, and signs what the ledger and the shares on file say."""
+    """Checks each query, and signs answers from the ledger and the shares on file."""
 
     def __init__(self, resources: Resources) -> None:
         """Sign as the node whose `resources` they are."""

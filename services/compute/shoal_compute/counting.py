@@ -1,6 +1,6 @@
-"""Counts the shares that all replicas of this node stored, as often as that is cheap to do.
+"""Counts the shares that all replicas of this node have stored, at intervals.
 
-It takes no step: a freeze reads for itself what is on file.
+The counts only hint at when to freeze: the freeze itself reads what is on file.
 """
 
 import asyncio

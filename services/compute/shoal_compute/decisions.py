@@ -1,6 +1,6 @@
-"""What a node does next in a round, given what it knows and the time.
+"""Decides what a node does next in a round, from the round's state and the time.
 
-The same knowledge always gives the same decision, so a node that restarts goes on where it was.
+The same state always gives the same decision, so a node that restarts goes on where it was.
 """
 
 from collections import Counter
@@ -109,7 +109,7 @@ def _reason_to_give_up(known: Round, now: datetime) -> AbandonmentReason | None:
 
 
 def _lacking(known: Round, what: str, there: Container[str]) -> str:
-    """Say what is not there, and of whom; nothing where all is."""
+    """Name the missing documents and their nodes; "" if none is missing."""
     names = [name for name in known.spec.body.compute_nodes if name not in there]
     return f"{what} {_named(names)}" if names else ""
 
@@ -136,7 +136,7 @@ def _most_votes_to_come(known: Round) -> int:
 
 
 def _vote(known: Round, now: datetime) -> Decision | None:
-    """Vote as another node did, where that is possible, and else by what is known here."""
+    """Vote as another node did if possible, else by the holdings that are here."""
     for vote in _votes_to_follow(known):
         if _may_be_followed(known, vote, now):
             return CastVote(vote.holders, known.cohort(vote.holders))

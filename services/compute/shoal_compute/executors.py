@@ -1,6 +1,6 @@
-"""Where shares are added up: a thread here, other processes, or a Dask cluster.
+"""Runs sums in a thread here, in other processes, or on a Dask cluster.
 
-Whatever happens to a process or to the cluster, the work is done: it gives the same sum anywhere.
+If a process or the cluster fails, the sum is computed here, with the same result.
 """
 
 import asyncio

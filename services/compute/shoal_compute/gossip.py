@@ -1,10 +1,10 @@
-"""What two nodes tell each other, and what one believes that the other knows.
+"""Composes gossip between two nodes, and tracks which documents the other one has.
 
-Message and answer have one form: documents, for each round the digests of all that its sender
-holds, and the digests of those that it wants sent. Lost, repeated and reordered messages do no
-harm: each says in full where its sender stands. What is small is sent unasked. Of large
-documents a node sends unasked its own only, once; others when they are wanted, so that one
-crosses a link once. Partial sums are not for other nodes.
+Message and answer have one form: documents, for each round the digests of all documents that the
+sender holds, and the digests of those that it requests. Each states all that its sender has, so
+lost, repeated and reordered messages do no harm. Small documents are sent unasked. Of large ones a
+node sends only its own unasked, once, and others on request, so that each crosses a link once.
+Partial sums are not gossiped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class _Message(Model):
 
 @dataclass(frozen=True)
 class Message:
-    """What a node sends to another, or replies."""
+    """A gossip message, or the answer to one."""
 
     documents: tuple[SignedAttestation, ...]
     known: Mapping[str, frozenset[str]]  # digests by round
@@ -116,19 +116,19 @@ def answer(
 
 
 def is_large(signed: SignedAttestation) -> bool:
-    """Tell whether a document is sent only once, or where it is wanted."""
+    """Tell whether a document is sent unasked only once, and otherwise on request."""
     body = signed.body
     return isinstance(body, Holdings) and len(body.answers) + len(body.missing) > LARGE_BYTES
 
 
 @dataclass
 class Requests:
-    """Which documents this node asked a peer for lately, so that it asks one at a time."""
+    """Documents requested lately, so that each is requested from one peer at a time."""
 
     _until: dict[str, datetime] = field(default_factory=dict)  # by digest
 
     def may_ask(self, digest: str, now: datetime) -> bool:
-        """Tell whether no peer was asked lately."""
+        """Tell whether no peer was asked for the document lately."""
         return digest not in self._until or now >= self._until[digest]
 
     def asked(self, digests: Iterable[str], now: datetime) -> None:
@@ -144,7 +144,7 @@ class Requests:
 
 @dataclass
 class Acquaintance:
-    """What a node believes that one peer knows, and when to speak to it again.
+    """The documents that one peer is known to have, and when to send to it next.
 
     A document that the peer was never sent is sent at once; what it turned down or missed is
     offered again after a period, and a peer that is down is tried ever more rarely, without
@@ -161,7 +161,7 @@ class Acquaintance:
     def message(
         self, rounds: Iterable[Round], now: datetime, requests: Requests | None = None
     ) -> Message | None:
-        """Return what to tell the peer now, or None if that can wait."""
+        """Return the message to send to the peer now, or None if it can wait."""
         if not self.pace.is_due(now):
             return None
         rounds = list(rounds)
@@ -236,12 +236,12 @@ class Acquaintance:
                 self.offered[signed.body.round] = offered  # the last now
 
     def forget(self, round_id: str) -> None:
-        """Forget a round of which there is nothing more to say."""
+        """Drop a settled round."""
         self.knows.pop(round_id, None)
         self.offered.pop(round_id, None)
 
     def is_settled(self, known: Round) -> bool:
-        """Tell whether the peer knows all that there is to know of a round."""
+        """Tell whether the peer has all documents of a round."""
         return known.spoken_of.keys() <= self.knows.get(known.id, set())
 
 

@@ -1,4 +1,4 @@
-"""Carries gossip between this node and its peers; what to say is decided in `gossip`."""
+"""Exchanges gossip with this node's peers; `gossip` composes the messages."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ class Gossip:
     """This node's side of all conversations with other Compute nodes."""
 
     def __init__(self, resources: Resources, rounds: RoundBook, metrics: Metrics) -> None:
-        """Begin with nobody known."""
+        """Begin without any exchange."""
         self._own, self._rounds, self._metrics = resources, rounds, metrics
         self._reading = resources.worker("gossiping")
         self._acquaintances: dict[str, Acquaintance] = defaultdict(Acquaintance)
@@ -105,7 +105,7 @@ class Gossip:
         self._own.wake.set()
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
-        """Return what to tell each peer now, but for those with whom a message is under way."""
+        """Return the message due to each peer, except peers with an exchange under way."""
         now = self._own.clock()
         by_peer: dict[str, list[Round]] = defaultdict(list)
         self._waiting = {
@@ -169,11 +169,11 @@ class Gossip:
         raise Unavailable("no manifest lists the peer any more")
 
     def is_settled(self, known: Round) -> bool:
-        """Tell whether all peers know all that there is to know of a round."""
+        """Tell whether all peers have all documents of a round."""
         return all(self._acquaintances[name].is_settled(known) for name in known.peers)
 
     def forget(self, known: Round) -> None:
-        """Forget a round of which there is nothing more to say."""
+        """Drop a settled round."""
         for name in known.peers:
             self._acquaintances[name].forget(known.id)
 

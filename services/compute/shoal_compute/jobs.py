@@ -1,6 +1,6 @@
-"""Keeps what analysts signed of jobs: the request that rounds are held to, and its withdrawal.
+"""Keeps analysts' signed job requests, which rounds are held to, and their withdrawals.
 
-Whoever hands a request on, or tells of a withdrawal, need not be trusted.
+Anyone may relay them: the analyst's signature decides.
 """
 
 from datetime import datetime
@@ -30,10 +30,10 @@ MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 M
 
 
 class Jobs:
-    """The jobs whose analysts' words are on file here."""
+    """Job requests and withdrawals on file at this node."""
 
     def __init__(self, resources: Resources) -> None:
-        """Keep them in the storage of `resources`."""
+        """Keep jobs in the storage of `resources`."""
         self._own = resources
         self._reading = resources.worker("announcing")
 

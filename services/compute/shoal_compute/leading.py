@@ -1,7 +1,7 @@
-"""Which of a node's replicas takes the steps of its rounds: a lease, by the database's clock.
+"""Elects the replica that takes the steps of the node's rounds, by a lease in the database.
 
-It saves work and no more. Every step is a compare-and-swap in the database, so that two replicas
-that both believe to lead, or none for a while, do no harm.
+The lease only saves work. Every step is a compare-and-swap in the database, so two leaders at
+once, or none for a while, do no harm. Leases run by the database's clock.
 """
 
 import secrets
@@ -22,7 +22,7 @@ class Leadership:
     """This replica's part in the lease."""
 
     def __init__(self, storage: StorageThread) -> None:
-        """Begin as one who does not lead."""
+        """Begin without the lease."""
         self.leads = False
         self._storage = storage
         self._name = secrets.token_hex(16)  # of this process and no other
@@ -50,7 +50,7 @@ class Leadership:
 
 
 def take_lease(db: Connection, name: str, term_seconds: float) -> bool:
-    """Take the lease if it is free, renew it in good time if it is held, and tell whether it is.
+    """Take the lease if it is free, or renew it in good time; tell whether `name` holds it.
 
     Nothing is written while somebody else holds it, or while most of the term is left.
     """

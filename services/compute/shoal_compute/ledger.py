@@ -1,7 +1,7 @@
-"""The node's ledger as this process follows it, and what each client was charged by it.
+"""The node's ledger, and each client's total charge, both followed from the database.
 
-Both are only ever read from the database, which replicas add to as well, and a commit that seems
-to fail may yet reach the disk.
+They are always read from there: other replicas add entries, too, and a commit that seems to fail
+may yet reach the disk.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Shows a node's ledger to its operator; it only reads the database, also while the node runs.
 
-Of a client it tells when it is asked for that one: who took part is the clients' own matter.
+Charges of a client are shown only for the client that is named: who took part is private.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Carries out what is due: decisions, sums, gossip, reports and erasure.
+"""Carries out the decisions, sums, gossip, reports and erasures that are due.
 
-All steps of a round are taken here, one after another, and each is durable before it shows.
+The steps of a round are taken here, in order; each is durable before anybody can see it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ PATIENCE_SECONDS: Final = 0.25
 
 
 class Node:
-    """What a Compute node does by itself, beside answering requests."""
+    """Takes the steps of this node's rounds, beside answering requests."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Brings this node's last word on each round to the aggregator, until it is acknowledged."""
+"""Reports each round's partial sum or abandonment to the aggregator until it acknowledges."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Reports:
-    """What is to be told to the aggregator, and what it replied."""
+    """Reports that are due to the aggregator, and their back-off."""
 
     def __init__(
         self,

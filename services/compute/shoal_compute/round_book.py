@@ -1,4 +1,4 @@
-"""The rounds in memory, and how they get there from the store."""
+"""Keeps rounds in memory, loaded from the store."""
 
 from collections import OrderedDict
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""What this node knows of a round, held in memory; the store remains the judge of what is true.
-
-It makes no decision and does no I/O.
-"""
+"""A round's state in memory; the store is authoritative."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """Transactions on rounds and documents; each either happens as a whole or not at all.
 
 Every step of a round is a compare-and-swap on its phase, and a unique constraint keeps a node to
-one holdings and one vote per round for ever. It decides nothing.
+one holdings and one vote per round for ever.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
-"""Running sums of the shares that are stored, so that little is left to add when a cohort is known.
+"""Keeps a running sum of each round's stored shares, so that the final sum is quick.
 
-A tally says exactly which clients it counts, so it need not be complete, or survive a restart:
-what the cohort has beyond it is read from the store and added, what it has beyond the cohort is
-read and subtracted.
+A running sum records which clients it includes, so it may be incomplete or lost. Once the cohort is
+known, missing clients' shares are read from the store and added, and surplus ones subtracted.
 """
 
 import asyncio

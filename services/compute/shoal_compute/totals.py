@@ -1,4 +1,4 @@
-"""What this node charged of a job, signed once the job is over: then it takes no more of it."""
+"""Signs what this node charged for a finished job; the node then refuses further rounds of it."""
 
 from collections.abc import Callable
 

@@ -40,7 +40,7 @@ _REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
 
 
 class Uploads:
-    """The way of an envelope into the store. What it returns for an envelope is its status."""
+    """Validates and stores envelopes; returns an HTTP status for each."""
 
     def __init__(
         self,

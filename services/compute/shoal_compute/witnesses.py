@@ -1,6 +1,6 @@
 """Compares this node's ledger with the newest of its own signed documents that other parties hold.
 
-A data directory that was set back as a whole, with its mark, fits itself: only others know better.
+A data directory that was restored whole, with its mark, is consistent: only other parties can tell.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The clock of this machine, for callers that bring none: the library reads it only here."""
+"""The machine's clock, for callers that pass none; the library reads it only here."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""A file beside a database that says how far the database got.
+"""A file beside a database that counts the database's commits, to detect a lost or older one.
 
-A database that is gone, set back or another's begins in silence where it is. What was signed and
-charged then would be signed and charged again: so each commit is marked outside the database, too,
+A database that is gone, restored or swapped looks sound by itself, and its service would sign and
+charge again what it signed and charged before. So each commit is marked outside the database, too,
 before anybody hears of it. The mark may lag behind the database and never leads it.
 """
 

@@ -1,4 +1,4 @@
-"""How a program starts: it reads private files, and says in one line why it does not start."""
+"""Starts a program: reads its private files, and prints in one line why it cannot start."""
 
 import os
 import stat

@@ -1,6 +1,6 @@
-"""What the manifest's services have in common: settings, resources, and how one is run.
+"""Settings, resources and start-up that all services of the manifest share.
 
-It reads the environment and the clock, once and here, and knows nothing of rounds and jobs.
+The environment and the clock are read here, once.
 """
 
 import argparse
@@ -58,7 +58,7 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class ServiceSettings(BaseModel):
-    """Read once, from the variables `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
+    """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -119,7 +119,7 @@ class Schema(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """What every part of a service works with: identity, trust, storage, peers and clock."""
+    """The resources that all parts of a service share: identity, trust, storage, peers, clock."""
 
     party: Party
     book: ManifestBook

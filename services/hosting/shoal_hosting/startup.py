@@ -1,4 +1,4 @@
-"""Why a process does not start: the exception, and the exit status that says so."""
+"""The exception for a process that must not start, and its exit status."""
 
 from typing import Final
 

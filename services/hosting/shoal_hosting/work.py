@@ -1,4 +1,4 @@
-"""Work beside requests: functions in threads, and pieces that are begun again where they fail."""
+"""Runs work beside requests: calls functions in threads, and retries failed tasks with back-off."""
 
 import asyncio
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Worker:
 
 @dataclass
 class Pace:
-    """How often to try what may fail: twice as long after each failure, within bounds."""
+    """Exponential back-off: doubles the pause after each failure, up to `longest`."""
 
     first: timedelta = timedelta(milliseconds=100)
     longest: timedelta = timedelta(seconds=5)
@@ -61,10 +61,10 @@ class Pace:
 
 
 class Work:
-    """What is under way, by name. A piece that failed is begun again, less and less often."""
+    """Background tasks by name; a task that failed is retried with back-off."""
 
     def __init__(self, clock: Clock, pace: Callable[[], Pace] = Pace) -> None:
-        """Begin with nothing under way; `pace` makes that of a piece that fails."""
+        """Begin with no tasks; `pace` makes the back-off of each task that fails."""
         self._clock = clock
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._paces: dict[str, Pace] = defaultdict(pace)  # of pieces that failed

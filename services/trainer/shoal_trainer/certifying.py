@@ -1,7 +1,7 @@
-"""Has every Compute node say what it charged of a job that is done, and certifies it then.
+"""Collects every Compute node's signed total of a finished job, then certifies the job.
 
-The result does not wait for that. A node that is away is asked again, ever more rarely and without
-an end, for only it knows: a certificate without its total would not hold.
+The result does not wait for the certificate. A node that is away is asked again without end, ever
+more rarely: a certificate without its total would not hold.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Takes one round from its announcement to its outcome."""
+"""Announces one round and fetches its outcome."""
 
 import asyncio
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing more can be done now."""
+    """The round waits for a service; there is nothing to do now."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """It is on file that every service that must accepted the round."""
+    """Every service that must accept the round has done so; that is on file."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""A job's rounds as they would be if records were spread evenly over their bounds: no data is seen.
+"""Makes the round specs that a job would have if records were spread evenly over their bounds.
 
-It knows what a learner asks and what a round may be; it announces nothing.
+So a job that can never run is refused before anybody joins. No data is read.
 """
 
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Ends jobs, with a posterior or without, and lets clients have back what was not spent."""
+"""Ends jobs, with a posterior or without, and frees the unspent part of clients' budgets."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Endings:
-    """What becomes of a running job in the end; a job ends once."""
+    """Ends running jobs, each once."""
 
     def __init__(self, resources: Resources, ends: Counter) -> None:
         """Count jobs in `ends` by their end."""
@@ -76,7 +76,7 @@ class Endings:
         await self._settle(job)
 
     async def expire(self, record: JobRecord) -> None:
-        """End a job whose time is over, whatever it waits for; nothing else need be known of it."""
+        """End a job whose time is over, whatever it waits for; only its id is needed."""
         own = self._resources
         reason = "the job was not done by the end of its time"
         await own.storage.run(
@@ -91,7 +91,7 @@ class Endings:
         await self._let_go(job.id, job.population, job.request)
 
     async def _let_go(self, job: str, population: BitMap, request: StudyRequest) -> None:
-        """Let the clients have back what was set aside for a job and not spent."""
+        """Free the part of clients' budgets that the job reserved and did not spend."""
         own = self._resources
         spent = await own.storage.run(store.kept_charges, job)
         own.committed.take_back(population, request.privacy.cost)

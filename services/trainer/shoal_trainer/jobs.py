@@ -1,4 +1,4 @@
-"""What a job may be, when its rounds open and why jobs end: pure; no peer, no storage."""
+"""Decides which jobs can run, when their rounds open and why jobs end; pure."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

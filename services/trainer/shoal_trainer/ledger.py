@@ -1,4 +1,4 @@
-"""The trainer's ledger as it was followed so far: what every round cost whom, and in all."""
+"""The trainer's ledger: charges rounds to their clients, and sums up what each was charged."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""A running job as this process knows it: read from the store once, then kept up with it.
+"""A running job in memory: read from the store once, then updated with each change.
 
-So that a round costs no more the more rounds came before it. It does no I/O and decides nothing;
-whoever fails to store what it notes here drops it, and reads the job anew.
+So a round does not cost more the more rounds came before it. A caller that fails to store a change
+drops the object and reads the job anew.
 """
 
 from collections.abc import Iterable

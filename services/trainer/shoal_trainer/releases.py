@@ -1,7 +1,7 @@
-"""What a job that is done hands out: its report and its release certificate.
+"""Makes and stores the report and the release certificate of a finished job.
 
-Both are made once, of what is on file, and kept: whoever asks gets the same bytes for ever. The
-certificate comes once every Compute node has signed what it charged of the job.
+Both are made once, of what is on file, so that everybody gets the same bytes. The certificate
+follows once every Compute node has signed what it charged of the job.
 """
 
 from collections.abc import Callable, Sequence

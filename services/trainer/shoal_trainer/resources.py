@@ -1,4 +1,4 @@
-"""What every part of the trainer works with."""
+"""The resources that all parts of the trainer share."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

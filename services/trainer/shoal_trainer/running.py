@@ -1,7 +1,7 @@
-"""Carries running jobs from round to round; whatever it knows of a job can be read from the store.
+"""Carries running jobs from round to round; all that it keeps of a job is in the store, too.
 
-What is due is done again after a crash: announcing and asking change nothing when repeated, and
-a round is on file, and charged, before anybody hears of it.
+After a crash, steps are repeated: announcing and asking are idempotent, and a round is on file,
+and charged, before anybody hears of it.
 """
 
 import asyncio

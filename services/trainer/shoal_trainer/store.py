@@ -1,6 +1,6 @@
 """The trainer's transactions, for `StorageThread.run`; each leaves a job in one of its phases.
 
-A phase changes only from the one that was read: whoever comes second changes nothing.
+A phase is compared and swapped: of two transactions from the same phase, the second fails.
 """
 
 from collections.abc import Sequence

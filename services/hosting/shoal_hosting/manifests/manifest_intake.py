@@ -1,7 +1,7 @@
-"""Takes a manifest version in as it comes: a small signed manifest, then exactly its roster.
+"""Receives a manifest version as a stream: a small signed manifest, then exactly its roster.
 
-Whoever connects may send one. So nothing of a roster is looked at before the authority's
-signature was, and of what follows only the hash, until it is all there and is the right one.
+Anyone may send one. So the authority's signature is verified before the roster is read, and the
+roster is only hashed until it is complete and its digest is right.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ GRACE_SECONDS: Final = 5.0
 
 
 class _Body:
-    """A body as it comes, of which parts of given lengths are taken."""
+    """A request body that is read in parts of given lengths as it arrives."""
 
     def __init__(self, stream: AsyncIterator[bytes]) -> None:
         self._stream = stream

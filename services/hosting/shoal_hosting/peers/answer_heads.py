@@ -1,4 +1,4 @@
-"""The heads of requests and answers in HTTP/1.1, as the services speak it."""
+"""Encodes heads of requests and decodes heads of answers, in the services' subset of HTTP/1.1."""
 
 import re
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """One HTTP exchange with a party, bounded in bytes and time: the one way to ask another service.
 
-It follows nobody elsewhere, decodes nothing, keeps no cookie, takes nothing from the environment,
-and trusts the pinned certificate alone. It does not ask twice.
+The client follows no redirect, decodes no body, keeps no cookie, reads no environment, trusts the
+pinned certificate alone, and does not retry.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def json_in(body: bytes) -> Any:
 
 
 class Connection:
-    """Exchanges with whoever has a certificate at a URL, over lines that are kept open."""
+    """Exchanges requests with the holder of a certificate at a URL, over kept-alive connections."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Kept-alive TLS connections to one party, and answers over them in pieces that wait to be read.
+"""Speaks HTTP/1.1 with one party over kept-alive TLS connections, and streams answers' bodies.
 
-A body is taken in the form that it has on the wire: nothing is decoded. What no service has reason
-to send is refused.
+Bodies are passed on as they are on the wire, without decoding. Answers in a form that no service
+sends are refused.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,8}")
 
 
 class Lines(httpx.AsyncBaseTransport):
-    """Up to so many connections at once, each to whoever shows what `tls` trusts.
+    """An httpx transport over up to `connections` connections, whose peers `tls` verifies.
 
     Raises httpx's errors: `ConnectError`, `ReadError` where a connection ends too early, and
     `RemoteProtocolError` where a peer does not speak as services do.
     """
 
     def __init__(self, tls: ssl.SSLContext, *, connections: int) -> None:
-        """Connect to nobody yet."""
+        """Open no connection yet."""
         self._tls = tls
         self._free = asyncio.Semaphore(connections)
         self._idle: list[_Line] = []
@@ -109,7 +109,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Line(asyncio.Protocol):
-    """One connection: what came and was not read yet, and who waits for more."""
+    """One connection: bytes received and not read yet, and the task that waits for more."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -168,12 +168,12 @@ class _Line(asyncio.Protocol):
         await self._news
 
     def rest(self) -> bool:
-        """Tell whether the line can wait for another request: nothing is left of this one."""
+        """Tell whether the line can take another request: nothing is left of this one."""
         self._idle, self._idle_since = True, asyncio.get_running_loop().time()
         return not (self._received or self._ended or self._cut)
 
     def is_fit(self) -> bool:
-        """Tell whether a line that rested can be asked; it rests no more."""
+        """Stop resting; tell whether the line is still usable for a request."""
         self._idle = False
         rested = asyncio.get_running_loop().time() - self._idle_since
         return not (self._ended or self._transport.is_closing()) and rested < _IDLE_SECONDS
@@ -251,7 +251,7 @@ class _Line(asyncio.Protocol):
         self._transport.abort()
 
     async def close(self) -> None:
-        """Say goodbye, and wait for it a moment."""
+        """Close TLS and the connection, and wait for that a moment."""
         self._transport.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):

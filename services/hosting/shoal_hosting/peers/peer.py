@@ -1,7 +1,4 @@
-"""One party's service as seen from here: what counts as an answer, and when to ask again.
-
-Knows HTTP and no meaning.
-"""
+"""Sends requests to one party's service, judges its answers by status, and backs off on failure."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +33,7 @@ _PROBLEM: Final = re.compile(r"urn:shoal:problem:([a-z0-9-]{1,64})")
 
 
 class NotThere(Unavailable):
-    """What the request is for is not known to the peer, or no longer: it lost it, or is behind."""
+    """The peer does not know the resource, or no longer: it lost the resource or is behind."""
 
     code: str = ""
     """The problem's code."""
@@ -44,7 +41,7 @@ class NotThere(Unavailable):
 
 @dataclass(frozen=True)
 class Answer:
-    """A peer's answer that counts: it took the request, or refused it."""
+    """A peer's final answer: it took the request, or refused it."""
 
     status: int
     body: bytes

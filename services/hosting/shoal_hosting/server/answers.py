@@ -1,6 +1,6 @@
-"""Bounds on what was answered and is not yet taken, over all connections.
+"""Bounds the bytes of answers that peers have not read yet, over all connections.
 
-uvicorn would take an answer whole, and hold it for as long as the peer does not read.
+uvicorn would buffer a whole answer for as long as the peer does not read.
 """
 
 import asyncio

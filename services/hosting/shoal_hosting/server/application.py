@@ -1,4 +1,4 @@
-"""A FastAPI application with what all services share."""
+"""Builds a FastAPI application with the middleware and routes that all services share."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager

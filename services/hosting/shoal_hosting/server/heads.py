@@ -1,7 +1,7 @@
-"""Bounds on a connection: on all of a request but its body, and on leaving answers unread.
+"""Bounds the size and time of request heads, and the time that a peer may leave answers unread.
 
-It looks at no head's content. uvicorn bounds none of it: a peer could feed a header or trailers
-for ever, or hold a connection by sending one byte of a request, or by taking no byte of an answer.
+uvicorn bounds neither: a peer could feed a header or trailers for ever, or hold a connection by
+sending one byte of a request, or by reading no byte of an answer.
 """
 
 import asyncio

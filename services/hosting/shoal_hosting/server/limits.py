@@ -1,4 +1,4 @@
-"""Bounds on the size, form, number and slowness of request bodies."""
+"""Bounds the size, encoding, total and slowness of request bodies."""
 
 import asyncio
 from collections.abc import Collection, Mapping

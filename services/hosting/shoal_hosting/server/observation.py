@@ -1,4 +1,4 @@
-"""Counts, times and logs requests by route template; never sees a path, a body or a peer."""
+"""Counts, times and logs requests by route template, never by path, body or peer."""
 
 from time import perf_counter
 from typing import Any, Final
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 class Observation:
-    """The outermost layer of an application: what goes wrong further in ends here.
+    """The outermost middleware: observes each request, and catches what the application raises.
 
     An exception that nobody handled becomes a problem document without details. The log gets its
     type and where it was raised; its message may hold values and goes nowhere.

@@ -1,4 +1,4 @@
-"""How a ledger is asked for page by page: where a page begins, within what integers can be."""
+"""The query parameter with which a client asks for the next page of a ledger."""
 
 from typing import Annotated, Final
 

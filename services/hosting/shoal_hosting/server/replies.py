@@ -1,4 +1,4 @@
-"""What the routes of all services have in common: ids in paths, and the forms of their answers."""
+"""Checks ids in paths and builds the responses that the routes of all services share."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ Outcome = int | ProtocolError
 
 
 def checked_round(round_id: str) -> str:
-    """Return what may be a round's id.
+    """Return `round_id` if it has the form of a round's id.
 
     Raises:
         UnknownRound
@@ -54,7 +54,7 @@ def shown(value: Any, status: int = 200) -> Response:
 
 
 def taken(value: Any, *, is_new: bool) -> Response:
-    """Answer 201 to what is new, and 200 to what is on file."""
+    """Answer 201 if the document is new, 200 if it was on file."""
     return shown(value, 201 if is_new else 200)
 
 
@@ -71,7 +71,7 @@ def outcome(what: Outcome) -> dict[str, Any]:
 
 
 def tagged(digest: str, encoded: bytes, if_none_match: str | None) -> Response:
-    """Answer with what has this digest, unless the asker has it."""
+    """Answer with a document; 304 if the client already has the one of this digest."""
     headers = {"ETag": f'"{digest}"'}
     if if_none_match is not None and headers["ETag"] in if_none_match:
         return Response(status_code=304, headers=headers)

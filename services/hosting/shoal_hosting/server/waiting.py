@@ -1,4 +1,4 @@
-"""Long polls: a request waits until something it asked for has changed."""
+"""Long polls: a request waits until its key has changed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

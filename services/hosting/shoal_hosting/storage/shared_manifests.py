@@ -1,6 +1,6 @@
 """Hands accepted manifest versions from one replica to the others.
 
-A version on file is judged like one from anywhere else: by the authority's signature and chain.
+A version from the database is verified like any other: by the authority's signature and chain.
 """
 
 import structlog

@@ -1,4 +1,4 @@
-"""Puts together what serves crowd jobs: a part of the trainer, or a process that does only that."""
+"""Assembles the parts that serve crowd jobs, in the trainer or in a process of their own."""
 
 from dataclasses import dataclass
 from typing import Final, Unpack

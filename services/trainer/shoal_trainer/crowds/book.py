@@ -1,4 +1,4 @@
-"""What every request to a crowd job needs of it and never changes: looked up once, then known."""
+"""Caches the immutable part of each crowd job, which every request to the job needs."""
 
 from sqlalchemy import Connection
 
@@ -8,10 +8,10 @@ from shoal_trainer.resources import Resources
 
 
 class CrowdBook:
-    """The crowd jobs that this process has been asked about."""
+    """A cache of crowd jobs, filled on the first request to each."""
 
     def __init__(self, resources: Resources) -> None:
-        """Know none yet."""
+        """Begin with an empty cache."""
         self._resources = resources
         self._known: dict[str, CrowdRecord] = {}
 

@@ -1,4 +1,4 @@
-"""Opens crowd jobs, and closes those that are due; whichever process does so, it is done once."""
+"""Opens crowd jobs and closes those that are due, each once, whichever process does it."""
 
 import asyncio
 from datetime import datetime
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class Conductor:
-    """The beginning and the end of crowd jobs."""
+    """Opens and closes crowd jobs."""
 
     def __init__(self, resources: Resources, book: CrowdBook, random_bytes: RandomBytes) -> None:
         """Draw seeds by `random_bytes`, which must be a cryptographic source."""

@@ -1,4 +1,4 @@
-"""Answers draws: seed and nonce determine which instance a client gets."""
+"""Answers requests for draws: seed and nonce determine which instance a client gets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -33,10 +33,10 @@ class TooManyDraws(ProtocolError):
 
 
 class DrawLimit:
-    """Places for draws. Who finds none free waits for its turn, and is refused after some time.
+    """Limits concurrent draws. A request waits for its turn, and is refused after some time.
 
-    So draws take what submissions leave and little more, however fast the machine is. Refusing
-    only who has waited means that to ask again at once gains nothing.
+    So draws take what submissions leave and little more, however fast the machine is. Refusal
+    comes only after a wait, so a client gains nothing by asking again at once.
     """
 
     def __init__(self, at_once: int, registry: CollectorRegistry) -> None:
@@ -102,7 +102,7 @@ class _Asked:
 
 
 class Draws:
-    """Signed draws. Those that arrive together are read from the store together."""
+    """Makes signed draws; reads the instances of concurrent requests from the store together."""
 
     def __init__(self, resources: Resources, book: CrowdBook, limit: DrawLimit) -> None:
         """Begin with nothing in work."""

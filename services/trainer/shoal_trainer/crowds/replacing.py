@@ -1,8 +1,8 @@
-"""The transaction that replaces instances: all of a batch that may, in the order that they came.
+"""The transaction that stores a batch of submissions, each in place of an instance, in order.
 
-It holds the row of each job from its first look to its end. So whatever replicas do at once, a
-draw is answered once, a client is counted right, every chain has one entry after another, and what
-is acknowledged is in the closing.
+It locks each job's row from first read to commit. So whatever replicas do at once, a draw is
+answered once, a client's count is right, no chain forks, and every acknowledged submission is in
+the closing.
 """
 
 from collections import defaultdict
@@ -53,9 +53,9 @@ Outcome = Replaced | ProtocolError
 
 
 def replace_all(db: Connection, batch: Sequence[Replacement], *, now: datetime) -> list[Outcome]:
-    """Store what its jobs still take; return each one's outcome, in order.
+    """Store the replacements that their jobs still take; return each one's outcome, in order.
 
-    A submission that is on file already is told so whatever the time is.
+    A submission that is on file already is acknowledged, even after its job's time.
     """
     by_job: dict[int, list[int]] = defaultdict(list)
     for position, each in enumerate(batch):
@@ -76,7 +76,7 @@ def replace_all(db: Connection, batch: Sequence[Replacement], *, now: datetime) 
 
 
 class _Job:
-    """One job's part of a batch: what is on file of it, and what is to be added."""
+    """One job's part of a batch: its state on file, and the rows to add."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class _Offered:
 
 
 class Submissions:
-    """The way of a submission into the store, and of its receipt back."""
+    """Validates and stores submissions; returns a signed receipt for each."""
 
     def __init__(self, resources: Resources, book: CrowdBook) -> None:
         """Begin with nothing in work."""
