@@ -1,8 +1,8 @@
 """Checks a release certificate offline, by the manifest alone.
 
-What is not in the signed documents cannot be checked: that the clients exist, that their records
-are true, and that the posterior was computed well from the sums, which costs no privacy. Whether
-who was left out had left is checked where the reader has the rosters.
+The check cannot tell whether clients exist, whether their records are true, or whether the
+posterior was computed well from the sums (which costs no privacy). With the rosters, it also tells
+whether clients that a round left out had left the consortium.
 """
 
 import math

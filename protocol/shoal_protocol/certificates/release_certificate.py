@@ -1,6 +1,6 @@
 """The release certificate: all that was signed of one job, in one document.
 
-Whoever has it and the consortium's manifest can check it offline: `certificate_checks`.
+Anyone with the consortium's manifest can check it offline, by `certificates.checks`.
 """
 
 import heapq
@@ -95,7 +95,7 @@ class Price(Model):
 
 
 class ReleaseCertificate(BoundDocument):
-    """Trainer -> whoever doubts: what a job released, to whom, from how many, at what price.
+    """Trainer -> any auditor: what a job released, to whom, from how many, at what price.
 
     `population` are the clients who joined, a bitmap in base64. Request and report are bound to one
     version of the manifest, later rounds perhaps to later ones. `manifest` is the last round's; the

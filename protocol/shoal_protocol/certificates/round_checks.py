@@ -1,6 +1,6 @@
-"""Checks a certificate's rounds one after another: each by its job, its manifest and those before.
+"""Checks a certificate's rounds in order: each against its job, its manifest and earlier rounds.
 
-What does not depend on the other rounds is checked as every party did while the round ran.
+Each round also passes the checks that every party made while the round ran.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,7 +73,7 @@ def check_rounds(
 
 
 class _Follower:
-    """What the rounds so far say of the next one."""
+    """State of the rounds checked so far, against which the next one is checked."""
 
     def __init__(
         self,

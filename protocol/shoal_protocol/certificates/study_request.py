@@ -1,4 +1,4 @@
-"""Job requests with their task read: trainer, analyst and certificate hold rounds to it."""
+"""Job requests with their task decoded, against which trainer, analyst and auditor check rounds."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from shoal_protocol.trust.manifest import Manifest
 
 
 class StudyRequest(JobRequest):
-    """The document of a job request, in which those who hold data read all but the task."""
+    """The document of a job request with its task decoded; data holders do not decode the task."""
 
     task: Task
 

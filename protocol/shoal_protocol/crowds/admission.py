@@ -1,4 +1,4 @@
-"""Whether a consortium's manifest allows a crowd job; the owner's policy is not asked here."""
+"""Checks a crowd job against the consortium's policy, not against an owner's."""
 
 from shoal_protocol.crowds.documents import CrowdJobRequest
 from shoal_protocol.trust.manifest import Manifest

@@ -1,9 +1,9 @@
 """The signed documents of a crowd job, from its request and opening to its closing.
 
-The trainer commits itself in the opening to a seed. By that seed and a client's own random nonce
-it is fixed which instance is drawn and which is replaced; in the closing the seed is revealed.
-Every replacement is a link in its instance's hash chain. So whoever kept a draw or a receipt can
-tell whether the trainer kept to its word.
+In the opening the trainer commits to a seed. The seed and a client's own random nonce determine
+which instance is drawn and which is replaced; the closing reveals the seed. Every replacement is a
+link in its instance's hash chain. So a client that kept a draw or a receipt can tell whether the
+trainer cheated.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ class CrowdOpening(BoundDocument):
 
 
 class Draw(BoundDocument):
-    """Trainer -> whoever sent the nonce: one instance's weights. The trainer remembers nothing."""
+    """Trainer -> sender of the nonce: one instance's weights. The trainer keeps no state of it."""
 
     signed_by: ClassVar[Role] = Role.TRAINER
 

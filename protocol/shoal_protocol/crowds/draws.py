@@ -1,4 +1,4 @@
-"""Which instance is drawn and which is replaced, fixed by the trainer's seed and a client's nonce.
+"""Derives from the trainer's seed and a client's nonce which instance is drawn and which replaced.
 
 The trainer is committed to its seed before any nonce is made, so it can steer neither choice; the
 client does not know the seed, so neither can it. When the seed is revealed, everybody can check
@@ -70,7 +70,7 @@ def check_opening(opening: CrowdOpening, request: CrowdJobRequest) -> None:
 
 
 def check_beginning(opening: CrowdOpening, request: CrowdJobRequest) -> None:
-    """Refuse an opening, of the right shape, that begins elsewhere than its request says.
+    """Refuse an opening, of the right shape, whose first weights are not the request's.
 
     Raises:
         MalformedDocument: an instance has other weights, or the lattice has none such.

@@ -1,4 +1,4 @@
-"""What can be wrong in a crowd job, beyond `shoal_protocol.wire.errors`; each names what to do."""
+"""Protocol errors of crowd jobs, beyond `shoal_protocol.wire.errors`, each with its remedy."""
 
 from shoal_protocol.wire.errors import ProtocolError
 

@@ -1,7 +1,7 @@
-"""What several parties were shown of one crowd job, compared.
+"""Compares the documents that several parties were shown of one crowd job.
 
-A trainer that shows one client an opening and a closing of its own is found by comparing alone: by
-fingerprints, read out, or by files, in which two documents that it signed are the proof.
+Only this comparison finds a trainer that shows one client a different opening and closing.
+Parties read out fingerprints, or exchange files, in which two signed documents are the proof.
 """
 
 import re
@@ -28,9 +28,9 @@ _GROUP: Final = 4
 
 
 class CrowdEvidence(Model):
-    """What one party was shown of a crowd job: opening, closing if there is one, and what it kept.
+    """One party's documents of a crowd job: the opening, a closing if any, draws and receipts.
 
-    Draws and receipts tell whoever reads them which contributions are this party's.
+    Draws and receipts reveal to their reader which contributions are this party's.
     """
 
     opening: Annotated[Signed[CrowdOpening], embedded(CrowdOpening), WRITTEN]

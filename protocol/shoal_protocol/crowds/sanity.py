@@ -1,7 +1,7 @@
-"""How far an honest submission can be from its draw: what the trainer refuses to take in.
+"""Bounds how far an honest submission can be from its draw; the trainer refuses others.
 
-A bound against mistakes and spam, no proof of honesty: whoever keeps to it can still lie within
-it, and each enrolled client can do so as often as the job lets it contribute.
+The bound is against mistakes and spam. It proves no honesty: an enrolled client can lie within it
+as often as the job lets the client contribute.
 """
 
 import math

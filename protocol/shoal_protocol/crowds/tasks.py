@@ -1,4 +1,4 @@
-"""What a crowd learns: a generalised linear model, its public bounds and the noise of one step.
+"""The task of a crowd: a generalised linear model, its public bounds and the noise of one step.
 
 All weights are integers on the lattice 2^-grid_bits. Features are taken to [-1, 1] by their
 bounds, and so is a linear model's target; the intercept, the first weight, belongs to a constant 1.

@@ -1,8 +1,8 @@
 """One step of a crowd's model on one record, in integers.
 
-What depends on the record is within +-lattice_clip on every coordinate, whatever the record and
-the weights are: the noise is made for that. Shapes may have leading axes, so that a simulation of
-many crowds takes the very steps that clients take.
+A step is within +-lattice_clip on every coordinate, whatever the record and the weights are; the
+noise is calibrated to that. Shapes may have leading axes, so that a simulation of many crowds takes
+the same steps as clients.
 """
 
 import math

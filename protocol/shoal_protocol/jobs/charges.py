@@ -1,7 +1,7 @@
-"""What a Compute node charged a client, told to that client alone: the question and the answer.
+"""A client's query what a Compute node charged it, and the node's answer to that client alone.
 
-A data holder whose whole memory was lost or set back fits itself. The nodes keep for good in which
-rounds they took a share of whom, and what each of these rounds cost.
+A data holder cannot see that its whole state was lost or restored from a backup. The nodes keep for
+good whose shares they took in which rounds, and what each round cost.
 """
 
 from typing import ClassVar, Final, Literal, Self

@@ -1,4 +1,4 @@
-"""What a Compute node demands of clients who ask what it charged them."""
+"""Checks the age of clients' queries what a Compute node charged them."""
 
 from datetime import datetime
 from typing import Final

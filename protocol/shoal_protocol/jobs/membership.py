@@ -1,6 +1,6 @@
-"""Who takes part in a job: a client joins it or leaves it, or its analyst withdraws it for all.
+"""Documents by which a client joins or leaves a job, or its analyst withdraws it for all.
 
-There is one document of each kind for a job and who signs it: sending it again says the same.
+Each signer has one document of each kind for a job, so sending it again changes nothing.
 """
 
 from typing import ClassVar, Literal, Protocol, TypeVar

@@ -1,4 +1,4 @@
-"""What a job's rounds were paid for, in words, and with which part of the price."""
+"""Breaks a job's price down by query, and says in words what each query measured."""
 
 import math
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""The terms of a job: what its rounds may ask of clients, as those who hold data judge it.
+"""The terms of a job: what its rounds may ask of clients.
 
-They are derived from the job's task by whoever writes the request, and again by whoever reads the
-task: trainer, analyst and certificate (`studies.study.check_terms_of_task`). Who holds data reads
-the terms alone, and holds every round to them.
+The analyst derives the terms from the job's task; trainer and auditor derive them again and compare
+(`studies.study.check_terms_of_task`). Data holders read only the terms, and check every round
+against them.
 """
 
 from collections.abc import Iterator

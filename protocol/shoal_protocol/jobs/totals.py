@@ -1,8 +1,8 @@
-"""How many rounds a job had: the trainer's word that it is over, and what each node charged of it.
+"""Documents that fix a job's rounds: the trainer's end of the job, and each node's signed total.
 
 A release certificate shows the rounds that its author chose. A Compute node that has signed its
-total takes no other round of the job, so whoever has the totals knows of every round that an honest
-node had a part in.
+total takes no further round of the job, so the totals together name every round in which an honest
+node took part.
 """
 
 from collections.abc import Mapping, Sequence

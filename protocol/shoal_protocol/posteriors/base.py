@@ -1,4 +1,4 @@
-"""What every posterior can do besides its own mathematics: intervals, tables, pictures, ArviZ."""
+"""Base classes of all posteriors: intervals, tables, plots and export to ArviZ."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Did the path of a variational inference arrive, and what is noise in its posterior?
+"""Judges whether the path of a variational inference arrived, and how much noise is in the result.
 
-Who made the posterior measured the gradients.
+The learner measures the gradients; this module only interprets them.
 """
 
 from statistics import NormalDist

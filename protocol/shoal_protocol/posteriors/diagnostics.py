@@ -1,4 +1,4 @@
-"""Did chains of draws mix? Split R-hat and effective sample size.
+"""Split R-hat and effective sample size, which tell whether chains of draws mixed.
 
 Vehtari, Gelman, Simpson, Carpenter and Bürkner 2021, "Rank-normalization, folding, and
 localization", doi:10.1214/20-BA1221. Of a parameter, draws have shape (chains, draws).

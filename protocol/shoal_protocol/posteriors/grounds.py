@@ -1,7 +1,6 @@
-"""What a regression's posterior rests on beside its records: the prior, the bounds, the noise.
+"""Cautions on how much of a regression's posterior comes from prior, bounds and noise.
 
-Whoever made the posterior measured them. Thresholds were set by
-simulation: docs/mathematics.md, section 4.
+The learner measures them. Thresholds were set by simulation: docs/mathematics.md, section 4.
 """
 
 from abc import abstractmethod

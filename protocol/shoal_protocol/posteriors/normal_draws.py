@@ -1,4 +1,4 @@
-"""What posteriors of normal families share, which consist of draws."""
+"""Shared base of the posteriors of normal families, which consist of draws."""
 
 from abc import abstractmethod
 

@@ -1,4 +1,4 @@
-"""What posteriors of regressions share that are learned by variational inference."""
+"""Shared base of the posteriors of regressions learned by variational inference."""
 
 from typing import Annotated, Self
 
@@ -18,8 +18,8 @@ class VariationalRegressionPosterior(RegressionPosterior, VariationalPosterior):
     `names` are "intercept", then the features.
 
     In normalised units u_j = (x_j - centre_j) / scale_j the predictor is `intercept` b_0 +
-    sum b_j u_j, with b normal: that is what `location` and `scale` are of. Without a constant
-    term `intercept` is 0 and there is no b_0.
+    sum b_j u_j. `location` and `scale` are those of b, which is normal. Without a constant term
+    `intercept` is 0 and there is no b_0.
     """
 
     feature_columns: Annotated[tuple[Column, ...], Field(min_length=1)]

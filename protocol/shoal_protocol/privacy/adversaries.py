@@ -1,8 +1,8 @@
-"""What each adversary sees of a job, and what that costs: the prices are `accounting`'s.
+"""States what a job costs each client against each adversary, by the prices of `accounting`.
 
 By Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106) a price rests on the noise of the clients
-that did not collude, less the protected one. Given the cohort that was really summed, more of them
-may have been there than was counted on.
+that did not collude, less the protected one. The cohort that was really summed may hold more such
+clients than the calibration assumed.
 """
 
 from collections.abc import Sequence

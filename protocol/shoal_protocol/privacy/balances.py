@@ -1,4 +1,4 @@
-"""What each of many clients was charged, by index, in both currencies; arrays, nothing durable."""
+"""Sums of charges by client index, in mu and in pure epsilon; in memory only."""
 
 import numpy as np
 from numpy.typing import NDArray

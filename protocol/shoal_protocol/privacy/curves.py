@@ -4,9 +4,9 @@ A Gaussian release is described by its parameter `mu` = sensitivity / standard d
 noise, and (epsilon, delta) follow from the exact condition of Balle and Wang (2018,
 arXiv:1805.06530, Theorem 8). Which data sets are neighbours is the caller's to say.
 
-Results are rounded against the party that makes the claim: an epsilon or delta that this module
-reports is never below the true one, a `mu` that it allows is never above. The margins also cover
-that noise lives on the integers (`mechanisms`) and the last bits of floating point.
+Results are rounded to the safe side: an epsilon or delta from here is never below the true one, a
+`mu` never above. The margins also cover floating-point errors, and that the noise is on the
+integers (`mechanisms`).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What costs come to in epsilon: of a Gaussian release at a delta, and what a cap leaves."""
+"""Converts costs to epsilon at a delta, and computes how much epsilon a cap leaves."""
 
 import math
 

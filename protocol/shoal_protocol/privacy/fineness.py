@@ -1,4 +1,4 @@
-"""Whether integer noise is fine and small enough: against its grid, and against the modulus."""
+"""Checks that integer noise is fine enough for its grid and small enough for the modulus."""
 
 import math
 from typing import Final

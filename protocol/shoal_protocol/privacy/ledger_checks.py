@@ -1,4 +1,4 @@
-"""What anybody checks of somebody else's ledger: the chain, what releases rest on, charges."""
+"""Checks another party's ledger: its chain, the entries that releases carry, and charges."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""The noise that clients add: how it is spread, what it sums to and where it ends; no prices.
+"""The noise that clients add: its distribution, the variance and tail of its sum; no prices.
 
 Two mechanisms, both on the integers and both drawn exactly. `parties` is N - D - C - 1 throughout,
 how many clients' noise counts by Theorem 1 of Heikkilä et al. (2017, arXiv:1703.01106): more

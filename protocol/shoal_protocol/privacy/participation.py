@@ -1,7 +1,6 @@
-"""Who was asked in how many rounds of one job, and what that costs: the one place that composes.
+"""Counts in how many rounds of one job each client was asked, and composes their costs.
 
-A client pays for the rounds that it was asked in and for no others. Who else was asked, and why,
-is not known here.
+A client pays for the rounds in which it was asked and for no others.
 """
 
 import numpy as np

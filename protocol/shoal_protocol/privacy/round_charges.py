@@ -1,4 +1,4 @@
-"""The ledger entry that charges a round, as everybody who keeps or checks one computes it."""
+"""Computes the ledger entry that charges a round, for those who keep a ledger or check one."""
 
 from datetime import datetime
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What Gaussian and pure releases on the same clients reveal together, in epsilon and delta."""
+"""The epsilon and delta of Gaussian and pure releases on the same clients together."""
 
 import math
 from collections.abc import Iterable, Sequence

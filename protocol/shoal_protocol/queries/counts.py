@@ -1,4 +1,4 @@
-"""How many of a client's records have which value, or are in which bin, as queries."""
+"""Queries that count a client's records by value or by bin."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
 """The query of a mini-batch round: the sum of clipped gradients of a model's log-likelihood.
 
-The gradient is taken at a public point, by each record of its own; what is public besides, such
-as prior and entropy, is for who asks to add, and is neither clipped nor noised.
+Each record's gradient is taken at a public point and clipped by itself. The learner adds public
+terms such as prior and entropy, neither clipped nor noised.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""How many of a client's rows have which length, as a query."""
+"""The query that counts a client's rows by their norm."""
 
 import math
 from typing import Final, Literal

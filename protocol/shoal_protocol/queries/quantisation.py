@@ -1,7 +1,7 @@
-"""Records to bounded integer rows; knows bounds and grids, and never repeats a value it refuses.
+"""Turns records into bounded integer rows; error messages never repeat a value.
 
-A row that leaves here keeps to its box and its ball exactly, in integers, so the sensitivities of
-`queries` hold on the lattice and not only up to rounding.
+A row keeps to its box and its ball exactly, in integers, so the sensitivities of `queries` hold on
+the lattice and not only up to rounding.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a sum of contributions says in the units of its query: whoever learns from it reads it so.
+"""Decodes a released sum into the units of its query: moments, matrices, counts, gradients.
 
 `values` are the sum that a round released, shape (dimension,); noise is in them.
 """

@@ -1,4 +1,4 @@
-"""What Compute nodes and the aggregator attest of a round: holdings, votes, sums and its end."""
+"""Documents in which nodes and aggregator attest holdings, votes, sums and the end of a round."""
 
 import base64
 import hashlib

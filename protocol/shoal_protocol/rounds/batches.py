@@ -1,7 +1,7 @@
-"""Which clients each round of a job with mini-batches asks: a public rule, with nothing to choose.
+"""The public rule by which each round of a job with mini-batches asks its clients.
 
-The trainer follows it and readers of a certificate check it. It knows who joined, who is still
-enrolled and who was asked before; no query, no price and no chance but that of a hash.
+The trainer follows the rule and readers of a certificate check it. It depends only on who joined,
+who is still enrolled, who was asked before, and a hash.
 """
 
 import hashlib

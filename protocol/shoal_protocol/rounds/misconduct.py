@@ -1,6 +1,6 @@
-"""Who contradicted himself in a round, from those documents of it that verify.
+"""Finds contradictions among a round's verified documents, and names their signers.
 
-What is not shown may have been signed too: where that would explain something, nothing is said.
+A document that is not shown may exist: where one could explain a contradiction, none is reported.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ _MOST_VERSIONS: Final = 64  # of holdings, where nodes signed several, to try fo
 
 @dataclass(frozen=True)
 class Misconduct:
-    """What a party signed and cannot have signed honestly."""
+    """A party, and a contradiction among the documents that it signed."""
 
     party: str
     what: str
@@ -102,11 +102,11 @@ class Evidence:
             self._contradictory.append(Misconduct(signed.signer, what))
 
     def of_kind(self, kind: type) -> dict[str, list[Signed[Any]]]:
-        """Return the documents of a kind by signer."""
+        """Return all documents of type `kind`, by signer."""
         return self._documents.get(kind, {})
 
     def holdings_behind(self, cohort: str) -> dict[str, StoredAnswers] | None:
-        """Return holdings that give the cohort of this digest, as a vote for it has it."""
+        """Return holdings that give the cohort of this digest, as named by a vote for it."""
         for vote in self._votes():
             if vote.cohort == cohort:
                 for found in self._versions(vote.holders):

@@ -1,4 +1,4 @@
-"""What became of a round, as the aggregator says it: no sum is taken on its word alone."""
+"""Verifies a round's outcome from the aggregator: a result with its partial sums, or its end."""
 
 from collections.abc import Sequence
 

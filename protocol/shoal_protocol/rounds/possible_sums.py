@@ -1,4 +1,4 @@
-"""Which totals a round can have, by its query's bounds and its noise.
+"""Tells whether a round can have a given total, by its query's bounds and its noise.
 
 Shares of one client that come from different answers do not cancel: the total is then uniformly
 random, and nothing else in a round would show it.

@@ -1,7 +1,6 @@
-"""What became of each client in a round, and who contradicted himself, from public documents alone.
+"""Tells what became of each client in a round, and which parties contradicted themselves.
 
-It trusts no party: what it says follows from signed documents, and anyone can say it again. It
-sees no share, and knows nothing of what was never signed.
+The audit trusts no party: it follows from signed public documents, so anyone can repeat it.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""The round spec itself: what the trainer asks, of whom, with how much noise, by when.
+"""The round spec: what the trainer asks, of whom, with how much noise, by when.
 
-What makes one acceptable is `rounds`' to say.
+`spec_checks` decides which specs are acceptable.
 """
 
 from typing import ClassVar, Final, Literal

@@ -1,6 +1,6 @@
-"""Which round specs are acceptable; each party checks by itself.
+"""Checks a round spec against itself, the manifest and the policy; every party does so by itself.
 
-What a party checks of a round by its job is in `jobs`.
+`jobs` checks a round against its job.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Threshold secret sharing modulo 2**61 - 1: any t shares give the secret, any t - 1 say nothing.
 
-Who needs how much of it; the arithmetic is `shamir`'s, and loaded when it is needed.
+The arithmetic is in `shamir`, which is loaded when a round needs it.
 """
 
 from typing import ClassVar, Literal

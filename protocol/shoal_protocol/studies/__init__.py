@@ -1,6 +1,6 @@
-"""All studies: what an analyst may ask to be learned. Each module of this package may define some.
+"""All studies that an analyst may ask for. Each module of this package may define some.
 
-The union of tasks, that of posteriors and the list of names follow from the modules that are here.
+The unions of tasks and posteriors and the list of names are collected from these modules.
 """
 
 from functools import reduce

@@ -1,4 +1,4 @@
-"""What studies of counts share: probabilities of the cells that a query tells apart."""
+"""Shared base of the studies that estimate probabilities of cells from counts."""
 
 from abc import abstractmethod
 from typing import Any

@@ -1,7 +1,6 @@
-"""What a round measured: how many records, their centres, spreads, lengths.
+"""Measurements read from a round's sum: the number of records, their centres, spreads, norms.
 
-Whoever has seen a round's sum gets the same numbers from it: the learner that asks the next round,
-and a certificate's reader who checks that question.
+The learner that makes the next round and the auditor that checks it compute the same numbers.
 """
 
 import math

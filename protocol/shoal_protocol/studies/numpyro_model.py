@@ -1,4 +1,4 @@
-"""The latents of a NumPyro model of one's own: task and posterior need no NumPyro."""
+"""The latents of an analyst's own NumPyro model; task and posterior need no NumPyro."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,7 +1,6 @@
-"""What studies of one round share: one query, which follows from the task alone.
+"""Shared base of the studies of one round, whose only query follows from the task.
 
-Priors are conjugate, and in the units of the data. How many records there are, or none, is seen
-through noise like everything else.
+Priors are conjugate, and in the units of the data. The number of records is noisy, too.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What every study is: parameters, the rounds that they lead to, kinds of posterior, an example.
+"""Base class of all studies: parameters, terms of the rounds, kinds of posterior, an example.
 
 A study is one module of this package, with its task (public parameters only, no data and no
 algorithm), its rules for rounds and its posterior. Bounds must come from general knowledge of the

@@ -1,4 +1,4 @@
-"""What studies by variational inference share: rounds of mini-batches, which ask for gradients.
+"""Shared base of the studies by variational inference: rounds of mini-batches for gradients.
 
 The approximation is a normal distribution with independent coordinates, in the model's
 unconstrained space. Each round asks `batch` clients for the sum of their clipped gradients.

@@ -1,1 +1,1 @@
-"""Whom a consortium trusts: manifests, rosters and the limits that they set."""
+"""The consortium's root of trust: manifests, rosters and the limits that they set."""

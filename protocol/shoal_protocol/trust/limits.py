@@ -1,6 +1,6 @@
-"""How far ahead a job may reach: no time that is set aside for one, and no budget, is without end.
+"""Limits how far ahead a job may reach, so that no budget is reserved without end.
 
-Pure: `now` is the reader's own clock, so that nobody who writes a request can stretch its time.
+Pure: `now` is the reader's own clock, so the writer of a request cannot stretch its time.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 
 
 class Limits(Protocol):
-    """What a policy says of time: the consortium's, or a data holder's."""
+    """The time limits of a policy: the consortium's, or a data holder's."""
 
     @property
     def maximum_join_seconds(self) -> int:

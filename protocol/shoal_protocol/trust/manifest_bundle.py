@@ -1,7 +1,7 @@
 """A manifest version on its way: the signed manifest behind its length, then the roster file.
 
-Who takes it in knows from the manifest, before anything of the roster has come, whether it is to
-be taken at all, how long it is, and what its digest must be.
+From the manifest the recipient knows, before any of the roster arrives, whether to accept it, how
+long it is, and what its digest must be.
 """
 
 from typing import Final

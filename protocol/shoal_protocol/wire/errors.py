@@ -1,4 +1,4 @@
-"""How a peer can be wrong, each way with its HTTP status and what to do about it.
+"""The protocol's errors, each with its HTTP status and its remedy.
 
     ProtocolError                     a peer's fault, never the caller's (that is `ValueError`)
     ├── MalformedDocument             bytes that are not a canonical, valid document

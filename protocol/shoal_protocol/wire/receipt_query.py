@@ -1,7 +1,7 @@
 """Encodes a receipt query: which of a sender's envelopes does a Compute node have?
 
-Who names an envelope's digest has seen the envelope: it ends in a sealed box and a signature,
-which nobody guesses. To everybody else the answer says nothing.
+An envelope ends in a sealed box and a signature, so only those who have seen the envelope know its
+digest. To others the answer says nothing.
 """
 
 import base64

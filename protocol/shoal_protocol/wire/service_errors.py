@@ -1,4 +1,4 @@
-"""What services refuse beyond `errors`: uploads and questions of clients, words of each other."""
+"""Protocol errors of services beyond `errors`: for uploads, queries and each other's documents."""
 
 from shoal_protocol.wire.errors import ProtocolError
 

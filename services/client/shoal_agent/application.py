@@ -1,7 +1,7 @@
-"""The agent's HTTP routes, for its owner: what it did, what it spent, what it allows.
+"""The agent's HTTP routes for its owner: status, policy, ledger, evidence, and leaving a job.
 
-All but one change nothing. Only the ledger names clients, so it asks for the owner's token; so
-does leaving a job, which is for good.
+Only leaving a job changes anything. The ledger names clients and leaving is for good, so both ask
+for the owner's token.
 """
 
 import hmac

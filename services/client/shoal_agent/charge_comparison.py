@@ -34,7 +34,7 @@ PATIENCE_SECONDS: Final = 3.0  # with the other nodes, once one has answered
 class ChargesCheck:
     """Asks every Compute node after each start, and again before a job is joined.
 
-    One that answers is enough to go on; each other one is heard as soon as it answers.
+    One node's answer is enough to go on; the others are heard as soon as they answer.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ChargesCheck:
         return begun
 
     async def _is_heard(self, node: str) -> bool:
-        """Hear all that a node says that is new here; tell whether it said it."""
+        """Fetch all new charges from a node; tell whether it answered."""
         try:
             while await self._hear(node):
                 pass
@@ -140,7 +140,7 @@ class ChargesCheck:
         self._behind[node] = self._behind.get(node, 0) + 1 if is_behind else 0
 
     async def _hear(self, node: str) -> bool:
-        """Take what one node says next; tell whether there is more.
+        """Fetch one node's next page of charges; tell whether there are more.
 
         Raises:
             Unavailable, ProtocolError: it does not say it, or it is not its word.

@@ -1,5 +1,4 @@
-"""The data holder: starts its vault, and runs all that talks to others; each part's rules are its
-own module's.
+"""The data holder: starts its vault and runs the parts of the courier, each in its own module.
 
 vault_link   asks the vault, which decides and remembers
 joining      finds jobs, sends joins and leaves     answering    fetches rounds, has them answered

@@ -1,6 +1,6 @@
 """Carries envelopes from the vault's outbox to the Compute nodes.
 
-What is sent is what the outbox holds, byte for byte, however often it takes.
+Every attempt sends the outbox's bytes unchanged.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The peers of the manifest in force, and how a newer manifest comes in, here and in the vault."""
+"""Connects to the peers of the manifest in force, and brings newer manifests to agent and vault."""
 
 import httpx
 

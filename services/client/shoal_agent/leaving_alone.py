@@ -1,4 +1,4 @@
-"""Leaves a job over the files of an agent that does not run."""
+"""Leaves a job for an agent that is not running, by its files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ledgers as services show them page by page, and as files keep them."""
+"""Models of ledger pages that services serve, and of exported ledger files."""
 
 from collections.abc import Iterable
 

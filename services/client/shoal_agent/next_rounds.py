@@ -1,6 +1,6 @@
-"""Asks the trainer for the next round of each job: whenever it is told to, or by long polls.
+"""Asks the trainer for the next round of each job, on each step or by long polls.
 
-It judges no answer. A long poll goes on beside the data holder's steps, and wakes it.
+A long poll runs beside the data holder's steps, and wakes it when answered.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Asks the Compute nodes what they still hold, and has the vault queue what they lost.
 
-A node that lost its disk, or came back from a backup, has forgotten what it acknowledged. As long
-as the round takes shares, whoever sent them can mend that.
+A node that lost its disk, or was restored from a backup, lacks shares that it acknowledged. As long
+as the round takes shares, their senders can send them again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _JSON: Final = "application/json"
 
 
 class Reupload:
-    """Looks twice in a round, and whenever a node was out of reach, for what a node lost."""
+    """Looks for lost envelopes twice in a round, and whenever a node was out of reach."""
 
     def __init__(self, vault: VaultLink, report: Report, random_bytes: RandomBytes) -> None:
         self._vault = vault

@@ -1,4 +1,4 @@
-"""What a data holder shows its owner of all that it did, in counts."""
+"""The status that a data holder shows its owner, in counts."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What a program hands to the vault that it starts, in place of files."""
+"""Builds the message in which a program hands a vault its contents, in place of files."""
 
 import json
 from collections.abc import Collection, Sequence

@@ -1,7 +1,7 @@
-"""Whether a job or a round is one to take part in; pure, and the last word before spending.
+"""Decides whether to take part in a job or a round: the last check before spending; pure.
 
-A client trusts the manifest, its owner's policy and its own ledger; of what the trainer and the
-analyst say it believes what they signed, and only as far as these three allow.
+A client trusts the manifest, its owner's policy and its own ledger. It accepts signed documents of
+trainer and analyst only as far as these three allow.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""Compares this ledger with what Compute nodes charged the clients here, and adopts what it forgot.
+"""Compares this ledger with what Compute nodes charged the clients here, and adopts lost charges.
 
-A state that was lost or set back as a whole, with its mark, fits itself: only others know better.
-The vault signs the questions and believes the nodes' signed answers; the courier carries them.
+A state that was lost or restored whole, with its mark, is consistent: only the nodes can tell.
+The vault signs the queries and verifies the nodes' signed answers; the courier carries both.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
 
 @dataclass
 class _Asking:
-    """A node that is being asked: of which clients still, and what it told so far."""
+    """A node that is being asked: the clients still to ask about, and its answers so far."""
 
     version: Consortium  # of the manifest that question and answer are bound to
     everybody: BitMap
@@ -49,7 +49,7 @@ class _Asking:
 
 
 class ChargeComparison:
-    """What nodes said that they charged, and what of it this ledger lacks."""
+    """Collects the nodes' charges, and those that this ledger lacks."""
 
     def __init__(
         self,

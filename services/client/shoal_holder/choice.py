@@ -1,7 +1,7 @@
-"""Which of a client's records count, and in which order: a fixed choice that only its key makes.
+"""Chooses which of a client's records count, in which order, by a key of the client's alone.
 
-Whether a client takes part depends on none of this: who has more records than may count gives as
-many as may, who has none that is of use gives none.
+A client takes part whatever its records are: with more than may count it gives as many as may,
+with none that is usable it gives none.
 """
 
 import hashlib

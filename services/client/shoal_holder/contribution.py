@@ -1,7 +1,7 @@
 """One client's answer to one round, as bytes: pure, without input or output.
 
-Order of work: encode, add noise, map to residues, split, seal. What leaves a client is the noisy
-vector's shares and nothing else.
+Order of work: encode, add noise, map to residues, split, seal. Only shares of the noisy vector
+leave a client.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reads records from a CSV file; what is wrong is named by line and column, never by value."""
+"""Reads records from a CSV file; errors name line and column, never a value."""
 
 import csv
 import io

@@ -1,6 +1,6 @@
-"""What is on file of jobs that were left or withdrawn, and of the budgets that open ones hold.
+"""Stores how jobs end here, signs leaves, and reads the budgets that open jobs reserve.
 
-It asks no peer. A job ends here once; which of its clients leave does not depend on their records.
+A job ends here once; which of its clients leave does not depend on their records.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
 """Takes the network from this process and all that it starts, and finds out what holds.
 
 First an empty network namespace, then a filter of system calls that refuses to make sockets. Where
-the system grants neither, somebody else may have done it, as a container without network does:
-what holds is tried, not believed.
+the system grants neither, a container without network may do the same. So the process tests what
+holds, whoever set it up.
 """
 
 import _socket

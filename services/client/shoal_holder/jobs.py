@@ -1,6 +1,6 @@
 """Decides once about each job that the courier offers, signs joins, and ends what is over.
 
-That a job has ended is on file before anybody is told so. It then holds no budget, and no round of
+The end of a job is on file before it is announced. The job then reserves no budget, and no round of
 it is answered, whatever the trainer or the courier says.
 """
 

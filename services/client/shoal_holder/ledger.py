@@ -1,8 +1,8 @@
 """The data holder's hash-chained ledger in its state file.
 
-One entry for the clients who were prepared for together, whose own rows refer to it; one for each
-contribution to a crowd. The file's triggers let both tables only grow; against who removes those
-there is the chain.
+One entry covers the clients whose answers were made together; their own rows refer to it. Each
+contribution to a crowd has its own. The file's triggers let both tables only grow; the chain shows
+changes even where the triggers were removed.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Where a client's noise comes from: shares are drawn here, the rest by OpenDP in another process.
+"""Draws clients' noise: shares of Laplace noise here, the rest by OpenDP in another process.
 
-That process gets public numbers and gives integers. It is started by this one, so it is without
-network as far as this one is; OpenDP loads sockets and TLS, which the process with the records
-never does.
+That process gets public numbers and gives integers. OpenDP loads sockets and TLS, which the process
+with the records never does. The other process is its child, and as isolated from the network.
 """
 
 import subprocess

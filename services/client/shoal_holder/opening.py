@@ -1,4 +1,4 @@
-"""Puts a vault together: from its owner's files, or from what a program hands over."""
+"""Assembles a vault from its owner's files, or from a program's message."""
 
 import json
 from collections.abc import Collection

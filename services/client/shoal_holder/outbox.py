@@ -1,6 +1,6 @@
-"""What becomes of the stored envelopes at each Compute node.
+"""Tracks the stored envelopes and each Compute node's answer to them.
 
-An envelope is erased when a node refused it or its round has ended; until then the same bytes can
+An envelope is erased when a node refused it or its round has ended. Until then the same bytes can
 be sent again, for a node may lose what it acknowledged.
 """
 

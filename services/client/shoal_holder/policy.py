@@ -1,6 +1,6 @@
-"""What a data holder allows, in its own words.
+"""The owner's policy: the rules by which a data holder takes part in jobs.
 
-It is judged before anything is signed or sent, and again before every answer.
+It is applied before anything is signed or sent, and again before every answer.
 """
 
 from os import PathLike

@@ -1,7 +1,7 @@
 """The data holder's records, checked when they are loaded.
 
-What is wrong is named by file, line and column, never by value: a message may end in a log. An
-empty cell is a missing value; a client without any record has a row of them.
+Errors name file, line and column, never a value: a message may end in a log. An empty cell is a
+missing value; a client without any record has a row of them.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""When a client's answer may leave: at moments that say nothing of its records or its noise.
+"""Computes when a client's answer may leave, independent of its records and its noise.
 
-How long exact samplers take depends on what they draw, and how long records take to be encoded
-depends on how many there are and on what is in them. So nothing is sealed or sent before a time
-that follows from public numbers alone, and is long enough for nearly every draw and all records.
-Pure: it reads no clock and waits for nothing.
+The time of an exact sampler depends on the draw, and that of encoding on number and content of the
+records. So nothing is sealed or sent before a time that follows from public numbers alone, and is
+long enough for nearly every draw and all records. Pure: it reads no clock and does not wait.
 """
 
 import math

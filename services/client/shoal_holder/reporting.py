@@ -1,4 +1,4 @@
-"""How the library tells what it does: an event's name and facts without client-linked values."""
+"""The callback by which the library reports events: a name, and facts that identify no client."""
 
 from typing import Protocol
 

@@ -1,7 +1,4 @@
-"""What a data holder is and has: clients' keys, records, rules, trust, and its sources of chance.
-
-It reads no file and asks no peer.
-"""
+"""One data holder's keys, records, policy, trusted manifests, and sources of time and chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

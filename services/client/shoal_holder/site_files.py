@@ -1,4 +1,4 @@
-"""A data holder's directory: what its files are called, and who may use its keys; no record."""
+"""Names of the files in a data holder's directory, and the lock on its keys."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What the ledger and the open jobs of a data holder add up to, in both currencies."""
+"""Sums up what each client spent and what open jobs reserve, in mu and in pure epsilon."""
 
 import json
 import math

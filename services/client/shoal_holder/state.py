@@ -1,8 +1,7 @@
-"""The data holder's memory on disk: jobs joined, answers given, what they cost, what is unsent.
+"""The data holder's state on disk: jobs joined, answers given, their costs, unsent envelopes.
 
-One SQLite file. What a client spends is debited in the same
-transaction that stores the bytes to send, before the first of them is sent; a client answers a
-round of a job once, for ever. The ledger only grows.
+One SQLite file. One transaction debits a client's cost and stores the bytes to send, before the
+first of them is sent. A client answers a round of a job only once. The ledger only grows.
 """
 
 import json

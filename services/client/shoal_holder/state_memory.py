@@ -1,4 +1,4 @@
-"""The data holder's commits, counted in its state file and marked beside it."""
+"""Counts the data holder's commits in its state file, and marks them beside it."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""TOML files that people write: what is wrong with one is named by its path and field."""
+"""Reads TOML files that people write; errors name path and field."""
 
 import tomllib
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""The vault: hears one message of the courier's after another, and answers each.
+"""The vault: answers the courier's messages, one after another.
 
-It decides all that costs privacy. Of what the courier hands over it believes what is signed as it
-should be, by the versions of the manifest that it accepted itself and by its own clock. What it
-believes without that can only end its part in something, or have the same bytes sent again.
+It decides all that costs privacy. It verifies documents from the courier by the manifest versions
+that it accepted itself and by its own clock. Unsigned messages can only end its part in a job or
+round, or have the same bytes sent again.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""The models whose likelihood clients take gradients of; no data, no noise and no privacy here."""
+"""The models of whose likelihood clients take gradients, without noise or clipping."""
 
 from typing import Annotated
 

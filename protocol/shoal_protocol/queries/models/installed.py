@@ -1,7 +1,7 @@
-"""A NumPyro model by name and digest: which one is meant, never its code.
+"""A NumPyro model, identified by name and digest; its code is never sent.
 
-Both sides have the model installed, as an entry point of the group "shoal.models". What is loaded
-is compared with the digest before it is imported (`shoal_hosting.installed_models`).
+Both sides have the model installed, as an entry point of the group "shoal.models". Its sources are
+compared with the digest before they are imported (`shoal_hosting.installed_models`).
 """
 
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What a model's latents are called and how unconstrained numbers become them; no distribution.
+"""A model's latents: their names, and the maps from unconstrained numbers to their values.
 
 The maps are those of NumPyro's `biject_to`, so that a posterior can be read without NumPyro.
 """

@@ -1,4 +1,4 @@
-"""A target from features: linear regression with intervals that know of the noise."""
+"""Linear regression of a target on features, with intervals that account for the noise."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal

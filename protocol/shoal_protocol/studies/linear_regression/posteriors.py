@@ -1,4 +1,4 @@
-"""Posteriors of a linear regression, in the units of the data: a normal one, and draws."""
+"""Posteriors of a linear regression in the units of the data: a normal distribution, or draws."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self

@@ -1,4 +1,4 @@
-"""Fetches the logs by which a trainer of crowd jobs is checked, for whoever checks them."""
+"""Fetches the logs of crowd jobs from the trainer and has them checked."""
 
 from collections.abc import Generator, Sequence
 from typing import TypeVar

@@ -1,7 +1,7 @@
-"""Runs crowds' work beside a data holder's steps, and loads its code only where there may be any.
+"""Runs crowd jobs' work beside a data holder's steps; loads its code only where needed.
 
-No round waits for it. There may be some where the owner's policy allows crowd jobs, or allowed them
-once: how such a job ends is checked to its end.
+No round waits for it. It is needed where the owner's policy allows crowd jobs, or allowed them
+once: the closing of such a job is still to be checked.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def _taking_part(
 
 
 class Beside:
-    """One step of the crowds' work at a time, which may outlast a data holder's step."""
+    """Runs one step of crowd jobs' work at a time, which may outlast a data holder's step."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Beside:
         return {} if self._taking_part is None else dict(self._taking_part.refused)
 
     def begin(self) -> None:
-        """See that a step is under way; raise what the one before it raised."""
+        """Start a step unless one is running; raise what the step before raised."""
         self._settle()
         if self._task is None and self._taking_part is not None:
             self._task = asyncio.create_task(self._taking_part.step())

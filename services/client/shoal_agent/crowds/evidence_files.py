@@ -1,4 +1,4 @@
-"""Files of what a trainer showed of a crowd job, and how those of several parties compare."""
+"""Reads, writes and compares evidence files: a crowd job's documents as one party saw them."""
 
 import json
 from collections.abc import Sequence

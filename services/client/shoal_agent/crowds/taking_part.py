@@ -1,7 +1,6 @@
-"""Finds crowd jobs, and carries what trainer and vault have to say to each other.
+"""Finds crowd jobs, and carries messages between trainer and vault.
 
-It runs beside the rounds of other jobs, by connections of its own: whatever the trainer does with
-crowd jobs, no round waits for it.
+It runs beside the rounds of other jobs, over its own connections, so no round waits for it.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ _ENTRIES: Final = pydantic.TypeAdapter(list[LogEntry])
 
 
 class TakingPart:
-    """What this data holder does about crowd jobs."""
+    """Carries this data holder's part in all crowd jobs, step by step."""
 
     def __init__(
         self,

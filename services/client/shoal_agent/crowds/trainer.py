@@ -1,7 +1,4 @@
-"""The trainer's crowd jobs as seen from here: asks, and believes only what is signed as it should.
-
-It keeps nothing and decides about no job.
-"""
+"""A client of the trainer's crowd routes: asks, and verifies signed answers. It is stateless."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What crowd jobs cost the clients here so far, in sums for their owner."""
+"""Sums up for the owner what crowd jobs cost the clients here so far."""
 
 from typing import Final
 

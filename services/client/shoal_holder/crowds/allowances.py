@@ -1,4 +1,4 @@
-"""How often each client here may still contribute to a crowd job."""
+"""Computes how often each client here may still contribute to a crowd job."""
 
 import math
 from collections.abc import Collection, Mapping

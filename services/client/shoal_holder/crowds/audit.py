@@ -1,8 +1,8 @@
-"""Whether a trainer kept to its word in a crowd job, by what it signed to us and its logs.
+"""Checks a trainer of a crowd job by the draws and receipts it signed to us, and by its logs.
 
 The closing reveals the seed. Then every draw and receipt that was kept here either follows from the
-opening, the seed and the instances' chains, or shows that the trainer lied. What is to be seen of
-the logs is asked for by yielding it: whoever runs this fetches it.
+opening, the seed and the instances' chains, or shows that the trainer lied. `faults` is a generator
+that yields the parts of logs that it needs; the caller fetches them.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """What was kept of one contribution."""
+    """The draw and receipt that were kept of one contribution."""
 
     contribution: str
     draw: Signed[Draw]

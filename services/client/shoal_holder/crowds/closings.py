@@ -1,4 +1,4 @@
-"""Compares what was kept of a crowd job with the trainer's closing."""
+"""Compares the draws and receipts kept of a crowd job with the trainer's closing."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ _ENTRIES = pydantic.TypeAdapter(list[LogEntry])
 
 
 class Closings:
-    """The closings that were shown, and how far each was compared."""
+    """The trainer's closings, and how far each was compared."""
 
     def __init__(self, site: Site, state: State, report: Report) -> None:
         self._site = site

@@ -1,7 +1,7 @@
 """One contribution to a crowd job: pure, without input or output.
 
-What goes into it is the drawn weights and one record, or none. Which coordinate is touched, and the
-noise, depend on neither.
+Its inputs are the drawn weights and one record, or none. The touched coordinate and the noise
+depend on neither.
 """
 
 from typing import Final

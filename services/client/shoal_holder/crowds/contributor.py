@@ -1,9 +1,9 @@
 """Contributes to one crowd job for the clients here: choose, draw noise, step, charge, store.
 
-In that order: what is sent is on disk, and its price in the ledger, before a byte of it is handed
-over; however often it is sent, it is the same. A client contributes as often whether it has
-records or not, with one of those that the job asks for, by lot, or with none; when its answers
-leave depends neither on that nor on the noise in them.
+In that order: a submission is on disk and charged before a byte of it is handed over, and every
+retry sends the same bytes. A client with few records, or none, contributes as often as others: each
+time with one of its places, by lot, with or without a record. When its answers leave depends
+neither on records nor on noise.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Ready:
 
 
 class Contributor:
-    """What this data holder does in one crowd job."""
+    """Makes this data holder's contributions to one crowd job."""
 
     def __init__(self, site: Site, state: State, crowd: Crowd, report: Report) -> None:
         """Contribute to `crowd`, which was checked, as far as the owner's policy allows.

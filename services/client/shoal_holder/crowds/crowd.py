@@ -1,4 +1,4 @@
-"""A crowd job whose documents were checked, and what is believed of its draws and receipts."""
+"""A crowd job whose documents were checked; verifies its draws and receipts."""
 
 from dataclasses import dataclass
 

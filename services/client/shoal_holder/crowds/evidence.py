@@ -1,4 +1,4 @@
-"""What a data holder was shown of a crowd job, from its state."""
+"""Reads from the state the documents of a crowd job that the trainer showed this data holder."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""What this data holder contributed to crowds, on disk: charged with the bytes, before they leave.
+"""Stores contributions to crowds and charges for them, in one transaction, before they are sent.
 
-It draws nothing and sends nothing. What is sent is kept until the trainer answered; draws and
-receipts are kept until a closing bears them out, for good where it does not.
+Submissions are kept until the trainer answered; draws and receipts until a closing bears them out,
+and for good where it does not.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The nonces of draws that were asked for and whose answers are not on file yet.
+"""Keeps the nonces of draws that were requested and whose answers are not on file yet.
 
-Who asks again asks by the same nonce, also after a restart: by another one a trainer that does not
-want an instance drawn would get a second try, by leaving the draw unanswered.
+A repeated request has the same nonce, also after a restart. A new one would give a trainer that
+dislikes a draw a second try, by leaving the first unanswered.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What a trainer signed, small on disk: the same bytes come back, and nothing is left out of them.
+"""Compresses a trainer's signed documents on disk, without loss.
 
-What all such documents of a job have in common is spelled once, in what their packing refers to.
-What is left of one is its nonce, digests and signature, which no packing makes shorter.
+The text that all documents of a job share is stored once, as the dictionary of the compression.
+Each keeps its own nonce, digests and signature, which do not compress.
 """
 
 import zlib

@@ -1,7 +1,7 @@
-"""How often a client may contribute once more, by what was charged before.
+"""Decides by earlier charges with which of its places a client may contribute once more.
 
-A job asks for so many of each client's records: these are its places. Places are counted and
-charged whether a client has a record for them or not, so nothing here depends on records.
+A job asks for so many of each client's records: its places. Places are counted and charged whether
+or not the client has a record there, so nothing here depends on records.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
-"""When clients contribute to a crowd job: at random moments, which say nothing of anybody's data.
+"""Schedules clients' contributions to a crowd job at random moments, independent of their data.
 
-Pure: it reads no clock. A client's moments are uniform over the time that is left, so that a data
-holder that starts again may draw them anew.
+Pure: it reads no clock. A client's moments are uniform over the time that is left, so a data holder
+may draw them anew after a restart.
 """
 
 import heapq

@@ -67,7 +67,7 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class CrowdVault:
-    """What this data holder does about crowd jobs."""
+    """Handles the vault's messages about crowd jobs."""
 
     def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
         """Begin with nothing in work."""

@@ -1,4 +1,4 @@
-"""What a data holder says of a trainer when a crowd job is closed."""
+"""Words a data holder's verdict on the trainer of a closed crowd job."""
 
 import re
 from collections import Counter
