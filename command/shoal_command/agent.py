@@ -1,4 +1,4 @@
-"""`shoal agent`: makes a data holder's agent, starts it, and shows what it did."""
+"""`shoal agent`: makes and starts a data holder's agent, and shows what it did."""
 
 import os
 import secrets

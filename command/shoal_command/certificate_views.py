@@ -1,4 +1,4 @@
-"""What a verified release certificate says, in plain words and as JSON."""
+"""Shows a verified release certificate, in plain words and as JSON."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""How commands say who asks and whom to trust, and the files of others that they read."""
+"""Options for the party directory and the consortium, connections by them, and bounded reading."""
 
 import re
 import sys
@@ -42,7 +42,7 @@ def trainer_of(book: ManifestBook) -> Endpoint:
 
 
 def own_agent(directory: Path, url: str, data: Path | None = None) -> Endpoint:
-    """Return where one's own agent is; with its `data`, it is asked with the owner's token."""
+    """Return the caller's agent; with its `data`, requests carry the owner's token."""
     certificate = (directory / TLS_CERTIFICATE).read_text(encoding="ascii")
     token = None if data is None else read_private(data / "owner.token").decode("ascii").strip()
     return Endpoint(url, certificate, token)

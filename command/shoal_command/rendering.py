@@ -1,8 +1,8 @@
 """Shows any document, status or ledger page as tables of its own fields.
 
-A field's title is its name in words, a unit at the end of the name follows the number, a mapping
-becomes a list of facts, and a sequence of documents a table. Whatever is shown may come from
-another party: it is shown as it is, without markup and control characters.
+A field's title is its name in words; a unit at the end of the name follows the number. A mapping
+becomes a list of facts, and a sequence of documents a table. Values may come from another party:
+they are shown without markup and control characters.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
-"""Says of many rounds at once what they have in common: a reader need not go through hundreds.
+"""Summarises many rounds of a certificate in groups, so that nobody need read hundreds.
 
-It knows rounds as `certificate_views.as_json` gives them, and checks nothing.
+Rounds are as `certificate_views.as_json` returns them.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What every command shares: how it prints, and how it ends.
+"""Shared by all commands: printing, errors and exit status.
 
 Exit status: 0 done; 1 a mistake in what was asked or in a file; 2 wrong usage; 3 a service
 refused; 4 a service could not be reached; 5 the job ended without a posterior, or nobody

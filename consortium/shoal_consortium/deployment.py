@@ -1,7 +1,6 @@
 """Checks from the manifest alone whether a consortium is set up as its protection assumes.
 
-Pure: it asks nobody, so what the parties do not say (who owns a machine, where it stands, who may
-log in) it cannot see.
+Pure: it contacts nobody, so it cannot see who owns a machine, where it stands, or who may log in.
 """
 
 import ipaddress

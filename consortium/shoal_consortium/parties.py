@@ -35,7 +35,7 @@ RandomBytes = Callable[[int], bytes]
 
 
 class PartyRole(StrEnum):
-    """What a party is listed as in a manifest."""
+    """A party's role in a manifest."""
 
     COMPUTE = "compute"
     AGGREGATOR = "aggregator"

@@ -1,7 +1,7 @@
 """A whole federation in one directory, for trying out.
 
 In production every organisation makes its own party on its own machine and hands over only its
-card. Here one process makes all keys, so whoever holds the directory can play every party.
+card. Here one process makes all keys, so the directory's owner can play every party.
 """
 
 import os

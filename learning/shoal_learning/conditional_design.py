@@ -1,7 +1,7 @@
-"""Posterior of a linear regression given the design, by NUTS, or a refusal.
+"""Samples the posterior of a linear regression given the design by NUTS, or refuses.
 
-Four chains of the model in `design_model`, which needs the extra `numpyro`, and the checks that
-they must pass. Draws follow from the released sums alone, so they can be drawn again.
+Four chains run the model in `design_model`, which needs the extra `numpyro`, and must pass checks.
+Draws follow from the released sums alone, so they can be reproduced.
 """
 
 import importlib.util

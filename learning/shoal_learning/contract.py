@@ -1,4 +1,4 @@
-"""The contract between a learner and whoever carries its rounds out; pure, no I/O and no clock."""
+"""The interface between a learner and the trainer or simulation that runs its rounds; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class RequestedRound:
 
 
 class Learner(Protocol):
-    """A learner says what it wants next, given all sums so far, until it has a posterior."""
+    """Given all sums so far, a learner returns the next round that it needs, or its posterior."""
 
     def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | Posterior:
         """Return the next round, or the posterior when `sums` suffice.

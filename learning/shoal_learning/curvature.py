@@ -1,9 +1,9 @@
-"""What a path of noisy gradients says of a log-likelihood's curvature: draws of it.
+"""Estimates a log-likelihood's curvature H from a path of noisy gradients, as draws of H.
 
 Model: y_t = b - H (u_t - c) + e_t, H symmetric and positive semidefinite, e_t ~ N(0, Sigma). In
 coordinates in which Sigma is the identity, and then in the eigenbasis of the scatter of the points,
 the entries of H on and above the diagonal are independent normals (docs/mathematics.md, section 8);
-that H be semidefinite cuts them. Gradients that bend as well are made straight first.
+that H be semidefinite truncates them. Quadratic parts of gradients (`Bend`) are subtracted first.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Bend:
 
     @staticmethod
     def none(size: int) -> "Bend":
-        """Return that of `size` straight gradients."""
+        """Return the bend of `size` linear gradients: none."""
         return Bend(np.zeros((1, size)), np.zeros(size), np.zeros((size, size)))
 
 

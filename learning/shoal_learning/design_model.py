@@ -1,9 +1,9 @@
 """Linear regression given the design, as a NumPyro model of noisy second moments.
 
-X is what it is and has no model of its own: given W = X'X = LL' and residuals s times normal ones,
-exactly X'y = Wb + sLe and y'y = |L'b + se|^2 + s^2 Q with e ~ N(0, I) and Q ~ chi^2 of n - k
-degrees of freedom, independent. Only the unknown matrix W needs a prior. docs/mathematics.md
-derives it. Needs the extra `numpyro`; imported by `conditional_design` alone.
+The design X has no model: given W = X'X = LL' and residuals s times standard normal ones, exactly
+X'y = Wb + sLe and y'y = |L'b + se|^2 + s^2 Q with e ~ N(0, I) and Q ~ chi^2 of n - k degrees of
+freedom, independent. Only the unknown matrix W needs a prior. Derivation: docs/mathematics.md.
+Needs the extra `numpyro`; imported by `conditional_design` alone.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Where the chains of a linear regression given the design start, and in which coordinates."""
+"""Chooses starting points and coordinates for the chains of a regression given the design."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 

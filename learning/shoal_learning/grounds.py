@@ -1,4 +1,4 @@
-"""What the sums of a linear regression show of its prior, bounds and noise."""
+"""Measures from the sums of a linear regression how prior, bounds and noise affect it."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which learner carries out which study: the one place to add another."""
+"""Maps each study to its learner; a new learner is added here."""
 
 import math
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""The posterior that a path of noisy gradients at public points leaves.
+"""Computes a posterior from a path of noisy gradients at public points.
 
-Gradients of the log-likelihood are taken as linear, b - H (u - c), near where the path ended, or as
-bent where the caller expects it, and each as a measurement with known privacy noise and, of a
-batch, the scatter of who was drawn. The posterior averages over b and H: all of it is made of sums
-that are public. Formulas, and where it fails: docs/mathematics.md, section 8.
+Gradients of the log-likelihood are modelled as linear, b - H (u - c), near the end of the path, or
+with a quadratic part where the caller expects one. Each is a measurement with known privacy noise
+and, in a batch, sampling noise. The posterior averages over b and H, from public sums alone.
+Formulas and limits: docs/mathematics.md, section 8.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _LEAST: Final = 1e-12  # precision of a prior that has none
 
 @dataclass(frozen=True)
 class Path:
-    """What T rounds measured: gradients of the likelihood of all who answer, at public points.
+    """Measurements of T rounds: gradients of the likelihood of all clients, at public points.
 
     `points` and `gradients` have shape (T, d), `noise` shape (T,): the variance of the privacy
     noise in each coordinate of a gradient. `sampling` times the likelihood's curvature is the
@@ -104,8 +104,8 @@ class _Line:
 def inferred(path: Path) -> Inferred | None:
     """Return the posterior that knows of the noise, or None of a path that is too short for it.
 
-    The first quarter of the path is its way there and left out; so is the second one, if slopes
-    in it show that it was still on its way.
+    The first quarter of the path is the approach, and is left out; so is the second one, if slopes
+    in it show that the path was still approaching.
     """
     size, half, quarter = path.points.shape[1], path.rounds // 2, path.rounds // 4
     if path.rounds - quarter < max(_FEWEST_ROUNDS, _ROUNDS_FOR_EACH * (size + 1)):

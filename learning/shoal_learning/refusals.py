@@ -1,5 +1,5 @@
-"""What a learner says, in words fit for an analyst, instead of giving a bad answer."""
+"""The error by which a learner refuses to give a bad posterior, in words for an analyst."""
 
 
 class NoReliablePosterior(ValueError):
-    """The sums are those that were asked for, but no posterior could be computed that holds."""
+    """The sums are right, but no posterior that can be relied on follows from them."""

@@ -1,7 +1,7 @@
-"""A federation of records in memory, for planning and for teaching: estimators are fitted on it.
+"""A federation of records in memory, on which estimators are fitted for planning and teaching.
 
-It has NO PRIVACY: whoever runs it has all records, and the noise is numpy's. What comes out is
-distributed as what a real federation's job would give at that price.
+It has NO PRIVACY: its user has all records, and the noise is numpy's. Its posteriors are
+distributed as those of a real federation's job at that price.
 """
 
 from collections.abc import Mapping, Sequence

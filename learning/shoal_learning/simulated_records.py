@@ -1,4 +1,4 @@
-"""Records that a simulation is given as columns by name: a mapping, or a data frame."""
+"""Reads a simulation's records from columns by name: a mapping, or a data frame."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A whole job without parties: a learner's rounds on records in memory, for experiments only.
+"""Runs a learner's whole job on records in memory, without parties, for experiments only.
 
 The noise is drawn by numpy, rounded to integers: the right distribution, and no privacy.
 """

@@ -3,8 +3,8 @@
 The approximation is u ~ N(m, diag(exp(2 r))) in the model's unconstrained space. A round asks for
 the gradient of the log-likelihood at u = m + exp(r) xi, with xi standard normal and public. All
 else follows from that sum: d/dm is the gradient itself, d/dr the gradient times exp(r) xi, and
-prior and entropy are added here, never clipped and never noised. That is how the path is led; what
-all its sums say together is `noise_aware`'s. Formulas: docs/mathematics.md, section 8.
+prior and entropy are added here, never clipped and never noised. This module steers the path;
+`noise_aware` infers the posterior from all its sums. Formulas: docs/mathematics.md, section 8.
 """
 
 import math
@@ -41,7 +41,7 @@ _LARGEST_REACH: Final = 0.5  # at most, where it is not the approximation's own
 
 @dataclass(frozen=True)
 class Approximation:
-    """What is believed of u: means and log standard deviations, shapes (d,)."""
+    """The approximation of u: means and log standard deviations, shapes (d,)."""
 
     mean: FloatVector
     log_sd: FloatVector
@@ -49,7 +49,7 @@ class Approximation:
 
 @dataclass(frozen=True)
 class _Step:
-    """What was believed after round `number`, and Adam's moments of the climb, shapes (2 d,).
+    """The approximation after round `number`, and Adam's moments, shapes (2 d,).
 
     `reach`, shape (d,), is the standard deviation about the mean of the point of the next round.
     """
@@ -63,7 +63,7 @@ class _Step:
 
 @dataclass
 class _Trail:
-    """The sums that the last call was given, what was believed before each, and the last step."""
+    """The sums of the last call, the approximation before each, and the last step."""
 
     population: int = 0
     sums: list[ReleasedSum] = field(default_factory=list)
@@ -170,10 +170,9 @@ class Variational:
         return np.random.default_rng([_SEED, number]).standard_normal(self.dimension)
 
     def _replayed(self, population: int, sums: Sequence[ReleasedSum]) -> _Step:
-        """Return the step after the last of `sums`, and leave what was believed in the trail.
+        """Return the step after the last of `sums`, and record all approximations in the trail.
 
-        Rounds that the last call has seen too are not computed again: that saves time and changes
-        nothing.
+        Rounds that the last call computed are not computed again, which only saves time.
         """
         if population < 1 or len(sums) > self.task.rounds:
             raise ValueError("the population must be positive, and no round more than the task's")

@@ -1,7 +1,7 @@
-"""What all estimators are: parameters, a fit on a federation, and what is known afterwards.
+"""Base class of all estimators: parameters, a fit on a federation, and fitted attributes.
 
-In scikit-learn's habit and without it: parameters are stored as they are given and checked by
-`fit`, what was learned ends in an underscore, and `sklearn.base.clone` and its kin work.
+It follows scikit-learn's conventions without importing it: parameters are stored as given and
+checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clone` works.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         return task
 
     def fit(self, federation: Learning) -> Self:
-        """Have it learned from a federation, for real or in a simulation, and return the estimator.
+        """Learn the task on a federation, real or simulated, and return the estimator.
 
         Raises:
             ValueError: a parameter is not usable, or `federation` is no federation.
@@ -62,7 +62,7 @@ class Estimator(Parameters, Generic[PosteriorT]):
         return self._take(task, federation.learn(task))
 
     def fit_from(self, job: Waiting) -> Self:
-        """Be fitted by a job that was submitted earlier: `Federation.resume(id)`; waits for it.
+        """Fit by a job that was submitted earlier, `Federation.resume(id)`; waits for its end.
 
         Raises:
             ValueError: a parameter is not usable, or the job is of another task.

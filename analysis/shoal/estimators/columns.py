@@ -1,7 +1,7 @@
-"""Columns by name: the bounds that a user writes down, and the rows that she wants predicted.
+"""Reads an estimator's columns: their bounds as a user writes them, and rows to predict.
 
-It knows arrays and whatever has columns by name, a pandas or Polars data frame for instance, and
-loads none of them. Messages name columns, never values.
+Rows are arrays, or have columns by name as pandas and Polars data frames do; neither library is
+imported. Messages name columns, never values.
 """
 
 from collections.abc import Mapping, Sequence

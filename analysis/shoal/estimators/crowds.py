@@ -1,7 +1,7 @@
 """Estimators that crowds learn by Draw and Discard: coefficients and predictions, no posterior.
 
-They have neither intervals nor standard deviations: what the noise alone does to a coefficient is
-known by theory, and how far the model is from what the records would give is not (decision 31).
+They have neither intervals nor standard deviations: theory gives the error from noise alone, but
+not the model's distance from a fit without noise (decision 31).
 """
 
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -45,7 +45,7 @@ class CrowdRegression(Predictor):
         return task
 
     def fit(self, crowd: LearningCrowd) -> Self:
-        """Have it learned by a crowd, for real or in a simulation, and return the estimator.
+        """Learn the task by a crowd, real or simulated, and return the estimator.
 
         Raises:
             ValueError: a parameter is not usable, or `crowd` is none.
@@ -59,7 +59,7 @@ class CrowdRegression(Predictor):
         return self._take(*crowd.learn(self.to_task()))
 
     def fit_from(self, job: WaitingCrowd) -> Self:
-        """Be fitted by a job that was opened earlier: `CrowdFederation.resume(id)`; waits for it.
+        """Fit by a job that was opened earlier, `CrowdFederation.resume(id)`; waits for its end.
 
         Raises:
             ValueError: a parameter is not usable, or the job is of another task.

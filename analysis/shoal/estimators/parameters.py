@@ -1,4 +1,4 @@
-"""An estimator's parameters, checked into a task, and whether a fit has learned something."""
+"""Turns an estimator's parameters into a checked task, and raises where it is not fitted."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An analyst's side of jobs for scripts and notebooks: the asynchronous one, run to its end.
+"""An analyst's blocking client for scripts and notebooks, over the asynchronous one.
 
 analyst = Analyst.open("my-party", "consortium")
 job = analyst.submit(task, JobSettings(epsilon=1.0, delta=1e-6, dropouts=20, colluders=20, ...))
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class _BlockingJob:
-    """A handle whose methods are those of an asynchronous one, run to their end."""
+    """A blocking handle: runs each method of an asynchronous handle to its end."""
 
     _handle: ClassVar[Callable[[AsyncAnalyst, str], Any]]
 

@@ -1,4 +1,4 @@
-"""An analyst's side of jobs for asynchronous programs."""
+"""An analyst's client for asynchronous programs: submits jobs and finds them again."""
 
 import asyncio
 from functools import partial

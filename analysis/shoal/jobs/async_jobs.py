@@ -1,7 +1,7 @@
-"""Jobs at the trainer for asynchronous programs: what it says must be signed to be believed.
+"""Handles of jobs at the trainer for asynchronous programs; results are verified by signature.
 
-Both kinds of job are handed in, looked at and waited for in the same way: `AsyncJob`, which learns
-in rounds, is here; `AsyncCrowdJob`, by Draw and Discard, is in `crowds/job.py`.
+Both kinds of job share `JobHandle`. `AsyncJob`, which learns in rounds, is here; `AsyncCrowdJob`,
+which learns by Draw and Discard, is in `crowd_job.py`.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ Shape = TypeVar("Shape", bound=pydantic.BaseModel)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who asks, by what she trusts."""
+    """The analyst who asks, her key, and the manifests that she trusts."""
 
     name: str
     key: SigningKey = field(repr=False)
@@ -79,7 +79,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Line:
-    """How the parties are asked: connections, and how patiently."""
+    """Connections to the parties, and the retries of requests."""
 
     trainer: Peer
     retry: Retry
@@ -271,7 +271,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
             raise JobRefused(answer.reason)
 
     async def _tell(self, party: ServiceParty, withdrawal: bytes) -> None:
-        """Tell a node, if it answers: a round needs most of them, so most of them suffice."""
+        """Send a node the withdrawal, if it answers; rounds need most nodes, so most suffice."""
         node = self._line.connect(party)
         try:
             await node.post("/v1/withdrawals", withdrawal, JSON)

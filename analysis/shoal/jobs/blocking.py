@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` in an event loop of its own, and return what comes of it."""
+    """Run `work` in an event loop of its own, and return its result."""
     if _a_loop_runs_here():  # in a notebook's own thread
         return _in_another_thread(work)
     return asyncio.run(work)

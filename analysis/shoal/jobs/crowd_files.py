@@ -1,4 +1,4 @@
-"""Crowd files: a crowd job as an analyst writes it down in TOML."""
+"""Reads crowd files: a crowd job that an analyst wrote in TOML."""
 
 from dataclasses import dataclass
 from pathlib import Path

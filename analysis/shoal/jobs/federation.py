@@ -1,4 +1,4 @@
-"""Federations to fit estimators on: an analyst, and what each of her jobs asks and may cost.
+"""Federations to fit estimators on: an analyst, and the settings and price of each of her jobs.
 
 federation = Federation.open("my-party", "consortium", JobSettings(epsilon=1.0, delta=1e-6, ...))
 model = LinearRegression(features={"age": (18, 90)}, target={"pressure": (80, 180)}).fit(federation)

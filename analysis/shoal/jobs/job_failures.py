@@ -1,4 +1,4 @@
-"""Why an analyst's job comes to nothing, as exceptions."""
+"""Exceptions for an analyst's job that is refused, fails or is interrupted."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""What an analyst asks of clients in a job, besides its task."""
+"""An analyst's settings of a job besides its task: price, tolerances, numbers and times."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ def columns_of(bounds: dict[str, Bounds]) -> list[dict[str, Any]]:
 
 
 class Settings(Protocol[TaskT, RequestT]):
-    """What makes a request of a task: `JobSettings` or `CrowdSettings`."""
+    """Turns a task into a request: `JobSettings` or `CrowdSettings`."""
 
     def request(
         self, task: TaskT, *, manifest: str, nonce: str, analyst: str, now: datetime

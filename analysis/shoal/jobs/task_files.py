@@ -1,4 +1,4 @@
-"""Task files: a job as an analyst writes it down in TOML."""
+"""Reads task files: a job that an analyst wrote in TOML."""
 
 import tomllib
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Shows a job's progress to the analyst who waits for it.
 
-On a terminal, bars; elsewhere, and in notebooks, a line when something begins or a tenth of many
-rounds is done, for a cell's output is kept with the notebook.
+On a terminal it draws bars. Elsewhere, and in notebooks, which keep a cell's output, it prints a
+line when something begins or a tenth of many rounds is done.
 """
 
 from types import TracebackType

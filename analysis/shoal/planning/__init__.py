@@ -1,4 +1,4 @@
-"""What a study would cost by either protocol, from public sizes alone."""
+"""Plans what a study would cost by either protocol, from public sizes alone."""
 
 from shoal.planning.comparing import compare
 from shoal.planning.prospects import ErrorParts, Prospect

@@ -1,8 +1,7 @@
 """The records that a plan assumes, as a fixed set of points with weights; nothing is drawn.
 
-Features are evenly spread points, targets are integrated over. So what a protocol makes of one
-record can be averaged over the records that are expected, and two plans of the same study give the
-same numbers.
+Features are evenly spread points, and targets are integrated over. So a protocol's effect on one
+record can be averaged over all expected records, and two plans of the same study agree.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Both ways to make a study side by side, with the trust that each needs."""
+"""Compares both protocols for a study side by side, with the trust that each needs."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What Draw and Discard would cost a study.
+"""Plans a study by Draw and Discard: its cost and its expected error.
 
 Near the point where the mean step is zero a contribution contracts a coefficient's deviation by
 learning rate times curvature, and adds noise and the scatter of the record's own score:

@@ -1,4 +1,4 @@
-"""What the Distributed Compute Algorithm would cost a study.
+"""Plans a study by the Distributed Compute Algorithm: its cost and its expected error.
 
 A linear regression is one matrix of noisy moments, solved. Logistic and Poisson regression follow a
 path of noisy gradients: near its end the log-likelihood is a parabola, and mean and variance of

@@ -1,4 +1,4 @@
-"""How long a crowd job must be open for the load that its plan assumes."""
+"""Computes how long a crowd job must be open, so that no more draws overlap than planned."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What one protocol would cost a study, and how far off its coefficients would be."""
+"""The result of a plan: one protocol's costs, and the expected error of the coefficients."""
 
 import math
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""How many bytes each protocol moves: documents like the real ones, written out and measured.
+"""Measures the bytes that each protocol sends, on sample documents of realistic size.
 
-Without HTTP's heads and TLS, and without the manifest and the roster, which both protocols need.
+HTTP heads and TLS do not count, nor do manifest and roster, which both protocols need.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,9 +1,9 @@
-"""What clipped steps make of the assumed records, around instances that stray.
+"""Averages clipped steps over the assumed records and over the spread of instances.
 
-An instance's weights lie around the optimum by a variance that the noise keeps up. At a high
-learning rate they lie so far off that most steps are clipped: these pull less than near the
-optimum, and scatter more. Both are averaged over a normal law of the instances' weights
-(statistical linearisation), whose variance they determine in turn.
+Noise keeps an instance's weights spread around the optimum. At a high learning rate they lie so far
+off that most steps are clipped, which weakens the pull and adds scatter. Pull and scatter are
+averaged over a normal law of the weights (statistical linearisation), whose variance follows from
+them in turn.
 """
 
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ Positive = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
 
 
 class Study(Model):
-    """What a plan is made of. All of it is public, or assumed and to be said so.
+    """The public sizes and the assumptions from which a study is planned.
 
     By rounds the study costs a client (epsilon, delta); by Draw and Discard pure epsilon, which its
     contributions share. Each client holds one record. Features are assumed to be spread evenly over

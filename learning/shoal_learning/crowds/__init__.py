@@ -1,1 +1,1 @@
-"""Crowds in memory: how k instances of a model behave under draws and discards, by simulation."""
+"""Theory and simulation of Draw and Discard: how k instances of a model learn in a crowd."""

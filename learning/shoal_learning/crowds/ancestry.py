@@ -1,10 +1,11 @@
-"""How many noises all instances of a later snapshot share since one contribution; no prices.
+"""Bounds how many noises all instances of a later snapshot share since one contribution.
 
-Seen backwards, the k instances of a snapshot have lineages. At each earlier submission the lineage
-on the replaced instance gets that submission's noise and goes on from the drawn one, where it may
-meet another. Once all have met, what is left is the trunk: its noises hide a contribution on it
-from whoever sees all instances. Bounds, for draws and replacements that are uniform and independent
-of each other, of all data and of when clients answer. Proofs: docs/mathematics.md.
+Traced backwards, each of the k instances of a snapshot has a lineage. At each earlier submission
+the lineage on the replaced instance gets that submission's noise and continues on the drawn one,
+where it may meet another lineage. Once all have met, the common lineage is the trunk: its noises
+hide a contribution on it from an observer of all instances. The bounds assume that draws and
+replacements are uniform and independent of each other, of all data and of when clients answer.
+Proofs: docs/mathematics.md.
 """
 
 import math
@@ -17,9 +18,9 @@ from shoal_protocol.privacy.curves import require_probability
 class Ancestry:
     """A snapshot of `instances` instances, `later` submissions after a contribution's own.
 
-    Between a draw and its answer at most `overlap` other submissions arrive: 0 if each is answered
-    before the next is taken in. With `goes_on`, what is drawn by then and answered later is seen
-    with the instances: all that ever comes after follows from these, without the contribution.
+    Between a draw and its answer at most `overlap` other submissions arrive: 0 if each draw is
+    answered before the next one. With `goes_on`, the observer also sees the draws that are still
+    unanswered: all later instances follow from both, without the contribution.
     """
 
     instances: int
@@ -32,7 +33,7 @@ class Ancestry:
             raise ValueError("instances must be positive, later and overlap not negative")
 
     def meeting(self, failure: float) -> int:
-        """Return a number of submissions within which all lineages meet, but for `failure`.
+        """Return a number of submissions within which all lineages meet with 1 - `failure`.
 
         Raises:
             ValueError: `failure` is not strictly within (0, 1), or so many sessions overlap that
@@ -57,12 +58,12 @@ class Ancestry:
 
     @property
     def lineages(self) -> int:
-        """How many are to meet: of the instances and, with `goes_on`, of open draws."""
+        """The number of lineages: of the instances and, with `goes_on`, of open draws."""
         return self.instances + (self.overlap if self.goes_on else 0)
 
     @property
     def _chance_to_meet(self) -> float:
-        """With which each of a pair's jumps meets the other lineage, at least."""
+        """The least probability that a jump of one of two lineages meets the other."""
         k = self.instances
         if k == 1:
             return 0.0  # it is replaced by each submission
@@ -71,16 +72,16 @@ class Ancestry:
     def survival(self, *, unmet: float) -> float:
         """Return an upper bound of the probability that the snapshot depends on the contribution.
 
-        1 / k if all lineages have met, which they have not with probability `unmet`; nothing less
-        than 1 is claimed where sessions overlap.
+        1 / k if all lineages have met, plus the probability `unmet` that they have not; 1 where
+        sessions overlap.
         """
         return min(1.0, 1.0 / self.instances + unmet) if self.overlap == 0 else 1.0
 
     def trunk(self, *, unmet: float, failure: float) -> int:
-        """Return how many noises a contribution on the trunk has, its own included, at least.
+        """Return a lower bound on the noises of a contribution on the trunk, its own included.
 
-        But for `failure`, given that all lineages have met as `meeting(unmet)` says; 0 if there is
-        nothing to be said.
+        It holds with probability 1 - `failure`, given that all lineages have met as
+        `meeting(unmet)` says; 0 if no bound is known.
 
         Raises:
             ValueError: a probability is not strictly within (0, 1).
@@ -102,7 +103,7 @@ class Ancestry:
         return 1 + low
 
     def _fewer(self, jumps: int, submissions: int) -> float:
-        """Return a bound of the probability that one lineage jumps less often within so many."""
+        """Bound the probability that one lineage jumps less often within so many submissions."""
         free = submissions - jumps * self.overlap
         return _binomial_below(jumps, free, 1.0 / self.instances)
 

@@ -1,4 +1,4 @@
-"""What a shift costs under the sum of several Laplace noises; pure numerics, no model or party.
+"""Computes the privacy cost of a shift under the sum of several Laplace noises; pure numerics.
 
 In units of the noise's scale the sum of T Laplace variables is, where it is positive, a sum of
 exponentials: of T pairs of them, raced against each other, r on the positive side are left with

@@ -1,8 +1,9 @@
-"""What a crowd task should do to each weight, from public guesses alone.
+"""Predicts each weight's pull and noise under a crowd task, from public guesses alone.
 
-Ties the task's clip, noise and learning rate to `theory`: a GLM near its optimum pulls weight j by
-learning_rate times (slope times the mean square of x_j, + l2) whenever it is touched, slope the
-mean of mu'(x'b). Guesses: mean squares of normalised features, the slope, the variance of a score.
+Translates the task's clip, noise and learning rate into the terms of `theory`: a GLM near its
+optimum pulls weight j by learning_rate times (slope times the mean square of x_j, + l2) whenever it
+is touched; slope is the mean of mu'(x'b). The guesses are the mean squares of normalised features,
+the slope, and the variance of a score.
 """
 
 import math
@@ -31,7 +32,7 @@ def contractions(
     mean_squares: float | Sequence[float] = UNIFORM,
     score_variance: float = 0.0,
 ) -> tuple[Contraction, ...]:
-    """Return how each of the p weights is pulled and shaken, the intercept first if there is one.
+    """Return the pull and noise variance of each of the p weights, the intercept first if any.
 
     `mean_squares` are the features', shape (m,) or the same for all; the intercept's is 1.
     `score_variance` is that of y - mean(x'b) at the optimum, on the scale of targets in which the
@@ -75,7 +76,7 @@ def slope_at(task: CrowdTask, intercept: float) -> float:
 def facts(
     learning: Callable[[], Sequence[Contraction]], contributions: int
 ) -> tuple[tuple[str, str], ...]:
-    """Return, as facts with names, what the noise alone errs by, and if much of the start is left.
+    """Return named facts: the error from noise alone, and whether much of the start is left.
 
     `learning` returns each weight's contraction, or raises a ValueError where the formulas end.
     """

@@ -1,10 +1,10 @@
 """Bounds how far later noise hides a contribution to a crowd task.
 
 Two neighbours' steps are a distance apart. Every later contribution that builds on them adds
-noise, and as much of the distance may be made up by a shift of that noise, which costs what the
-Laplace mechanism costs; what is left goes on. Theorem 2 of Pihur et al. needs more than their proof
-shows, and for the variant "one" with several weights its figure is exceeded: a weight's difference
-moves the steps on the others. Proofs: docs/mathematics.md, "Draw and discard".
+noise. A shift of that noise may cover part of the distance, at the cost of the Laplace mechanism;
+the rest remains for later noises. Theorem 2 of Pihur et al. needs more than their proof shows, and
+the true cost exceeds it for the variant "one" with several weights: one weight's difference moves
+the steps on the others. Proofs: docs/mathematics.md, "Draw and discard".
 """
 
 import math

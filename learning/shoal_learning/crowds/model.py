@@ -1,7 +1,7 @@
-"""What a crowd has learned: k instances of a model, and their average in the units of the data.
+"""A crowd's result: k instances of a model, and their average in the units of the data.
 
-It knows weights only: neither who contributed nor how instances were drawn. The instances' spread
-is no posterior and no standard error; `noise_error` says what the noise does to the average.
+The instances' spread is no posterior and no standard error; `noise_error` is the error that noise
+alone gives the average.
 """
 
 from collections.abc import Sequence
@@ -127,7 +127,7 @@ class CrowdModel(Model):
     def learning(
         self, *, mean_squares: float | Sequence[float] = expectations.UNIFORM
     ) -> tuple[Contraction, ...]:
-        """Return how the noise alone should shake each weight, by guesses of the features.
+        """Return the pull and noise expected of each weight, by guesses of the features.
 
         `mean_squares` of the normalised features, shape (m,) or one for all; the slope is taken at
         the averaged intercept.
@@ -145,9 +145,9 @@ class CrowdModel(Model):
         """Return the standard deviation that noise alone gives each averaged weight, shape (p,).
 
         Normalised, for a start that is forgotten, and in theory: from the task and guesses of the
-        features, not from these weights. What records scatter comes on top of it, and `start_left`
-        of what the start was off by: after few contributions that is most of the error. At high
-        learning rates instances stray to where steps are clipped, and the noise does more.
+        features, not from these weights. The records' scatter adds to the error, and so does the
+        part `start_left` of the start's error, which dominates after few contributions. At high
+        learning rates instances stray to where steps are clipped, and the error is larger.
 
         Raises:
             ValueError: as `expectations.contractions`.

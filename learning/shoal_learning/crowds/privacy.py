@@ -1,9 +1,8 @@
-"""What a contribution to a crowd costs against whom, in words and numbers.
+"""States what a contribution to a crowd costs against each adversary, in words and numbers.
 
-The adversaries are those of Pihur et al. (2018, arXiv:1807.04369). The promise is the local
-epsilon: it holds against everybody, whatever the trainer does, and it is what a client's ledger is
-charged. What later noise hides is an extra, against those who look late, and only where it is
-proven (`hiding`).
+The adversaries are those of Pihur et al. (2018, arXiv:1807.04369). The guarantee is the local
+epsilon: it holds against everybody, whatever the trainer does, and a client's ledger is charged it.
+Later noise protects further against late observers, and is counted only where proven (`hiding`).
 """
 
 import math

@@ -1,7 +1,7 @@
-"""A crowd of records in memory, for planning and for teaching: crowd tasks are learned from it.
+"""A crowd of records in memory, on which crowd tasks are learned for planning and teaching.
 
-It has NO PRIVACY: whoever runs it has all records, and the noise is numpy's. What comes out is
-distributed as what a real crowd's job would give from as many contributions.
+It has NO PRIVACY: its user has all records, and the noise is numpy's. Its models are distributed as
+those of a real crowd's job with as many contributions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Crowds that learn a task, many replicates at once, by the very steps that clients take.
+"""Simulates crowds that learn a task, many replicates at once, by the same steps as clients.
 
-The noise is drawn by numpy: the right discrete Laplace on the right lattice, and no privacy. It
-knows neither trainer nor documents: whom a draw reaches is numpy's choice as well.
+numpy draws the noise (the right discrete Laplace on the right lattice, and no privacy) and chooses
+which instances are drawn and replaced.
 """
 
 import math

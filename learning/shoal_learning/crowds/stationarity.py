@@ -1,10 +1,10 @@
-"""Whether k instances' spread has settled where the formulas put it.
+"""Tests whether the spread of k instances has settled at its expected value.
 
 The spread scatters widely about its expectation, with a standard deviation above that itself, and
 it forgets by (1 - 2/k^2) for each update, so one snapshot says little. Coordinates share which
 instance replaced which and scatter together; averaging them gains no more than the covariance
-leaves. All of that is proved without a pull, in docs/mathematics.md; under one it held as well
-in simulations: 2 in 1000 settled crowds were taken for unsettled, at most.
+leaves. docs/mathematics.md proves this without a pull; in simulations it held under a pull as well:
+at most 2 in 1000 settled crowds were taken for unsettled.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""What a pull towards the optimum does to k instances: spread, error, and the price of instances.
+"""Spread and error of k instances that updates pull towards the optimum, and what instances cost.
 
-All of it is per coordinate, and exact unless it says otherwise. In one update an instance is drawn,
-its copy b becomes b + u, and this replaces an instance drawn independently of the first. Spreads
-are variances over instances with divisor k - 1. The proofs are in docs/mathematics.md.
+Formulas are per coordinate, and exact unless they say otherwise. In one update an instance is
+drawn, its copy b becomes b + u, and the result replaces an instance drawn independently of the
+first. Spreads are variances over instances with divisor k - 1. Proofs: docs/mathematics.md.
 """
 
 import math
@@ -71,7 +71,7 @@ class Contraction:
         return averaged_away * self.instance_variance / self._gain
 
     def pulled(self, updates: float) -> float:
-        """Return which part of the start's error the mean still has after so many updates."""
+        """Return the part of the start's error that remains in the mean after so many updates."""
         return math.exp(updates * math.log1p(-self.pull / (self.instances + self.open_sessions)))
 
     def squared_error_after(self, updates: float, *, start_error: float) -> float:
@@ -115,7 +115,7 @@ class Contraction:
 
     @property
     def _squares_lost(self) -> float:
-        """Which part of its square a drawn instance loses to the pull, on average."""
+        """The part of its square that a drawn instance loses to the pull, on average."""
         return self.pull * (2.0 - self.pull / self.touched)
 
 

@@ -1,4 +1,4 @@
-"""Between weights of normalised columns and the units of the data, both ways; no more."""
+"""Converts weights between normalised columns and the units of the data."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,7 +1,4 @@
-"""One parameter's posterior from its log density, by a grid that finds where the mass is.
-
-Knows neither statistics nor noise.
-"""
+"""Summarises one parameter's posterior from its log density, on a grid fitted to the mass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

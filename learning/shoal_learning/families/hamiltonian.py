@@ -1,8 +1,8 @@
 """Hamiltonian Monte Carlo over many chains at once, in numpy.
 
 Neal 2011 (arXiv:1206.1901): leapfrog steps with a dense mass matrix, accepted by Metropolis. Step
-size and mass come from a warm-up over all chains of a group, and are fixed afterwards. What the
-chains then say of each other is checked, and a bad answer is refused.
+size and mass come from a warm-up over all chains of a group, and are fixed afterwards. Then R-hat
+is checked, and draws of chains that disagree are refused.
 """
 
 import math

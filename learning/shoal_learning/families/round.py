@@ -1,4 +1,4 @@
-"""What the learners of all families share: their one round and the public facts of its noise."""
+"""Shared code of the learners of all families: their one round and the law of its noise."""
 
 from collections.abc import Sequence
 from hashlib import sha256

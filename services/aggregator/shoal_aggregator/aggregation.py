@@ -102,7 +102,7 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | Unusable:
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
-    """Tell whether a partial sum contradicts those, over the same cohort, of a published result."""
+    """Tell whether a partial sum contradicts a published result's sums over the same cohort."""
     combined = _combined(spec, [*used, late])
     return combined is None or bool(combined.wrong)
 

@@ -97,7 +97,7 @@ class Aggregator:
         return outcome is Outcome.STORED
 
     async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
-        """Keep a partial sum that came after the result, and see whether it bears it out."""
+        """Store a partial sum that came after the result, and compare it with the result."""
         stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
         used = [decode(each.document, PartialSum).body for each in stored]
         is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
@@ -134,7 +134,7 @@ class Aggregator:
         return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def find(self, round_id: str) -> RoundRecord:
-        """Return where a round stands.
+        """Return a round's state.
 
         Raises:
             UnknownRound

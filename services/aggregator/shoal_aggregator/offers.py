@@ -27,7 +27,7 @@ from shoal_protocol.wire.service_errors import ConflictingDocument, RoundAbandon
 
 
 class Outcome(StrEnum):
-    """What became of a document that was offered."""
+    """The outcome of an offered document."""
 
     STORED = "stored"
     ENDED = "ended"  # stored, and the round ended with it
@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 
 def refuse(outcome: Outcome) -> None:
-    """Say no to who offered a document that was not taken.
+    """Raise the refusal of a document that was not taken.
 
     Raises:
         ConflictingDocument, WrongCohort, RoundAbandoned
@@ -87,7 +87,7 @@ def offer_partial_sum(db: Connection, signed: Signed[PartialSum]) -> Outcome:
 
 
 def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
-    """Store a partial sum that was `Outcome.LATE` with what came of comparing it."""
+    """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
     body, table = signed.body, schema.partial_sums
     lock(db, body.round)
     mine = (table.c.round == body.round) & (table.c.node == body.node)

@@ -24,7 +24,7 @@ OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 
 
 class Standing(StrEnum):
-    """What a partial sum on file is to the round's result."""
+    """A partial sum's relation to the round's result."""
 
     OPEN = "open"  # there is none yet
     USED = "used"

@@ -25,7 +25,7 @@ MOST_LIVE_ROUNDS: Final = 256  # each is in memory until it has ended
 
 
 class Announcements:
-    """Judges round specs by manifest, the job's terms and what each client was charged before."""
+    """Checks round specs against the manifest, the job's terms and clients' earlier charges."""
 
     def __init__(
         self, resources: Resources, rounds: RoundBook, ledger: Ledger, witnesses: Witnesses

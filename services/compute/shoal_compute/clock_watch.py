@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class ClockWatch:
-    """What the peers' clocks showed in their last answers."""
+    """The peers' clock offsets, by their last answers."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -26,7 +26,7 @@ class _Counted:
 
 
 class Counts:
-    """The number of shares of each open round, of which this replica itself stored only some."""
+    """The number of shares of each open round, over all replicas."""
 
     def __init__(self, storage: StorageThread) -> None:
         """Begin with nothing counted."""
@@ -34,9 +34,9 @@ class Counts:
         self._counted: dict[str, _Counted] = {}
 
     async def look(self, known: Round) -> None:
-        """Count, if it is time to, and note who is held once that may matter for a freeze.
+        """Count if that is due, and note whose shares are held once a freeze may depend on that.
 
-        It matters when everybody's share is there, or all other nodes have frozen.
+        A freeze depends on it when everybody's share is here, or all other nodes have frozen.
 
         Raises:
             StorageUnavailable

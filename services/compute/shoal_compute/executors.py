@@ -31,7 +31,7 @@ Opened = tuple[Executor, Callable[[], None]]
 
 
 class Summing(Worker):
-    """Does work in one thread of this process, or in any executor that is handed in."""
+    """Runs work in one thread of this process, or in a given executor."""
 
     at_once = 1
 
@@ -40,7 +40,7 @@ class Summing(Worker):
 
 
 class Elsewhere(Summing):
-    """Does work in an executor that may break, and here while that is away.
+    """Runs work in an executor that may fail, and in this process while that is unavailable.
 
     It is opened for the first work, and anew `_PAUSE_SECONDS` after a failure.
     """

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class Gossip:
-    """This node's side of all conversations with other Compute nodes."""
+    """This node's gossip with all other Compute nodes."""
 
     def __init__(self, resources: Resources, rounds: RoundBook, metrics: Metrics) -> None:
         """Begin without any exchange."""

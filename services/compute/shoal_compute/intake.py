@@ -17,7 +17,7 @@ from shoal_protocol.wire.service_errors import NotInPopulation, WrongLength, Wro
 
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """What a node judges a round's envelopes by."""
+    """Checks a round's envelopes at one node."""
 
     round_id: str
     manifest: str
@@ -91,7 +91,7 @@ class Intake:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One envelope with what it is to be judged by."""
+    """One envelope, with the round's `Intake` and the roster to check it by."""
 
     intake: Intake
     in_force: Roster
@@ -99,7 +99,7 @@ class Upload:
 
 
 def validate_all(uploads: Sequence[Upload]) -> list[AcceptedShare | ProtocolError]:
-    """Judge each envelope by itself."""
+    """Check each envelope by itself."""
     return [_validate(upload) for upload in uploads]
 
 

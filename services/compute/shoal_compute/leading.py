@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 class Leadership:
-    """This replica's part in the lease."""
+    """This replica's hold on the lease."""
 
     def __init__(self, storage: StorageThread) -> None:
         """Begin without the lease."""
@@ -28,7 +28,7 @@ class Leadership:
         self._name = secrets.token_hex(16)  # of this process and no other
 
     async def renew(self) -> None:
-        """Hold on to the lease, or take it if it is free.
+        """Renew the lease, or take it if it is free.
 
         Raises:
             StorageUnavailable: this replica does not lead.

@@ -36,7 +36,7 @@ _BROKEN: Final = 1  # the exit status
 
 
 class View(NamedTuple):
-    """A whole ledger that was verified, or what of it is about one client."""
+    """A verified ledger: all of it, or the charges of one client."""
 
     lines: list[Line]
     head: Head
@@ -45,7 +45,7 @@ class View(NamedTuple):
 
 
 def read_ledger(db: Connection, name: str, client: int | None = None) -> View:
-    """Read and verify the ledger of the node `name`; with `client`, keep what is about that one.
+    """Read and verify the ledger of the node `name`; with `client`, keep only that one's charges.
 
     Raises:
         LedgerBroken

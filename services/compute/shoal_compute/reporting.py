@@ -37,7 +37,7 @@ class Reports:
         self._paces: dict[str, Pace] = defaultdict(Pace)  # by round
 
     def due(self) -> list[Round]:
-        """Return the rounds whose report is to be sent now."""
+        """Return the rounds whose report is due now."""
         now = self._own.clock()
         return [
             known

@@ -26,7 +26,7 @@ _LOADED_AT_ONCE: Final = 4  # for anybody who names rounds, each of which may be
 
 
 class RoundBook:
-    """Rounds by id: `live` ones, in which there is something to do, and a few finished ones."""
+    """Rounds in memory, by id: all `live` ones, which have work left, and a few finished ones."""
 
     def __init__(self, resources: Resources, metrics: Metrics) -> None:
         """Load every live round; for start-up, it waits for the database.
@@ -90,7 +90,7 @@ class RoundBook:
     async def find_some(self, round_ids: Iterable[str]) -> dict[str, Round]:
         """Return those of these rounds that are in memory, and a few that are on file only.
 
-        What is loaded stays in memory for a while: who asks again is told of others.
+        A loaded round stays in memory for a while, so that repeated calls reach other rounds.
 
         Raises:
             StorageUnavailable
@@ -112,7 +112,7 @@ class RoundBook:
         return found
 
     async def reload(self, known: Round) -> None:
-        """Make a live round in memory what it is on file."""
+        """Replace a live round in memory by its state on file."""
         loaded = await self._storage.run(self._load, known.id, known)
         if loaded is not None:
             fresh, counts = loaded
@@ -121,7 +121,7 @@ class RoundBook:
             self._metrics.set_rounds(counts)
 
     async def refresh(self) -> None:
-        """Bring every live round to what is on file, where other replicas move rounds too.
+        """Update every live round to its state on file, where other replicas move rounds too.
 
         Raises:
             StorageUnavailable

@@ -73,7 +73,7 @@ class Round:
         return self._digests[holders]
 
     def cohort(self, holders: tuple[str, ...]) -> StoredAnswers:
-        """Return what the holdings of these nodes, all known here, have in common."""
+        """Return the cohort that the holdings of these nodes, all known here, give."""
         if holders not in self._cohorts:
             self._cohorts[holders] = cohort_of(self.holdings[name] for name in holders)
         return self._cohorts[holders]

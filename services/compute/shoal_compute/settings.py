@@ -16,7 +16,7 @@ _SCHEDULER: Final = re.compile(
 
 
 class ComputeSettings(ServiceSettings):
-    """Those of every service, and where large sums are added up."""
+    """Settings of every service, and the executor of large sums."""
 
     summing: str = Field(
         default="processes",
@@ -40,7 +40,7 @@ class ComputeSettings(ServiceSettings):
 
 
 class LedgerSettings(ComputeSettings):
-    """Those for a look at a node's ledger: what only serving needs may stay unset."""
+    """Settings for showing a node's ledger; those that only serving needs may stay unset."""
 
     consortium: Path = Path()
     port: int = 0

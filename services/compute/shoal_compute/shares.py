@@ -28,7 +28,7 @@ MOST_VALUES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class AcceptedShare:
-    """One client's share that passed every check, with what proves later that it was sent."""
+    """One client's share that passed every check, with the proof that the client sent it."""
 
     round_id: str
     client: int
@@ -39,7 +39,7 @@ class AcceptedShare:
 
 
 class Outcome(Enum):
-    """What became of a share."""
+    """The outcome of storing a share."""
 
     STORED = auto()
     STORED_BEFORE = auto()  # the same envelope
@@ -50,7 +50,7 @@ class Outcome(Enum):
 
 
 def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
-    """Store what the rounds still take, and tell each share's outcome, in order.
+    """Store the shares that their rounds still take; return each share's outcome, in order.
 
     The phase is read in the same transaction and kept from changing until its end, so a share is
     either among the holdings that a freeze attests, or refused.

@@ -59,7 +59,7 @@ class StoredRound:
 
 
 class Glimpse(NamedTuple):
-    """What changes in a round on file, but for its shares."""
+    """The changing part of a round on file, except its shares."""
 
     phase: Phase
     reported: bool
@@ -68,7 +68,7 @@ class Glimpse(NamedTuple):
 
 
 class Kept(Enum):
-    """As what a party's document is on file."""
+    """The status of a party's document on file."""
 
     FIRST = auto()  # the one that counts
     EVIDENCE = auto()  # it differs from the signer's first one
@@ -120,7 +120,7 @@ def rounds_with_work(db: Connection) -> list[StoredRound]:
 
 
 def glance(db: Connection) -> dict[str, Glimpse]:
-    """Return what shows whether a round's copy in memory is behind, by id, of unfinished rounds."""
+    """Return the glimpse of each unfinished round, by id, to compare copies in memory with."""
     count = select(func.count()).where(documents.c.round == rounds.c.number).scalar_subquery()
     query = select(rounds.c.id, rounds.c.phase, rounds.c.reported, rounds.c.erased, count)
     return {
@@ -236,7 +236,7 @@ def mark_reported(db: Connection, round_id: str) -> None:
 
 
 def keep(db: Connection, round_id: str, signed: Sequence[SignedAttestation]) -> list[Kept]:
-    """Keep verified documents, and tell as what each is on file now, in order."""
+    """Store verified documents; return the status of each on file, in order."""
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
     # all replicas in the same order, so that none waits for another that waits for it
     order = sorted(signed, key=lambda document: (document.body.kind, document.signer))

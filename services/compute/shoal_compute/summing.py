@@ -37,7 +37,7 @@ class SharesMissing(Exception):
 
 @dataclass(frozen=True)
 class Adders:
-    """Where sums are added up."""
+    """Chooses the executor of a sum by the sum's size."""
 
     small: Summing
     large: Summing

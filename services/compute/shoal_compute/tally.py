@@ -44,7 +44,7 @@ class Tallies:
         self._waiting_bytes = 0
 
     def count(self, known: Round, stored: Sequence[AcceptedShare]) -> None:
-        """Begin to add shares, each of which was just stored, to the round's running sum."""
+        """Start adding shares that were just stored to the round's running sum."""
         size = sum(len(share.share.payload) for share in stored)
         if self._waiting_bytes + size > _WAITING_BYTES:
             return

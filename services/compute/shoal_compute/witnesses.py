@@ -51,12 +51,12 @@ class Witnesses:
             )
 
     async def check(self) -> None:
-        """Return if nobody who was asked knows more of this node's ledger than it does.
+        """Refuse if a party that was asked has entries of this node's ledger that are not in it.
 
-        The first call waits until everybody was asked; who does not answer holds up no later one.
+        The first call waits until everybody was asked; a party that does not answer delays only it.
 
         Raises:
-            LedgerBroken: somebody does.
+            LedgerBroken: a party has such entries.
             StorageUnavailable
         """
         if not self._asked:
@@ -68,7 +68,7 @@ class Witnesses:
             raise LedgerBroken("the node signed for rounds that are not in its ledger")
 
     async def ready(self) -> None:
-        """Return unless somebody was found to know more of this node's ledger.
+        """Return unless a party was found to have entries that this node's ledger lacks.
 
         Raises:
             LedgerBroken, StorageUnavailable

@@ -91,8 +91,8 @@ def gradients_for(
 ) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]] | None:
     """Return the gradients that a query's model needs from here, or None for one that is built in.
 
-    Where the model fails on records their gradients are not numbers, and so count as zero: what a
-    client sends may depend on that, whether it sends anything may not.
+    Where the model fails on a record, the gradient is NaN and counts as zero: what a client sends
+    may depend on its records, but whether it sends anything may not.
 
     Raises:
         ModelNotUsable: as `model_for`.

@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a database says about a mark."""
+    """A database's own record of a mark."""
 
     commits: int | None  # of the database that the mark names; None if it is another
     ledger: Head  # its last entry

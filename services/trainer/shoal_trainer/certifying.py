@@ -37,7 +37,7 @@ _LONGEST_PAUSE: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Unsigned:
-    """A finished job whose nodes have not all signed their totals, and who has."""
+    """A finished job, and the nodes that have signed their totals so far."""
 
     request: Signed[StudyRequest]
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
@@ -50,7 +50,7 @@ class Unsigned:
 
 
 class Certifier:
-    """Certifies finished jobs; each waits for its own nodes."""
+    """Certifies finished jobs; each job waits only for its own nodes."""
 
     def __init__(self, resources: Resources, peers: Peers) -> None:
         """Go on from what the storage holds."""
@@ -75,7 +75,7 @@ class Certifier:
         await self._work.close()
 
     async def unsigned(self, job: str) -> Unsigned:
-        """Return whose totals are missing of a job that is finished."""
+        """Return the nodes whose totals are missing for a finished job."""
         request, last, signed = await self._resources.storage.run(_standing, job)
         asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
         versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
@@ -95,7 +95,7 @@ class Certifier:
         await self._take(job, unsigned, heard)
 
     async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
-        """Return what a node signed, unverified, None if it does not say."""
+        """Return a node's signed total, unverified; None if it does not answer."""
         own = self._resources
         version, party = _newest_with(unsigned.versions, node)
         body = JobEnd(manifest=version.digest, job=unsigned.request.digest)

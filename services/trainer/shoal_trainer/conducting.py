@@ -84,7 +84,7 @@ class Conductor:
     async def conduct(
         self, job: RunningJob, round_: CurrentRound
     ) -> Waiting | Opened | Published | Ended:
-        """Do what is next for a job's round without an outcome.
+        """Take the next step of a job's round that has no outcome yet.
 
         Raises:
             StorageUnavailable
@@ -129,7 +129,7 @@ class Conductor:
         return Ended(code, reason, released_nothing=True, is_for_good=is_for_good)
 
     async def _collect(self, round_: CurrentRound) -> Waiting | Published | Ended:
-        """Ask what became of the round, and store its result once it is verified."""
+        """Ask the aggregator for the round's outcome, and store its result once verified."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
         aggregator = current_party(consortium.manifest.aggregator, own.book.current)

@@ -21,7 +21,7 @@ _KEPT_DEADLINES: Final = 1 << 14
 
 
 class JobViews:
-    """Jobs, rounds, reports and the ledger, for whoever asks."""
+    """Reads jobs, rounds, reports and the ledger for the public routes."""
 
     def __init__(self, resources: Resources, certifier: Certifier) -> None:
         """Read from the storage of `resources`; `certifier` knows what certificates wait for."""

@@ -45,7 +45,7 @@ class JobFinished(ProtocolError):
 
 
 class CertificateIncomplete(ProtocolError):
-    """A finished job whose certificate would not hold yet."""
+    """A finished job whose certificate is not complete yet."""
 
     code = "certificate-incomplete"
     title = "The job is finished, and its certificate not complete yet"
@@ -56,9 +56,9 @@ class CertificateIncomplete(ProtocolError):
 def check_request(request: StudyRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 
-    The learner's rounds are made for the smallest and for the largest population, so that noise,
-    grid and modulus are known to fit before anybody joins: later ones with the sums that records
-    spread evenly over their bounds would give.
+    The learner's rounds are made for several populations, the smallest and the largest included,
+    so that noise, grid and modulus are known to fit before anybody joins. Later rounds get the sums
+    that records spread evenly over their bounds would give.
 
     Raises:
         RefusedJob: the detail says what to change.

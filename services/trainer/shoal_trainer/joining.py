@@ -29,7 +29,7 @@ DocumentT = TypeVar("DocumentT", Join, Leave)
 
 
 class Joining:
-    """Jobs until they run. Joins are admitted one batch at a time, so none is counted twice."""
+    """Takes jobs until they run; admits joins one batch at a time, so none is counted twice."""
 
     def __init__(self, resources: Resources, ends: Counter) -> None:
         """Go on from what the storage holds, in the calling thread; `ends` counts jobs by end."""
@@ -73,7 +73,7 @@ class Joining:
         return signed.digest, is_new
 
     async def join(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed join, or `{"documents": [...]}`: each stands or falls by itself.
+        """Take one signed join, or `{"documents": [...]}`, each of which is judged by itself.
 
         Raises:
             UnknownJob
@@ -83,9 +83,9 @@ class Joining:
         return await self._take(job, encoded, Join, self._admit)
 
     async def leave(self, job: str, encoded: bytes) -> Outcome | list[Outcome]:
-        """Take one signed leave, or `{"documents": [...]}`: each stands or falls by itself.
+        """Take one signed leave, or `{"documents": [...]}`, each of which is judged by itself.
 
-        Who left before the population is fixed is not of it, and does not come back.
+        A client that left before the population is fixed is not in it, and cannot join again.
 
         Raises:
             UnknownJob, MalformedDocument, StorageUnavailable: as `join`.
@@ -186,9 +186,9 @@ class Joining:
         return outcomes
 
     async def withdraw(self, job: str, encoded: bytes) -> bool:
-        """End a job because its analyst signed so; tell whether it was done here.
+        """End a job because its analyst signed so; tell whether this call ended it.
 
-        Whatever its rounds have cost whom stays charged; the rest comes free.
+        The charges of its rounds stay; the rest of clients' budgets is freed.
 
         Raises:
             UnknownJob

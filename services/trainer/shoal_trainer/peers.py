@@ -36,7 +36,7 @@ _LACKS_REQUEST: Final = f"urn:shoal:problem:{MissingRequest.code}"
 
 
 class State(StrEnum):
-    """Where a round stands at the aggregator, as far as is known."""
+    """A round's state at the aggregator, as far as is known."""
 
     PENDING = "pending"
     DECIDED = "decided"
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the aggregator says of a round; `document` is unverified."""
+    """The aggregator's answer about a round; `document` is unverified."""
 
     state: State
     document: bytes = b""
@@ -60,7 +60,7 @@ class Reception:
 
 
 class Peers:
-    """What the trainer asks the services of the consortium."""
+    """Sends the trainer's requests to the services of the consortium."""
 
     def __init__(self, connections: Connections) -> None:
         """Ask over `connections`."""
@@ -104,8 +104,8 @@ class Peers:
     ) -> str | None:
         """Return "" if the party accepted, why if it refused, None if that is open.
 
-        It is open too where the party's manifest is not ours: it may be the newer one, of which
-        we shall hear.
+        The offer is also open where the party has another manifest than ours: its version may be
+        the newer one, which will reach us.
         """
         try:
             reply = await self._hand_bound(party, "/v1/rounds", spec, consortium)
@@ -135,7 +135,7 @@ class Peers:
     async def outcome(
         self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int = 0
     ) -> Answer:
-        """Ask the aggregator what became of a round.
+        """Ask the aggregator for a round's outcome.
 
         Raises:
             Unavailable
@@ -156,7 +156,7 @@ class Peers:
         raise Unavailable("the aggregator says nothing of the round")
 
     async def partial_sums(self, aggregator: ServiceParty, spec: RoundSpec) -> bytes:
-        """Ask the aggregator what a round's result is the sum of.
+        """Ask the aggregator for the partial sums of a round's result.
 
         Raises:
             Unavailable

@@ -92,7 +92,7 @@ class RunningJob:
         )
 
     def begin(self, spec: Signed[RoundSpec], phase: Phase = Phase.ANNOUNCED) -> None:
-        """Take note of a round that is on file."""
+        """Add a round that is on file."""
         body = spec.body
         self.participation.add(body.clients(), body.cost)
         self.current, self.opened_at = CurrentRound(spec, phase), body.opened_at

@@ -98,7 +98,7 @@ class Filed:
 
 @dataclass(frozen=True)
 class Finished:
-    """The same, decoded."""
+    """A finished job's documents, decoded."""
 
     request: Signed[StudyRequest]
     population: BitMap

@@ -15,7 +15,7 @@ CROWD_LIST: Final = "crowds"
 
 @dataclass(frozen=True, eq=False)
 class Resources(service.Resources):
-    """Those of every service, and what clients are charged and committed to."""
+    """The resources of every service, and clients' charges and commitments."""
 
     committed: Balances = field(default_factory=Balances)
     """Rounds charged so far, and the rest of what open jobs may cost. A join is refused on it, so

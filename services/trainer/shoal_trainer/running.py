@@ -44,7 +44,7 @@ _NO_ANSWER: Final = "the method could not compute an answer from the task and th
 
 
 class Next(Enum):
-    """When there is more to do for a job."""
+    """When a job's next step is due."""
 
     AT_ONCE = auto()
     LATER = auto()  # when a service has answered
@@ -52,7 +52,7 @@ class Next(Enum):
 
 
 class Runner:
-    """Runs jobs whose population is fixed; each waits for slow services by itself.
+    """Runs jobs whose population is fixed; a slow service delays only the job that waits for it.
 
     `long_polls` is as in `Conductor`.
     """

@@ -11,7 +11,7 @@ Serves = Literal["everything", "crowds"]
 
 
 class TrainerSettings(ServiceSettings):
-    """Those of every service, and what this process does for the trainer."""
+    """Settings of every service, and this process's duties for the trainer."""
 
     serves: Serves = Field(
         default="everything",

@@ -1,4 +1,4 @@
-"""Makes the spec of a job's next round from what its learner wants: pure; no peer, no storage."""
+"""Makes the spec of a job's next round from its learner's request; pure."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

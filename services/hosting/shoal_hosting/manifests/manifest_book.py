@@ -62,8 +62,8 @@ class ManifestBook:
     def open(cls, consortium_directory: Path, pin: str, data_directory: Path) -> "ManifestBook":
         """Open the pinned version, then every later one on file in either directory.
 
-        What was accepted before, and so lies in `data_directory`, goes before what is published:
-        on a rival version a party could enrol again whom it has seen revoked.
+        Versions that were accepted before, in `data_directory`, take precedence over published
+        ones: a rival version could enrol a client again that this party has seen revoked.
 
         Raises:
             StartupRefused: no version there has the pinned digest, one is broken, or two rival

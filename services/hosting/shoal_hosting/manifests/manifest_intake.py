@@ -69,7 +69,7 @@ class _Body:
 
 
 class _Roster:
-    """A roster on its way."""
+    """A roster that is being received."""
 
     def __init__(self, named: RosterReference, began: float, patience: asyncio.Timeout) -> None:
         self.patience = patience
@@ -105,10 +105,10 @@ class _Roster:
 class ManifestIntake:
     """Takes versions in and has the book accept them. For one event loop.
 
-    Rosters come to disk, `MOST_AT_ONCE` of them; they are judged one by one, for judging takes
-    several times a roster's size in memory. Where another one comes, the slowest gives way, once
-    it has had `GRACE_SECONDS`: whoever has the next manifest can begin as often as he likes, and
-    is not to keep out who has its roster too.
+    Up to `MOST_AT_ONCE` rosters are received to disk; they are checked one by one, because a check
+    takes several times a roster's size in memory. When another one arrives, the slowest gives way
+    after `GRACE_SECONDS`: a sender that has only the next manifest can begin any number of uploads,
+    and must not keep out one that also has the roster.
     """
 
     def __init__(self, book: ManifestBook) -> None:

@@ -44,7 +44,7 @@ class Reply:
 
     @property
     def retry_after_seconds(self) -> float:
-        """Return how long the peer asks to be left in peace, within reason; 0 if it does not."""
+        """Return the seconds of the answer's Retry-After, bounded; 0 without one."""
         wish = self.headers.get("Retry-After", "")
         if not (wish.isascii() and wish.isdecimal() and len(wish) < 9):
             return 0.0
@@ -158,7 +158,7 @@ class Connection:
 async def _bounded(
     response: httpx.Response, deadline: asyncio.Timeout, seconds: float, limit_bytes: int
 ) -> bytes:
-    """Read an answer; one that drips would hold up all that waits for it, whoever else answers."""
+    """Read an answer within bounds: a slow one would delay everything that waits for it."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unavailable("the answer is encoded, which was not asked for")
     if 300 <= response.status_code < 400 and response.status_code != _NOT_MODIFIED:

@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def outcome(self) -> str:
-        """Return what became of the one message that was sent: taken, or a refusal's code."""
+        """Return the outcome of the one message that was sent: taken, or a refusal's code."""
         return self.code if self.is_refusal else ACKNOWLEDGED
 
     def json(self) -> Any:
@@ -90,7 +90,7 @@ def problem_code(problem: object, status: int) -> str:
 
 
 def outcomes(answer: Answer, count: int) -> list[str | None]:
-    """Return what became of each of `count` messages in a bulk request, in order.
+    """Return the outcome of each of `count` messages in a bulk request, in order.
 
     "acknowledged", the code of a refusal, or None where the same message may be sent again later.
     A refusal of the whole request is one of each message in it.
@@ -155,7 +155,7 @@ class Peer:
 
     @property
     def seconds_until_due(self) -> float:
-        """Return how long the peer is to be left in peace; 0 if it may be asked now."""
+        """Return the seconds until the next request may be sent; 0 if one may be sent now."""
         if self._not_before is None:
             return 0.0
         left = self._not_before - self._clock()
@@ -168,7 +168,7 @@ class Peer:
         await self._connection.close()
 
     async def get(self, path: str, **parameters: str | int) -> Answer:
-        """Ask.
+        """Send a GET request; return the answer.
 
         Raises:
             Unavailable: no answer, or one that says to come back later.
@@ -178,7 +178,7 @@ class Peer:
     async def get_large(
         self, path: str, *, limit_bytes: int = LARGEST_ANSWER_BYTES, **parameters: str | int
     ) -> Answer:
-        """Ask for what may have up to `limit_bytes`, and takes time in proportion.
+        """Send a GET request for up to `limit_bytes`, with time in proportion.
 
         Raises:
             Unavailable: as `get`.
@@ -197,7 +197,7 @@ class Peer:
         )
 
     async def post(self, path: str, content: bytes, media_type: str) -> Answer:
-        """Send. 404 says to come back later: what this is for has not arrived there yet.
+        """Send a POST request; 404 means to try later, when the peer knows the resource.
 
         Raises:
             NotThere: 404.

@@ -23,11 +23,11 @@ class Refused(Exception):
 
 
 class NoResult(Exception):
-    """What was asked for will never come; the message says why."""
+    """The requested document will never exist; the message says why."""
 
     @property
     def unknown(self) -> bool:
-        """Whether nobody knows what was asked for, rather than that it failed."""
+        """Whether the service does not know the resource, as opposed to a failure."""
         return False
 
     @property
@@ -47,7 +47,7 @@ PageT = TypeVar("PageT", bound=Page)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a service is, the certificate that it must show, and the token that it may ask for."""
+    """A service's URL, its pinned certificate, and the token that it may ask for."""
 
     url: str
     certificate: str
@@ -55,13 +55,13 @@ class Endpoint:
 
     @classmethod
     def of(cls, party: ServiceParty) -> "Endpoint":
-        """Return where a party of the manifest is."""
+        """Return the endpoint of a party of the manifest."""
         return cls(party.url, party.certificate)
 
     def ask(
         self, shape: type[Shape], path: str, *, method: str = "GET", **query: str | int
     ) -> Shape:
-        """Return what the service answers, which must have a type's shape.
+        """Return the service's answer, which must have the shape of a type.
 
         Raises:
             Refused: it answered with a problem, or with something else.

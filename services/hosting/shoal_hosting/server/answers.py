@@ -24,7 +24,7 @@ CUT: Final = "shoal.cut"
 
 @dataclass(eq=False)
 class _Body:
-    """The bytes that one or more answers consist of, and how many of those are on their way."""
+    """The bytes of one or more equal answers, and the number of answers being sent."""
 
     content: bytes
     answers: int = 0
@@ -32,7 +32,7 @@ class _Body:
 
 @dataclass(eq=False)
 class _Answer:
-    """An answer on its way."""
+    """An answer that is being sent."""
 
     body: _Body
     cut: Callable[[], None] | None
@@ -42,11 +42,10 @@ class _Answer:
 class AnswerLimits:
     """Send large answers piece by piece, each once the connection has room for it.
 
-    All of them together hold at most `unsent_bytes`, or one that is larger is on its way alone.
-    Equal ones are held once, however many ask. An answer for which there is no room takes the
-    place of the one whose reader has taken nothing for longest, if that is `STALLED_SECONDS` or
-    more, and is refused with 503 otherwise. So readers that take nothing keep nobody else from
-    an answer for long.
+    Together they hold at most `unsent_bytes`, or one larger answer alone. Equal answers are held
+    once. An answer for which there is no room replaces the one whose reader has read nothing for
+    longest, if that is `STALLED_SECONDS` or more, and is refused with 503 otherwise. So stalled
+    readers keep nobody else from an answer for long.
 
     An answer of at most `PIECE_BYTES` is not counted: a connection has one at a time.
     """

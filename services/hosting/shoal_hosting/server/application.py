@@ -52,7 +52,7 @@ def create_application(
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
     example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
     but those to paths with endings in `streamed`, which their routes do not keep in memory;
-    `unsent_bytes` all large answers that were not taken yet.
+    `unsent_bytes` bounds all large answers that peers have not read yet.
     """
     app = FastAPI(
         title=name,

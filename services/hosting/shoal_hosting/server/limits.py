@@ -19,17 +19,16 @@ LATER: Final = CLOSE | {"Retry-After": str(NotReady.retry_after_seconds)}
 class BodyLimits:
     """Refuse a body of more than `limit_bytes` with 413, one that comes too slowly with 408.
 
-    One that says that it is encoded is refused with 415: what is counted is what is read.
+    A body with a content encoding is refused with 415, so that bytes counted are bytes read.
 
-    `limit_bytes_by_ending` sets other bounds for paths with certain endings; what comes to those in
-    `streamed` is not kept in memory, and so not counted there. A body may take
+    `limit_bytes_by_ending` sets other bounds for paths with certain endings. Bodies sent to paths
+    with endings in `streamed` are not kept in memory, and so not counted there. A body may take
     `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
-    that a large body over a thin line passes and a silent peer holds nothing for long.
+    that a large body over a slow line passes and a silent peer holds nothing for long.
 
     All requests in progress together hold at most `in_memory_bytes` of bodies. A body that grows
-    larger than what is left of them is refused with 503: so the largest give way first, and
-    however many of those there are, some room stays for small ones (the dynamic threshold of
-    Choudhury and Hahne, 1998).
+    larger than the room left is refused with 503. So the largest bodies give way first, and some
+    room always stays for small ones (the dynamic threshold of Choudhury and Hahne, 1998).
 
     A connection is closed with a refusal that was sent before the end of a large body.
 

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Loop(uvloop.Loop):
-    """An event loop whose TLS servers let go of a peer that does not finish its handshake.
+    """An event loop whose TLS servers drop a peer that does not finish its handshake.
 
     uvicorn has no setting for it, and uvloop would wait for a minute.
     """

@@ -93,8 +93,8 @@ def open_engine(url: str, *, alone: bool = False) -> Engine:
     committed before it, and rows are locked by those who rely on them.
 
     With `alone`, one process at a time can use a PostgreSQL schema: the only connection holds a
-    lock for as long as it lasts. Whoever has lost it, unnoticed perhaps, cannot write any more,
-    for every transaction runs on a connection that holds the lock.
+    lock for as long as it lasts. A process that lost the lock cannot write any more, even if it did
+    not notice, for every transaction runs on a connection that holds the lock.
     """
     # an error of the database would otherwise quote the values of its statement
     chosen = make_url(url)
@@ -137,7 +137,7 @@ def _hold_postgresql(connection: Any, _record: object) -> None:
 
 
 def tell_compared(engine: Engine, db: Connection) -> None:
-    """Let others see that this process compared the PostgreSQL schema, for as long as it runs.
+    """Show other processes, while this one runs, that it compared the PostgreSQL schema's mark.
 
     Every session of the process says so, from `db` on.
     """
@@ -216,7 +216,7 @@ class StorageThread:
     """
 
     def __init__(self, engine: Engine, memory: "Memory | None" = None) -> None:
-        """Run transactions on `engine`; with `memory`, none is told of before it is marked."""
+        """Run transactions on `engine`; with `memory`, mark commits before reporting them."""
         self._engine = engine
         self._memory = memory
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")

@@ -67,7 +67,7 @@ def note_choice(data_directory: Path, database_url: str | None) -> None:
 
 
 def why_unavailable(database_url: str | None, error: StorageUnavailable) -> str:
-    """Return what an operator is told of a database that failed while the service started."""
+    """Return the message for an operator whose database failed while the service started."""
     cause = error.__cause__
     if database_url and isinstance(cause, exc.OperationalError) and cause.statement is None:
         return (

@@ -50,7 +50,7 @@ _KEPT_EPSILONS: Final = 1 << 16
 
 
 class Charged(NamedTuple):
-    """An entry of a ledger, and the clients that it is about."""
+    """An entry of a ledger, and the clients that it charges."""
 
     entry: LedgerEntry
     population: BitMap
@@ -115,12 +115,12 @@ class LedgerTables:
         event.listen(self.head, "after_create", _begin)
 
     def hold(self, db: Connection, *, lock: bool = True) -> Head:
-        """Keep everybody else from adding an entry until `db` is done; return the last one.
+        """Lock the ledger against new entries until `db` is done; return the last entry.
 
-        Without `lock` it only looks, for a transaction that sees one state throughout.
+        Without `lock` the entry is only read, for a transaction that sees one state throughout.
 
         Raises:
-            LedgerBroken: nothing says which that is.
+            LedgerBroken: the head row is missing.
         """
         query = select(self.head.c.number, self.head.c.digest)
         row = db.execute(query.with_for_update() if lock else query).one_or_none()
@@ -129,7 +129,7 @@ class LedgerTables:
         return Head(*row)
 
     def holds(self, db: Connection, head: Head) -> bool:
-        """Tell whether `head` was the ledger's last entry once."""
+        """Tell whether `head` is or was the ledger's last entry."""
         columns = self.entries.c
         query = select(columns.digest).where(columns.number == head.number)
         return head == EMPTY or db.execute(query).scalar_one_or_none() == head.digest
@@ -207,7 +207,7 @@ class LedgerTables:
 
 
 class LedgerFollower:
-    """A ledger as this process has read it, all of it so far, and clients' `balances` by it."""
+    """A ledger as read by this process so far, and the clients' `balances` by it."""
 
     def __init__(self, tables: LedgerTables, name: str) -> None:
         """Begin before the first entry of the ledger of the party `name`."""

@@ -35,7 +35,7 @@ class SharedManifests:
         self._refused = 0  # the number of a version on file that does not follow ours
 
     def exchange(self, db: Connection) -> None:
-        """Accept what is on file beyond the version in force here, or else add what is not.
+        """Accept versions on file beyond the one in force here, or add those that are missing.
 
         Raises:
             StorageUnavailable: a version could not be stored in this replica's directory.

@@ -119,9 +119,9 @@ class Conductor:
         self._told_open.add(job)  # so that a step tells those who wait
 
     async def step(self) -> None:
-        """Close what is due, and tell those who wait what other processes opened or closed.
+        """Close jobs that are due, and wake requests that wait for other processes' changes.
 
-        Of closed jobs it erases, a portion in each step, who contributed how often.
+        Each step also erases a portion of closed jobs' counts of contributions by client.
         """
         own = self._resources
         now, still_open = own.clock(), set()
@@ -144,9 +144,9 @@ class Conductor:
 
 
 def first_weights(task: CrowdTask) -> tuple[int, ...]:
-    """Return the weights, shape (p,), with which every instance begins: no chance is in them.
+    """Return the weights, shape (p,), with which every instance begins; they are not random.
 
-    So anyone can check them, and what instances come to differ by is noise and data alone.
+    So anyone can check them, and later differences of instances come from noise and data alone.
 
     Raises:
         RefusedJob: the lattice has no such weights.

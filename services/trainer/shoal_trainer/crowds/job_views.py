@@ -26,7 +26,7 @@ class UnknownInstance(ProtocolError):
 
 
 class CrowdJobViews:
-    """Crowd jobs and their instances, logs and documents, for whoever asks."""
+    """Reads crowd jobs, their instances, logs and documents for the public routes."""
 
     def __init__(self, resources: Resources, book: CrowdBook) -> None:
         """Read from the storage of `resources`."""

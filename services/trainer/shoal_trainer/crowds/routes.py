@@ -33,7 +33,7 @@ InstanceIndex = Annotated[int, Path(ge=0, lt=2**31)]
 
 @dataclass(frozen=True)
 class Crowds:
-    """The parts of a trainer that serve crowd jobs."""
+    """The parts of a trainer that serve crowd jobs, as the routes use them."""
 
     resources: Resources
     conductor: Conductor

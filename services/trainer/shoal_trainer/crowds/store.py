@@ -27,7 +27,7 @@ _WEIGHT = np.dtype("<i8")
 
 @dataclass(frozen=True)
 class CrowdRecord:
-    """What never changes of a crowd job. The seed fixes all draws, and is left out of `repr`."""
+    """The immutable part of a crowd job. The seed fixes all draws, and is left out of `repr`."""
 
     number: int
     request: Signed[CrowdJobRequest]
@@ -52,7 +52,7 @@ class Instance:
     weights: tuple[int, ...]
 
     def head(self) -> InstanceHead:
-        """Return what a closing says of it."""
+        """Return the instance's head, as a closing holds it."""
         return InstanceHead(revision=self.revision, digest=self.digest, weights=self.weights)
 
 
@@ -235,9 +235,9 @@ def close(
 ) -> bool:
     """Close a crowd job if it is due, or its analyst `asked`; tell whether it was done here.
 
-    Submissions hold the job's row while they replace instances: each is in the closing, or refused.
-    What its analyst asked is in the closing of a job that was not due. None is dated before its
-    opening.
+    Submissions lock the job's row while they replace instances: each is in the closing, or refused.
+    The closing of a job that was not due holds its analyst's request. No closing is dated before
+    its job's opening.
     """
     jobs, request = crowds.jobs.c, crowd.request.body
     query = select(jobs.phase, jobs.contributions).where(jobs.number == crowd.number)

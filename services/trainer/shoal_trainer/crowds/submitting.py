@@ -72,7 +72,7 @@ class Submissions:
         )
 
     async def take(self, job: str, encoded: bytes) -> Answer | list[Answer]:
-        """Take one signed submission, or `{"documents": [...]}`: each stands or falls by itself.
+        """Take one signed submission, or `{"documents": [...]}`, each of which is judged by itself.
 
         Raises:
             UnknownJob
@@ -108,7 +108,7 @@ class Submissions:
             return error
 
     def _checked(self, crowd: CrowdRecord, signed: Signed[Submission]) -> Replacement:
-        """Check all of a submission but for what the store knows.
+        """Check all of a submission that does not depend on the store.
 
         Raises:
             WrongManifest
