@@ -1,4 +1,4 @@
-"""What the trainer reports of a finished job: the posterior, its rounds and what they cost."""
+"""The trainer's report of a finished job: the posterior, its rounds and their cost."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PrivacySpent(Model):
-    """What a job cost each client of its population at most; delta is 0 where epsilon is pure."""
+    """The most that a job cost any client of its population; delta is 0 where epsilon is pure."""
 
     epsilon: float = Field(ge=0)
     delta: float = Field(ge=0, lt=1)
@@ -47,8 +47,8 @@ class Participations(Model):
 class PosteriorReport(BoundDocument):
     """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
 
-    A client pays for the rounds that asked it, those that were lost too: its answer may have left
-    it. `privacy` is what the client pays that pays most.
+    A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
+    `privacy` is the cost of the client that pays most.
     """
 
     signed_by: ClassVar[Role] = Role.TRAINER

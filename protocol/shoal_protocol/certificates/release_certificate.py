@@ -48,9 +48,9 @@ SignedReport = Annotated[Signed[PosteriorReport], embedded(PosteriorReport), WRI
 
 
 class CertifiedRound(Model):
-    """A round that released a sum, and all that its parties signed of it.
+    """A round that released a sum, and all documents that its parties signed.
 
-    `partial_sums` are those that the result rests on, in their nodes' order; each carries the
+    `partial_sums` are those that the result adds up, in their nodes' order; each carries the
     node's own ledger entry. `charge` is the trainer's.
     """
 
@@ -66,9 +66,9 @@ class CertifiedRound(Model):
 
 
 class LostRound(Model):
-    """A round that released nothing, which is the aggregator's signed word if clients were asked.
+    """A round that released nothing, with the aggregator's abandonment if clients were asked.
 
-    `charge` is the trainer's: it stays where an answer may have left a client.
+    `charge` is the trainer's, which stays if an answer may have left a client.
     """
 
     spec: SignedSpec
@@ -82,11 +82,10 @@ class LostRound(Model):
 
 
 class Price(Model):
-    """What a job costs a client of its population at most, against one adversary.
+    """The most that a job costs a client of its population, against one adversary.
 
-    `promised` holds in every cohort that might have been summed, `bought` with the noise of those
-    that were; None where nothing can be said. Each is what the client pays that pays most. What an
-    adversary sees: `adversaries`.
+    `promised` holds for every cohort that might have been summed, `bought` for the noise of those
+    that were summed; None where nothing can be said. `adversaries` states what each one sees.
     """
 
     adversary: Adversary
@@ -159,7 +158,7 @@ def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[P
 
 
 def counted(rounds: Iterable[CertifiedRound], node: str) -> dict[str, int]:
-    """Return as how many of the job a node's charges count the rounds, by round, that it summed."""
+    """Return, by round that a node summed, which round of the job its charge counts it as."""
     return {
         each.spec.digest: signed.body.charge.job_rounds or 0
         for each in rounds
@@ -178,7 +177,7 @@ def in_order(
 def stated(
     request: StudyRequest, rounds: Sequence[CertifiedRound], lost: Sequence[LostRound]
 ) -> tuple[Statement, ...]:
-    """Return what is stated of a job's rounds, in words too, in the order of `ADVERSARIES`."""
+    """Return the statements about a job's rounds, in the order of `ADVERSARIES`."""
     specs = [*(each.spec.body for each in rounds), *(each.spec.body for each in lost)]
     weakest = min(specs, key=lambda spec: spec.threshold)
     summed = [

@@ -127,7 +127,7 @@ class _Follower:
         self._before = spec
 
     def _check_asked(self, spec: RoundSpec) -> None:
-        """Refuse a round that asks others than those whose turn it is, or opens before the last."""
+        """Refuse a round that asks clients out of turn, or opens before the one before it."""
         before, asked, everybody = self._before, spec.clients(), self._participation.population
         if before is not None and spec.opened_at < before.opened_at:
             # not the deadline: when all have answered it is decided

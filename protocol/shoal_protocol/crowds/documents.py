@@ -38,7 +38,7 @@ DrawNonce = Digest  # 32 random bytes of a client, in hex
 
 
 class CrowdJobRequest(BoundDocument):
-    """Analyst -> trainer: what a crowd is to learn, from how many contributions, until when.
+    """Analyst -> trainer: the task of a crowd, the number of contributions, and the closing time.
 
     A client contributes at most `contributions_per_client` times, with each of its records at most
     `contributions_per_record` times. A draw may be answered for `session_seconds`. The job closes
@@ -76,7 +76,7 @@ class CrowdJobRequest(BoundDocument):
 
 
 class CrowdOpening(BoundDocument):
-    """Trainer -> all: the job is open; with which instances it begins, and by which seed it draws.
+    """Trainer -> all: the job is open, with these first instances and a commitment to the seed.
 
     `instances`, shape (k, p), depend on no data.
     """
@@ -108,7 +108,7 @@ SignedDraw = Annotated[Signed[Draw], embedded(Draw), WRITTEN]
 
 
 class Submission(BoundDocument):
-    """Client -> trainer: the weights of a draw, with one noised step on a record taken."""
+    """Client -> trainer: the weights of a draw after one noised step on a record."""
 
     signed_by: ClassVar[Role] = Role.CLIENT
 
@@ -150,7 +150,7 @@ class SubmissionReceipt(BoundDocument):
 
 
 class InstanceHead(Model):
-    """An instance in the end: how often it was replaced, by which last entry, and its weights."""
+    """An instance at the closing: its number of replacements, last log entry, and weights."""
 
     revision: Revision
     digest: Digest  # of the last entry; 64 zeros if there is none
@@ -172,7 +172,7 @@ SignedClosingRequest = Annotated[
 
 
 class CrowdClosing(BoundDocument):
-    """Trainer -> all: the job is closed; how each instance ended, and the seed of all draws.
+    """Trainer -> all: the job is closed, with each instance's last state and the seed of all draws.
 
     Before its time and its number of contributions, only an analyst may close a job: then
     `closing_request` is what she signed, else None.

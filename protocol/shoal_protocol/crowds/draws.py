@@ -156,7 +156,7 @@ def _check_end(closing: CrowdClosing, request: CrowdJobRequest, consortium: Cons
 
 
 def broken_draws(draws: Iterable[Signed[Draw]], closing: CrowdClosing) -> Iterator[str]:
-    """Say which draws that somebody kept the trainer cannot have made honestly."""
+    """Return which of a client's draws an honest trainer cannot have made."""
     seed, instances = bytes.fromhex(closing.seed), len(closing.heads)
     seen: dict[tuple[int, int], tuple[int, ...]] = {}
     for signed in draws:
@@ -174,7 +174,7 @@ def broken_draws(draws: Iterable[Signed[Draw]], closing: CrowdClosing) -> Iterat
 def broken_receipts(
     receipts: Iterable[Signed[SubmissionReceipt]], closing: CrowdClosing
 ) -> Iterator[str]:
-    """Say which receipts that somebody kept the trainer cannot have given honestly."""
+    """Return which of a client's receipts an honest trainer cannot have given."""
     seed, instances = bytes.fromhex(closing.seed), len(closing.heads)
     seen: dict[tuple[int, int], LogEntry] = {}
     for signed in receipts:
@@ -207,7 +207,7 @@ class InstanceChain:
         """Take the next entries.
 
         Raises:
-            MalformedDocument: one does not follow, or the seed says that it belongs elsewhere.
+            MalformedDocument: one does not follow, or by the seed belongs to another instance.
         """
         for entry in entries:
             where = f"instance {self._instance}, revision {self.revision + 1}"
@@ -221,7 +221,7 @@ class InstanceChain:
             self.weights.append(entry.weights)
 
     def end(self) -> None:
-        """Check that this is how the instance ended.
+        """Check that the closing names the same last state of the instance.
 
         Raises:
             MalformedDocument: the closing says something else.

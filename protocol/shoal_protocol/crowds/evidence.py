@@ -87,10 +87,10 @@ def read_fingerprint(text: str) -> str:
 def differences(
     reference: CrowdEvidence, others: Mapping[str, CrowdEvidence], consortium: Consortium
 ) -> dict[str, list[str]]:
-    """Say of each of `others` how it shows another crowd than `reference`; empty if none does.
+    """Return by name how each of `others` shows another crowd than `reference`; empty if none does.
 
-    Their draws and receipts, all together, are held to the reference's closing, if it has one;
-    what only several of them show stands under "together".
+    Their draws and receipts, all together, are checked against the reference's closing, if any;
+    faults that only several of them show together stand under "together".
     """
     found: dict[str, list[str]] = {}
     sound: dict[str, CrowdEvidence] = {}

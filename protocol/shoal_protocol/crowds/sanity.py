@@ -23,7 +23,9 @@ data, which what is proven of later noise leaves out of account (`privacy`).
 
 
 def largest_change(task: CrowdTask) -> int:
-    """Return how far a touched coordinate moves, in lattice units, but with `HONEST_REFUSED`.
+    """Return how far an honest step moves a touched coordinate, in lattice units.
+
+    It moves further with probability `HONEST_REFUSED`.
 
     The clip, and t = scale ln(touched / probability) of noise: P(|X| > t) is at most exp(-t/scale)
     for a discrete Laplace X. Nobody may draw anew what this would refuse: the noise would not be

@@ -147,5 +147,5 @@ class CrowdTask(Model):
 
     @property
     def decay(self) -> float:
-        """The factor by which a contribution multiplies a weight that it touches."""
+        """The factor by which l2 multiplies a weight that a contribution touches."""
         return 1.0 - self.learning_rate * self.l2

@@ -27,7 +27,7 @@ MOST_QUERIES: Final = 1000  # in one request
 
 
 class ChargesQuery(BoundDocument):
-    """Client -> Compute: say what you charged me. Good for minutes, and once for each page."""
+    """Client -> Compute: a query of the client's charges, valid for minutes and once per page."""
 
     signed_by: ClassVar[Role] = Role.CLIENT
 

@@ -11,7 +11,7 @@ LARGEST_REQUEST_BYTES: Final = 512 * MOST_QUERIES
 
 
 def check_age(query: ChargesQuery, now: datetime) -> None:
-    """Refuse a query that was not made just now, lest a recorded one be of use for long.
+    """Refuse a query that is not recent, so that recorded queries soon become useless.
 
     Raises:
         StaleQuery

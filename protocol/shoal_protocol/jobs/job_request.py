@@ -59,8 +59,8 @@ def _is_object(value: object) -> object:
 class JobRequest(BoundDocument):
     """Analyst -> everyone: what may be asked, of how many, by when and at what price.
 
-    What is learned from it, the `task`, is for trainer, analyst and certificate to read, and to
-    hold the terms and the rounds to (`studies`): who holds data needs to understand none.
+    Trainer, analyst and auditor read the `task`, and check terms and rounds against it
+    (`studies`). Data holders need not understand it.
     """
 
     signed_by: ClassVar[Role] = Role.ANALYST
@@ -94,7 +94,7 @@ class JobRequest(BoundDocument):
 
     @property
     def ends_by(self) -> datetime:
-        """Return when the job is over whatever became of it: no round may outlast this moment."""
+        """Return when the job is over at the latest: no round may outlast this moment."""
         seconds = self.terms.rounds * (self.round_seconds + self.grace_seconds)
         return self.join_deadline + timedelta(seconds=seconds) + SPARE_TIME
 

@@ -45,7 +45,7 @@ class BreakdownEntry(Model):
 
 
 def privacy_breakdown(specs: Iterable[RoundSpec]) -> tuple[BreakdownEntry, ...]:
-    """Return what the rounds were paid for, each query once, in the order in which it came first.
+    """Return the cost by query, each query once, in the order of its first round.
 
     Rounds that were lost are paid for, too.
     """
@@ -60,5 +60,5 @@ def privacy_breakdown(specs: Iterable[RoundSpec]) -> tuple[BreakdownEntry, ...]:
 
 
 def _amount(cost: Cost) -> float:
-    """Return what adds up over rounds."""
+    """Return the additive amount of a cost: mu^2, or pure epsilon."""
     return cost.epsilon if math.isfinite(cost.epsilon) and cost.epsilon > 0.0 else cost.mu**2

@@ -98,7 +98,7 @@ class RoundTerms(Model):
 
 
 class Terms(Model):
-    """What all rounds of a job may ask, in their order; its price stands beside, in the request.
+    """What all rounds of a job may ask, in their order; the price is in the request.
 
     `bounds` are the public ranges of all columns that the rounds read. A round asks `batch`
     clients, None: all who joined.

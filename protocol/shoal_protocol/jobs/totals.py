@@ -16,7 +16,7 @@ from shoal_protocol.wire.service_errors import WrongCharge
 
 
 class JobEnd(BoundDocument):
-    """Trainer -> Compute: no further round of this job will come; say how many there were."""
+    """Trainer -> Compute: no further round of this job will come; sign your total."""
 
     signed_by: ClassVar[Role] = Role.TRAINER
 

@@ -93,7 +93,7 @@ class BasePosterior(BaseModel):
 
     @property
     def caution(self) -> str | None:
-        """What must be known before the posterior is used; None if nothing is."""
+        """A warning to read before the posterior is used; None if there is none."""
         return None
 
     def summary(self, level: float = LEVEL) -> Summary:

@@ -76,7 +76,7 @@ class Convergence(BaseModel):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the path was where its gradients point, as far as the sums let that be seen.
+        """Whether the path had arrived where its gradients point, as far as the sums show.
 
         "not_arrived": it was more than .6 posterior standard deviations away, by slopes that are
         more than noise. "arrived": it was not, and there is none of the `doubts`.

@@ -156,7 +156,7 @@ class Grounded(RegressionPosterior):
     @property
     @abstractmethod
     def _record_sd(self) -> float:
-        """By what a new record scatters around its prediction: a standard deviation."""
+        """The standard deviation of a new record around its prediction."""
 
     def predict(self, rows: FloatMatrix) -> tuple[FloatVector, FloatVector]:
         """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).

@@ -67,7 +67,7 @@ class VariationalPosterior(BasePosterior):
 
     @property
     def inference(self) -> Literal["noise_aware", "noise_aware_by_coordinate", "mean_field"]:
-        """What the intervals know of: noise and correlations, noise alone, or neither."""
+        """What the intervals account for: noise and correlations, noise alone, or neither."""
         if self.convergence is None:
             return "mean_field"
         return "noise_aware_by_coordinate" if self.correlation is None else "noise_aware"

@@ -57,7 +57,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one adversary sees of a job's rounds, and what that costs each client at most.
+    """One adversary's view of a job's rounds, and the most that it costs any client.
 
     `promised` holds in every cohort that might have been released, `bought` in those that were:
     None where nothing is promised, or a cohort is not known. The epsilons are at the job's delta.

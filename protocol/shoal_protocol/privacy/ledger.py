@@ -39,7 +39,7 @@ EMPTY: Final = Head(0, GENESIS)
 
 
 class LedgerEntry(Model):
-    """What a round may cost each of some clients, or that it no longer can.
+    """A charge of a round to some clients, or the return of one.
 
     A `return` repeats a charge and gives it back: the round released nothing and never will.
     """

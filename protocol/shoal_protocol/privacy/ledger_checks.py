@@ -21,7 +21,7 @@ def verify_chain(entries: Iterable[LedgerEntry]) -> Chain:
 
 
 def in_words(ledger: str, head: Head) -> str:
-    """Say of a verified ledger, which has an entry, how long it is and how it ends."""
+    """Return length and last entry of a verified ledger, which has an entry, in words."""
     return (
         f"The ledger of {ledger} is one unbroken chain of {counted(head.number)}; the last one's "
         f"digest is {head.digest}."
@@ -29,7 +29,7 @@ def in_words(ledger: str, head: Head) -> str:
 
 
 def check_anchors(entries: Sequence[LedgerEntry], anchors: Iterable[LedgerEntry]) -> None:
-    """Check that a verified ledger still holds the entries that somebody else kept of it.
+    """Check that a verified ledger still holds the entries that another party kept.
 
     Raises:
         MalformedDocument: it was cut off, or set back and written anew.
@@ -48,10 +48,10 @@ def check_anchors(entries: Sequence[LedgerEntry], anchors: Iterable[LedgerEntry]
 
 
 def contradictions(entries: Iterable[LedgerEntry]) -> Iterator[str]:
-    """Say which of these entries, of any ledgers, cannot be of one and the same chain.
+    """Return which of these entries, of any ledgers, cannot be of one and the same chain.
 
-    Honest parties give no cause; a ledger that was set back and written on gives one as soon as
-    it is used for a release again.
+    Honest parties have none; a ledger that was restored from a backup and continued has one as
+    soon as it is used for a release again.
     """
     known: dict[tuple[str, int], LedgerEntry] = {}
     for entry in entries:

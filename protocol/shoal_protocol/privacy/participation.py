@@ -22,7 +22,7 @@ class Participation:
         self._paid = Balances()  # by place in the population
 
     def add(self, clients: BitMap, cost: Cost) -> None:
-        """Take note of a round that asks `clients`, and costs each of them so much.
+        """Add a round that asks `clients`, at `cost` to each of them.
 
         Raises:
             ValueError: one of them is not of the population.

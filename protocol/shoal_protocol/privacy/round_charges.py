@@ -10,7 +10,7 @@ from shoal_protocol.wire.encoding import encode_clients
 
 
 class Charged(Protocol):
-    """What a ledger reads of a round's spec."""
+    """The parts of a round's spec that a ledger charges by."""
 
     @property
     def digest(self) -> str: ...

@@ -27,8 +27,8 @@ class Moments(BaseModel):
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
     u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.
 
-    What a client contributes ends with B^2 times the number of its records, which is nobody's to
-    know: noise of its own is added to it, as to everything else.
+    A contribution ends with B^2 times the number of the client's records, which is private: noise
+    is added to it, as to everything else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

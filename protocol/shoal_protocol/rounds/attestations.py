@@ -29,7 +29,7 @@ TAG_BYTES: Final = 2  # of an answer id, in the holdings
 
 @dataclass(frozen=True)
 class StoredAnswers:
-    """Clients whose shares one node holds, or all of some, and their answers' tags, by client."""
+    """Clients whose shares one node holds, or several nodes all hold, with their answers' tags."""
 
     clients: BitMap
     tags: bytes = field(repr=False)  # TAG_BYTES for each client

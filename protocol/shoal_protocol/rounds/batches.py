@@ -56,10 +56,10 @@ def check_batch(
     most: int,
     may_leave: bool,
 ) -> BitMap:
-    """Refuse a batch that is not the rule's; return who of the population has left by now.
+    """Refuse a batch that is not the rule's; return which of the population have left by now.
 
-    Whom the rule would have asked and the trainer did not must have left: that is possible only
-    if `may_leave`, and who is in `gone` is not asked again.
+    Clients whom the rule would have asked and the trainer did not must have left, which is possible
+    only if `may_leave`. Clients in `gone` are not asked again.
 
     Raises:
         RefusedSpec

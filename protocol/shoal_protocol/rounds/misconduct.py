@@ -46,7 +46,7 @@ class Misconduct:
 
 
 class Evidence:
-    """A round's documents that verify, and what they say of their signers."""
+    """A round's verified documents, and the contradictions among them."""
 
     def __init__(
         self, spec: Signed[RoundSpec], consortium: Consortium, documents: Iterable[Signed[Any]]
@@ -174,7 +174,7 @@ class Evidence:
             yield Misconduct(signer, "it voted for a cohort that is too small")
 
     def _wrong_sums(self) -> Iterator[Misconduct]:
-        """Yield whose sums over the result's cohort, or whose result, are wrong, if it shows."""
+        """Yield wrong partial sums over the result's cohort, or a wrong result, if provable."""
         spec = self._spec.body
         for [signed, *_] in self.of_kind(Result).values():
             result: Result = signed.body

@@ -25,7 +25,7 @@ from shoal_protocol.wire.documents import Signed
 
 @dataclass(frozen=True)
 class Account:
-    """A round's end, and where each client of its population is; the sets do not overlap.
+    """A round's end, and its population in disjoint groups by what became of each client.
 
     Of a published round the population is `cohort`, `lacking`, `differing` and `unexplained`. Of
     a round that was abandoned, or is open, all of it is `not_released`.
@@ -74,7 +74,7 @@ class Account:
 
 
 def release_of(spec: RoundSpec, *, cohort_size: int | None = None) -> Release:
-    """Return what a round's price depends on, `cohort_size` once it was summed."""
+    """Return the facts that a round's price depends on, `cohort_size` once it was summed."""
     return Release(
         noise=spec.noise,
         sensitivity=spec.design.sensitivity,

@@ -36,7 +36,7 @@ FRAME_BYTES: Final = 4
 
 @dataclass(frozen=True)
 class Header:
-    """What an envelope says in the clear, and is bound to."""
+    """The header of an envelope, in the clear, to which box and signature are bound."""
 
     kind: ShareKind
     node: int
@@ -66,7 +66,7 @@ class Header:
 
 
 def context_of(header: bytes) -> bytes:
-    """Return what binds a box to the header of its envelope."""
+    """Return the digest that binds a box to the header of its envelope."""
     return hashlib.sha256(domain("share_context") + header).digest()
 
 

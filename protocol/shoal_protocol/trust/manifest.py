@@ -186,7 +186,7 @@ class Manifest(Document):
 
 @dataclass(frozen=True)
 class Parties:
-    """A manifest that was verified, without its roster: whose word counts, but for clients'."""
+    """A verified manifest without its roster: it verifies signatures of all but clients."""
 
     signed_manifest: Signed[Manifest]
 
@@ -213,7 +213,7 @@ class Parties:
         return Parties(signed_manifest)
 
     def precedes(self, later: Manifest) -> bool:
-        """Tell whether `later` is the version that follows this one, as far as it says itself."""
+        """Tell whether `later` claims to follow this version; no signature is checked."""
         found = (later.consortium, later.sequence, later.previous)
         return found == (self.manifest.consortium, self.manifest.sequence + 1, self.digest)
 
@@ -281,7 +281,7 @@ class Parties:
 
 @dataclass(frozen=True)
 class Consortium(Parties):
-    """A manifest that was verified, with its roster: what a party trusts."""
+    """A verified manifest with its roster: the root of a party's trust."""
 
     roster: Roster
 

@@ -29,7 +29,7 @@ def roster_size(clients: int) -> int:
 
 
 def roster_digest() -> "hashlib._Hash":
-    """Return the hash that becomes a roster's digest once it was given the file, in any pieces."""
+    """Return a hash object that gives a roster's digest after all of the file is fed to it."""
     return hashlib.sha256(domain("roster"))
 
 

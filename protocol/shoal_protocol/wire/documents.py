@@ -174,7 +174,7 @@ def from_json(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
 
 
 def read_uncompared(value: Any, *kinds: type[DocumentT]) -> Signed[DocumentT]:
-    """Decode a signed document that is part of one which is compared with its canonical form.
+    """Decode a signed document inside another one that is itself checked to be canonical.
 
     Raises:
         MalformedDocument, UnsupportedVersion: as `decode`.

@@ -8,7 +8,7 @@ from shoal_protocol.wire.documents import Document, DocumentT, Signed, read_unco
 
 
 def embedded(kind: type[DocumentT]) -> PlainValidator:
-    """Return what reads a field that is itself a signed document; `WRITTEN` writes it."""
+    """Return a validator for a field that is itself a signed document; `WRITTEN` serialises it."""
 
     def read(value: object) -> Signed[DocumentT]:
         if isinstance(value, Signed) and isinstance(value.body, kind):

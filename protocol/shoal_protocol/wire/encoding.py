@@ -86,7 +86,7 @@ def _has_plain_names(members: dict[Any, Any]) -> bool:
 def _written(value: Any) -> str:
     """Return the canonical form of a value with floats, or with text beyond ASCII, somewhere.
 
-    Most of a value is simple: only what is not goes to the library, several times slower.
+    Most of a value is simple: only the rest goes to the library, which is several times slower.
     """
     kind = type(value)
     if kind is float:

@@ -144,7 +144,7 @@ class NotReady(ProtocolError):
 
 
 class LedgerBroken(ProtocolError):
-    """What the service spent cannot be known any more, so it spends nothing."""
+    """The service's ledger is not reliable any more, so the service spends nothing."""
 
     code = "ledger-broken"
     title = "The service's ledger was tampered with or damaged"

@@ -7,7 +7,7 @@ from shoal_protocol.wire.errors import WrongPhase
 
 
 class Phase(StrEnum):
-    """Where a round stands at one party."""
+    """A round's phase at one party."""
 
     ANNOUNCED = "announced"
     COLLECTING = "collecting"
@@ -18,7 +18,7 @@ class Phase(StrEnum):
 
 
 class Event(StrEnum):
-    """What moves a round on."""
+    """An event that moves a round to another phase."""
 
     SHARE_STORED = "share_stored"  # the first share is durable
     FROZEN = "frozen"  # the deadline passed, or all shares are there: no more are taken
@@ -48,7 +48,7 @@ FINISHED: Final = frozenset({Phase.PUBLISHED, Phase.ABANDONED})
 
 
 class AggregationEvent(StrEnum):
-    """What moves a round on at the aggregator, which decides between its two ends."""
+    """An event that moves a round at the aggregator, which decides between its two ends."""
 
     PARTIAL_SUM_STORED = "partial_sum_stored"
     ENOUGH_PARTIAL_SUMS_STORED = "enough_partial_sums_stored"
@@ -65,7 +65,7 @@ AGGREGATION: Final = {
 
 
 class JobPhase(StrEnum):
-    """Where a job stands at the trainer."""
+    """A job's phase at the trainer."""
 
     JOINING = "joining"
     RUNNING = "running"
@@ -75,7 +75,7 @@ class JobPhase(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """What moves a job on."""
+    """An event that moves a job to another phase."""
 
     POPULATION_FIXED = "population_fixed"
     POPULATION_TOO_SMALL = "population_too_small"
@@ -99,7 +99,7 @@ JOB: Final = {
 
 
 class CrowdPhase(StrEnum):
-    """Where a crowd job stands at the trainer."""
+    """A crowd job's phase at the trainer."""
 
     OPEN = "open"
     CLOSED = "closed"

@@ -148,7 +148,7 @@ class StorageUnavailable(ProtocolError):
 
 
 class StaleQuery(ProtocolError):
-    """A question that was asked at another time, or was answered already."""
+    """A query that is too old or dated ahead, or was answered already."""
 
     code = "stale-query"
     title = "The query was not made just now, or was answered before"
@@ -157,7 +157,7 @@ class StaleQuery(ProtocolError):
 
 
 class ClientLeft(ProtocolError):
-    """A join of a client that has left the job, and so an old one."""
+    """An outdated join of a client that has left the job."""
 
     code = "client-left"
     title = "The client has left the job"

@@ -49,7 +49,7 @@ class Answering:
         self._report = report
 
     async def fetch_rounds(self) -> None:
-        """Ask for the next round of each job, and offer it or learn that the job ended."""
+        """Ask the trainer for each job's next round; offer the round, or end a job that is over."""
         for job in (await self._vault.ask(AskAgenda(), Agenda)).jobs:
             try:
                 answer = await self._next_rounds.answer(job)
@@ -74,7 +74,7 @@ class Answering:
             self._report("no round", job=job.job, reason=answer.code)
 
     async def _end(self, job: str, code: str) -> None:
-        """Say that a job is over, and show its analyst's withdrawal if that is why.
+        """Tell the vault that a job is over, with its analyst's withdrawal if that is why.
 
         Raises:
             Unavailable: the trainer did not show it.

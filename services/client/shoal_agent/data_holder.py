@@ -90,13 +90,13 @@ class DataHolder:
     ) -> None:
         """Hand keys and records to a vault, which is another process without network.
 
-        With `inside` the vault is in this process, over the same messages, and these are its time
-        and chance: for tests and simulations. `clock` and `random_bytes` are those of who talks to
-        others. `bulk` False sends one envelope in each request. Up to `concurrency` requests are
-        open at once. With `wake`, questions for rounds are kept open, and it is set when there is
-        a step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
-        refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; of the
-        others one must say it before anything is joined or answered.
+        With `inside` the vault is in this process, over the same messages, with these sources of
+        time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
+        `bulk` False sends one envelope in each request. Up to `concurrency` requests are open at
+        once. With `wake`, rounds are asked for by long polls, and `wake` is set when there is a
+        step to take. `accept_loss` is the token of a lost state that the owner accepts, as a
+        refusal shows it. Compute nodes in `without_nodes` are not asked what they charged; one of
+        the others must answer before anything is joined or answered.
 
         Raises:
             ValueError: keys and records do not match, or the state cannot be used.
@@ -236,7 +236,7 @@ class DataHolder:
         await self._crowds.wait(0.0 if self._wakes else CROWD_PATIENCE_SECONDS)
 
     async def _look_for_jobs(self) -> None:
-        """Look for jobs, and see joins through; not each time that a round wakes the holder."""
+        """Look for jobs and send joins, but not each time that a round wakes the holder."""
         if self._wakes:
             now = asyncio.get_running_loop().time()
             if now < self._looks_for_jobs_at:
@@ -246,11 +246,11 @@ class DataHolder:
         await self._joining.send()
 
     async def opened(self) -> Opened:
-        """Return what the vault says of itself: whose keys it has, and how it is isolated."""
+        """Return the vault's own report: whose keys it has, and how it is isolated."""
         return await self._vault.ask(Hello(), Opened)
 
     async def refusal(self) -> str | None:
-        """Return why nothing is joined or answered, the ledger lacking something; else None."""
+        """Return why nothing is joined or answered because the ledger lacks charges; else None."""
         return (await self.opened()).refusal
 
     async def policy(self) -> Policy:

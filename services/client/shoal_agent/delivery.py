@@ -25,7 +25,7 @@ Chunk = Sequence[tuple[int, bytes]]
 
 
 class Delivery:
-    """Sends envelopes, so many requests at once, and records what became of each."""
+    """Sends envelopes, several requests at once, and records each one's outcome."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Delivery:
         )
 
     async def _settle(self, round_id: str, settled: Sequence[Receipt]) -> None:
-        """Have outcomes on disk; those that come while others are written share one write."""
+        """Store outcomes durably; those that arrive during a write share the next one."""
         self._settled.setdefault(round_id, []).extend(settled)
         async with self._settling:
             batch = tuple(self._settled.pop(round_id, ()))

@@ -40,7 +40,7 @@ class Directory:
 
     @property
     def crowd_trainer(self) -> Peer:
-        """Return the trainer by connections of their own: its pauses there hold up no round."""
+        """Return the trainer over separate connections, whose pauses delay no round."""
         return self._peer(self._book.current.manifest.trainer, self._crowd_peers)
 
     def nodes(self, manifest: str) -> list[Peer]:
@@ -85,7 +85,7 @@ class Directory:
                 await peer.close()
 
     async def follow_to(self, manifest: str) -> None:
-        """See to it that a manifest version which was never seen here is asked for.
+        """Ask the trainer for a manifest version that is not known here.
 
         Raises:
             Unavailable: the trainer did not answer.

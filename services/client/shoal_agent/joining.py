@@ -31,7 +31,7 @@ _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Joining:
-    """Offers each job that the trainer lists once, and sees joins and leaves through."""
+    """Offers each job that the trainer lists to the vault once, and delivers joins and leaves."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Joining:
             self._report("job refused", job=job, reason=reason)
 
     async def send(self) -> None:
-        """Send the joins and leaves that nobody has answered, the same bytes as before."""
+        """Send all unanswered joins and leaves, the same bytes as before."""
         agenda = await self._vault.ask(AskAgenda(), Agenda)
         self._taken |= {each.job for each in agenda.jobs}
         for job in agenda.leaves:

@@ -13,7 +13,7 @@ from shoal_protocol.wire.errors import MalformedDocument
 
 
 class Line(LedgerEntry):
-    """An entry as it is shown: with its digest, and perhaps more."""
+    """An entry on a page, with its digest."""
 
     model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
 

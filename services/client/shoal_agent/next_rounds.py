@@ -16,7 +16,7 @@ LONG_POLL_SECONDS: Final = int(ANSWER_SECONDS * 3 / 4)  # an answer is waited fo
 
 
 class NextRounds:
-    """The polls that are open at the trainer, at most one for each job."""
+    """Keeps long polls open at the trainer, at most one for each job."""
 
     def __init__(self, directory: Directory, wake: asyncio.Event | None) -> None:
         """Set `wake` whenever a long poll is answered; None is without long polls."""

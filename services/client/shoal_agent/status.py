@@ -11,9 +11,9 @@ class HolderStatus:
     """All jobs that were joined or contributed to, in order, and why listed ones were not.
 
     `refusal` says why nothing is joined or answered: the ledger lacks what Compute nodes charged.
-    `adopted` rounds were forgotten here, and taken for spent because the owner said so; `losses`
-    of the state file were accepted, and what they held may be spent a second time.
-    `isolation` says what of the network the process with the records is without.
+    `adopted` counts rounds that this ledger lacked and the owner had charged; `losses` counts
+    accepted losses of the state file, whose charges may be spent a second time. `isolation` says
+    how the process with the records is cut off from the network.
     """
 
     clients: int

@@ -29,7 +29,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class VaultGone(Exception):
-    """The vault has ended, or cannot keep what it must remember; so must who asks it."""
+    """The vault has ended, or cannot store its state; its courier must end, too."""
 
 
 class VaultRefused(ValueError):
@@ -37,7 +37,7 @@ class VaultRefused(ValueError):
 
 
 class VaultLink:
-    """Asks a vault by exchanging frames, in a thread: an answer may take seconds."""
+    """Exchanges messages with a vault, in a thread: an answer may take seconds."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class VaultLink:
         report: Report,
         opened: Opened,
     ) -> None:
-        """Ask by `exchange`; what the vault tells goes to `report`. `close` ends the vault."""
+        """Ask by `exchange`; the vault's events go to `report`. `close` ends the vault."""
         self.opened = opened
         self._exchange = exchange
         self._close = close
@@ -190,7 +190,7 @@ class VaultPipes:
         return answer
 
     def close(self) -> None:
-        """Hang up, upon which the vault ends, and wait for it."""
+        """Close the pipes, upon which the vault ends, and wait for it."""
         with suppress(OSError):
             self._asks.close()
         self._answers.close()

@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Serve until nobody is there to ask."""
+    """Serve until the courier has ended."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # nobody's code but what was installed for this
     from shoal_holder.isolation import isolate
 

@@ -23,7 +23,7 @@ SEALED_TOGETHER: Final = 256
 
 
 class Answers:
-    """Works out answers for the clients of one data holder."""
+    """Makes answers for the clients of one data holder."""
 
     def __init__(self, site: Site, state: State) -> None:
         self._site = site
@@ -32,9 +32,9 @@ class Answers:
     def make(self, round_id: str, spec: RoundSpec, clients: Sequence[int]) -> int:
         """Make, charge and store the answers of these clients; return of how many.
 
-        Whatever depends on records or noise is done before a moment that follows from public
-        numbers, and it is waited for here: whoever hears of the answers earlier would know how
-        long they took. What is done after it is the same, on as many bytes, whatever is in them.
+        All work that depends on records or noise is done before a moment that follows from public
+        numbers; the method waits until then, lest the courier learn how long the work took. The
+        work after that moment is the same for all answers.
         """
         site, began = self._site, self._site.timer.now()
         records = self._records(spec.query, clients)

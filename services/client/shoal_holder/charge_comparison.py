@@ -100,12 +100,12 @@ class ChargeComparison:
             raise NotReady("no Compute node says what it charged the clients here")
 
     def query(self, node: str, *, behind: int) -> tuple[int, bytes]:
-        """Return the next question for a node, and the entry behind which it is asked.
+        """Return the next query for a node, and the ledger entry after which it asks.
 
-        The question is bound to the manifest so many versions before the one in force.
+        The query is bound to the manifest `behind` versions before the one in force.
 
         Raises:
-            UnknownRound: it is not to be asked.
+            UnknownRound: the node is not to be asked.
             UnknownManifest: it had another key then, or there is no such version here.
         """
         if node not in self.nodes:
@@ -120,10 +120,10 @@ class ChargeComparison:
         return asking.after, sign_queries(version.digest, asking.nonce, site.clock(), keys)
 
     def hear(self, node: str, document: bytes) -> bool:
-        """Take a node's answer to the last question; tell whether there is another.
+        """Take a node's answer to the last query; tell whether there is another query.
 
         Raises:
-            ProtocolError: it is not its word, or answers something else.
+            ProtocolError: the node did not sign it, or it answers something else.
         """
         asking = self._asking.get(node)
         if asking is None:
@@ -154,7 +154,7 @@ class ChargeComparison:
         return node in self._asking
 
     def settle(self) -> None:
-        """Judge what was heard: adopt what was forgotten if the owner accepted that very loss."""
+        """Judge the nodes' answers: adopt lost charges if the owner accepted exactly that loss."""
         if self._is_news:
             self._adopt_or_refuse([each for _, each in sorted(self._forgotten.items())])
         if self._heard or not self.nodes:
@@ -183,7 +183,7 @@ class ChargeComparison:
         return _Asking(version, clients, parts, since=through, after=through)
 
     def _note(self, forgotten: Iterable[Forgotten]) -> None:
-        """Add to what is known to be forgotten; where nodes differ, the dearer price counts."""
+        """Add to the lost charges; where nodes differ, the higher price counts."""
         for each in forgotten:
             place = (each.job, each.number)
             self._is_news, before = True, self._forgotten.get(place, each)

@@ -35,8 +35,8 @@ def chosen_records(rows: NDArray[np.float64], seed: bytes, *, most: int) -> NDAr
     """Return up to `most` of a client's `rows`, shape (r, m), that lack no value.
 
     They come in the order of a pseudo-random number for each place, which follows from `seed`,
-    the client's signing key, alone. So every question about the same columns gets the same
-    records, a larger `most` only adds some, and one row more or less moves one other at most.
+    the client's signing key, alone. So every query of the same columns gets the same records, a
+    larger `most` only adds some, and one row more or less displaces one other at most.
     """
     order = _order(len(rows), seed)
     is_whole = np.all(~np.isnan(rows), axis=1)

@@ -23,7 +23,7 @@ LEFT: Final = "left"
 
 @dataclass(frozen=True)
 class Joined:
-    """A job that was joined, by whom, and how many of its rounds they answered."""
+    """A job that was joined, its clients, and how many of its rounds they answered."""
 
     job: str
     request: bytes
@@ -34,9 +34,9 @@ class Joined:
 
 @dataclass(frozen=True)
 class ReservedBudget:
-    """What an open job may still cost each of so many clients, in mu or pure epsilon; until when.
+    """The budget, in mu or pure epsilon, that an open job reserves of each client, and until when.
 
-    All of a job's price, what its rounds have cost so far included; `epsilon` None is infinite.
+    It is all of a job's price, its rounds' costs so far included; `epsilon` None is infinite.
     """
 
     job: str
@@ -59,7 +59,7 @@ def store(
 
 
 def has_ended(file: StateFile, job: str) -> bool:
-    """Tell whether we have no more part in a job."""
+    """Tell whether a job has ended here."""
     return file.one("SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL", job) is not None
 
 
@@ -105,7 +105,7 @@ def sign_leaves(found: Joined, keys: Mapping[int, SigningKey]) -> list[tuple[int
 
 
 def pending(file: StateFile) -> dict[str, list[tuple[int, bytes]]]:
-    """Return (client, signed leave) of the leaves that nobody has answered, by job."""
+    """Return (client, signed leave) of the unanswered leaves, by job."""
     found: dict[str, list[tuple[int, bytes]]] = {}
     for job, client, document in file.rows(
         "SELECT job, client, document FROM leaves WHERE outcome = ? ORDER BY job, client", PENDING

@@ -39,7 +39,7 @@ _OTHER_INTERFACE: Final = 0x40000000  # x32's calls on x86_64: the same, by othe
 def isolate() -> str:
     """Take the network away as far as the system allows; return what holds, as `isolation` does.
 
-    To be called before there is a second thread: the system gives a namespace to no such process.
+    Call it while the process has one thread: the system gives others no namespace.
     """
     if hasattr(ctypes.CDLL(None), "unshare") and hasattr(ctypes.CDLL(None), "prctl"):  # Linux
         _leave_network()
@@ -48,7 +48,7 @@ def isolate() -> str:
 
 
 def isolation() -> str:
-    """Return what of the network this process is without: `NO_SOCKETS`, `NO_NETWORK` or `NONE`."""
+    """Return how this process is cut off from the network: `NO_SOCKETS`, `NO_NETWORK` or `NONE`."""
     if not any(_can_make(family) for family in _FAMILIES):
         return NO_SOCKETS
     try:

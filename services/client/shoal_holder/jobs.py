@@ -37,7 +37,7 @@ class Jobs:
         self._report = report
 
     def offer(self, job: str, request: bytes) -> None:
-        """Join a job with all clients that may; nothing is done about one that is known.
+        """Join a job with all clients that may; a known job is left as it is.
 
         Raises:
             RefusedJob: none joins; the detail says why.

@@ -38,7 +38,7 @@ class ClientCharge:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A round that others charged these clients; whether it is in this ledger is to be seen."""
+    """A round that nodes charged these clients, to be looked up in this ledger."""
 
     round_id: str
     job: str
@@ -100,9 +100,9 @@ def adopt(file: StateFile, forgotten: Forgotten, now: datetime) -> None:
 
 
 def contribution_id(submission: str, record: int) -> str:
-    """Return what a contribution is charged as: bound to what is sent and to whose record it is.
+    """Return the id under which a contribution is charged, a digest of submission and place.
 
-    So neither can be changed on file without its showing; the record's place never leaves here.
+    So neither can be changed on file unnoticed; the record's place never leaves here.
     """
     return sha256("contribution", canonical_json({"record": record, "submission": submission}))
 

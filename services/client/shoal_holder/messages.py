@@ -42,13 +42,13 @@ class Answer(Message):
 
 
 class Done(Answer):
-    """It is done, and on disk."""
+    """The vault did what was asked; it is on disk."""
 
     kind: Literal["done"] = "done"
 
 
 class Refusal(Answer):
-    """The vault does not do it: the peer's document is wrong, or nothing here is meant."""
+    """The vault refuses: the peer's document is wrong, or names nothing that is here."""
 
     kind: Literal["refusal"] = "refusal"
     code: Outcome
@@ -56,7 +56,7 @@ class Refusal(Answer):
 
 
 class Failure(Answer):
-    """The vault cannot read or write what it must remember; whether it was done, its state says."""
+    """The vault cannot read or write its state; the state tells whether the request was done."""
 
     kind: Literal["failure"] = "failure"
     reason: str
@@ -105,7 +105,7 @@ class Contents(Message):
 
 
 class Hello(Message):
-    """A courier is there."""
+    """The courier's first message."""
 
     kind: Literal["hello"] = "hello"
     answer: ClassVar[type[Answer]] = Opened
@@ -123,7 +123,7 @@ class NextManifest(Message):
 
 
 class ChargesAsked(Answer):
-    """The clients' signed question to a node, which is asked behind that entry of its ledger."""
+    """The clients' signed queries to a node, about its ledger after entry `after`."""
 
     kind: Literal["charges_asked"] = "charges_asked"
     after: Count
@@ -150,7 +150,7 @@ class Heard(Answer):
 
 
 class ShowCharges(Message):
-    """What a node says that it charged, as it signed it."""
+    """A node's charges, as it signed them."""
 
     kind: Literal["show_charges"] = "show_charges"
     node: Name
@@ -159,7 +159,7 @@ class ShowCharges(Message):
 
 
 class SettleCharges(Message):
-    """Judge what nodes said: nothing is joined or answered before."""
+    """Judge the nodes' charges: nothing is joined or answered before."""
 
     kind: Literal["settle_charges"] = "settle_charges"
     answer: ClassVar[type[Answer]] = Opened
@@ -203,7 +203,7 @@ class AskAgenda(Message):
 
 
 class Decided(Answer):
-    """What became of a job or round that was offered; `reason` says why it is not taken."""
+    """The decision on a job or round that was offered; `reason` says why it is not taken."""
 
     kind: Literal["decided"] = "decided"
     taken: bool
@@ -222,7 +222,7 @@ class OfferJob(Message):
 class EndJob(Message):
     """The trainer says that a job is over, with its analyst's withdrawal if there is one.
 
-    Believed as it is: it costs nobody privacy to answer no more.
+    Accepted unsigned: it costs nobody privacy to answer no more.
     """
 
     kind: Literal["end_job"] = "end_job"
@@ -241,7 +241,7 @@ class OfferRound(Message):
 
 
 class Prepared(Answer):
-    """So many clients' answers were made, charged and stored; whether more are left to make."""
+    """How many answers were made, charged and stored, and whether more are left to make."""
 
     kind: Literal["prepared"] = "prepared"
     clients: Count
@@ -260,14 +260,14 @@ class Prepare(Message):
 
 
 class Page(Answer):
-    """Clients in ascending order, with what is to be sent of each, or its digest."""
+    """Clients in ascending order, with the bytes to send for each, or their digest."""
 
     kind: Literal["page"] = "page"
     clients: tuple[Client, ...]
 
 
 class Pending(Message):
-    """What of a job's joins or leaves, or a round's envelopes to a node, did nobody answer?
+    """Which joins or leaves of a job, or envelopes of a round to a node, are unanswered?
 
     `about` is the job or round. Clients above `after`: at most `count`, and at most `total_bytes`
     unless the first alone is larger.
@@ -310,7 +310,7 @@ class AskSpec(Message):
 
 
 class Receipt(Model):
-    """What became of what was sent of a client. It is nobody's signed word."""
+    """The outcome of one client's document or envelope; unsigned."""
 
     client: Client
     outcome: Outcome
@@ -318,10 +318,10 @@ class Receipt(Model):
 
 
 class Receipts(Message):
-    """What became of joins, leaves or envelopes; "lost" is what a node no longer holds.
+    """The outcomes of joins, leaves or envelopes; "lost" means that a node no longer holds it.
 
-    Believed as it is: what is never sent again costs nobody privacy, and what is sent again is
-    the same bytes.
+    Accepted unsigned: not sending again costs nobody privacy, and sending again sends the same
+    bytes.
     """
 
     kind: Literal["receipts"] = "receipts"
@@ -335,7 +335,7 @@ class Receipts(Message):
 
 
 class Told(Answer):
-    """What the owner asked for, as JSON."""
+    """The answer to the owner's question, as JSON."""
 
     kind: Literal["told"] = "told"
     parts: tuple[bytes] = Field(exclude=True, repr=False)

@@ -77,7 +77,7 @@ def acknowledged_envelopes(
 
 
 def send_again(state: State, round_id: str, node: int, clients: Iterable[int]) -> None:
-    """Have the same bytes sent once more that a node acknowledged and then lost."""
+    """Mark envelopes that a node acknowledged and then lost, so that they are sent again."""
     with state.file.transaction():
         queued = state.file.database.executemany(
             "UPDATE outbox SET outcome = 'pending' WHERE round = ? AND node = ?"

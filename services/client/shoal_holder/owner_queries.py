@@ -34,7 +34,7 @@ TOLD: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 class OwnerQueries:
-    """What the owner may ask."""
+    """Answers the questions that the owner may ask."""
 
     def __init__(self, site: Site, state: State, jobs: Jobs) -> None:
         self._site = site

@@ -99,8 +99,8 @@ def portion(
 def release_time(*, began: float, ready: float, allowed_seconds: float) -> float:
     """Return when answers leave that were begun at `began`, and encoded and noised at `ready`.
 
-    The first moment of the grid that is `allowed_seconds` after `began`, whatever is in them; only
-    what took longer leaves later, and then at the grid's next moment.
+    The first moment of the grid that is `allowed_seconds` after `began`, whatever the answers hold;
+    answers that took longer leave at the grid's next moment.
     """
     took = max(allowed_seconds, ready - began)
     return began + GRID_SECONDS * max(1, math.ceil(took / GRID_SECONDS))

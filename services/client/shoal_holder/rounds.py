@@ -29,7 +29,8 @@ CAPPED: Final = "refused: the owner's cap leaves no client here enough for anoth
 class _Open:
     """A round that has not ended here, decoded once.
 
-    `prepared` when no answer is left to make; `outcome` is how it ends when all were sent.
+    `prepared` is true when no answer is left to make; `outcome` is the round's end once all are
+    sent.
     """
 
     spec: RoundSpec
@@ -125,7 +126,7 @@ class Rounds:
             del self._open[round_id]
 
     def prepare(self, round_id: str) -> Prepared:
-        """Make the answers of as many clients as are worked on together, when they may leave.
+        """Make one portion of a round's answers, and return at the moment when they may leave.
 
         Raises:
             UnknownRound: there is no such round, or it has ended here.

@@ -79,7 +79,7 @@ def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:
 
 
 def _watch(asks: BinaryIO) -> None:
-    """End this process as soon as the courier has: whoever starts next finds all files free."""
+    """End this process as soon as the courier has ended, so that its files are free."""
     waiting = select.poll()
     waiting.register(asks.fileno(), 0)  # which waits for nothing but the other side's end
     waiting.poll()

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Settings(BaseModel):
-    """Read once, from the variables `SHOAL_PARTY`, `SHOAL_AGENT_KEYS` and so on."""
+    """The vault's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEYS` and so on."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 

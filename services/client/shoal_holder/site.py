@@ -23,7 +23,7 @@ from shoal_protocol.wire.encoding import Int64Vector
 
 @dataclass(frozen=True)
 class Sources:
-    """Where time and chance come from: this machine, but in tests and simulations."""
+    """Sources of time and chance: this machine's, except in tests and simulations."""
 
     noise: NoiseSampler
     clock: Clock = system_clock
@@ -52,7 +52,7 @@ class Site:
 
     @property
     def timer(self) -> Timer:
-        """Return what measures time here."""
+        """Return the timer."""
         return self.sources.timer
 
     def clock(self) -> datetime:

@@ -12,7 +12,7 @@ STATE_FILE: Final = "holder.sqlite"  # in the data directory
 
 
 def lock_keys(path: Path) -> BinaryIO:
-    """Lock a key file for this process, until what is returned is closed.
+    """Lock a key file for this process, until the returned lock is closed.
 
     Two states for the same keys would answer one round twice, and spend each budget twice.
 

@@ -32,7 +32,7 @@ def spent_in_job(file: StateFile, job: str, clients: Iterable[int]) -> Cost:
 
 
 def committed(file: StateFile) -> dict[int, Cost]:
-    """Return what each client spent, and what open jobs may still ask of it."""
+    """Return the sum of what each client spent and what open jobs may still ask of it."""
     rows = file.rows(
         "SELECT client, SUM(square), SUM(pure), MAX(unbounded) FROM ("
         " SELECT client, mu * mu AS square, epsilon AS pure, epsilon IS NULL AS unbounded"

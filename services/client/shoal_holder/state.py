@@ -47,9 +47,9 @@ class StoredRound:
 
 
 class State:
-    """What the data holder did and has yet to do. One thread at a time.
+    """The data holder's state: what it did and has yet to do. For one thread at a time.
 
-    What becomes of envelopes once they are stored is in `outbox`, crowd jobs in `crowds.memory`.
+    `outbox` tracks stored envelopes, `crowds.memory` crowd jobs.
     """
 
     def __init__(self, path: Path, *, authority: str, accept_loss: str | None = None) -> None:
@@ -74,7 +74,7 @@ class State:
     # Jobs and joins
 
     def job_is_known(self, job: str) -> bool:
-        """Tell whether a job was ever joined, also where that was forgotten and adopted."""
+        """Tell whether a job was ever joined, as recorded here or adopted from nodes' charges."""
         return bool(
             self.file.rows(
                 "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM adopted WHERE job = ?1",
@@ -111,7 +111,7 @@ class State:
         return [StoredJob(*row) for row in rows]
 
     def pending_joins(self, job: str) -> list[tuple[int, bytes]]:
-        """Return (client, signed join) of the joins that nobody has answered."""
+        """Return (client, signed join) of the unanswered joins."""
         return self.file.rows(
             "SELECT client, document FROM joins WHERE job = ? AND outcome = ? ORDER BY client",
             job,
@@ -135,9 +135,9 @@ class State:
         leaves: Iterable[tuple[int, bytes]] = (),
         withdrawal: bytes | None = None,
     ) -> None:
-        """Never answer a round of this job again, and erase what was not sent.
+        """Never answer a round of this job again, and erase its unsent envelopes.
 
-        With that are stored the clients' signed `leaves` to be sent, or the analyst's withdrawal.
+        The same transaction stores the clients' signed `leaves` to send, or the withdrawal.
         """
         self._committed = None
         with self.file.transaction():
@@ -287,8 +287,8 @@ class State:
     def committed(self) -> Mapping[int, Cost]:
         """Return what each client spent, and what open jobs may still ask of it.
 
-        It is added up when a job begins or ends here: its rounds only spend what was set aside,
-        and contributions to crowds are added to it.
+        The sum is computed when a job begins or ends here: a job's rounds only spend what was
+        reserved, and contributions to crowds are added at once.
         """
         if self._committed is None:
             self._committed = spending.committed(self.file)

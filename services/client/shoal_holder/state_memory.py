@@ -22,7 +22,7 @@ class StateMemory:
         """Hold the state file at `path`, which is open and locked, against its mark.
 
         Raises:
-            ValueError: it does not know what was charged by it, or is damaged.
+            ValueError: it lacks charges that were made with it, or is damaged.
             OSError: the mark cannot be read or written.
         """
         if not pages_are_whole(database, path):

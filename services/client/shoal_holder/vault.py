@@ -56,7 +56,7 @@ from shoal_protocol.wire.errors import ProtocolError, RefusedJob, UnknownRound
 
 
 class Vault:
-    """One data holder's records, keys, rules and memory, behind messages."""
+    """One data holder's records, keys, policy and state, accessible only by messages."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Vault:
         self._events.append(Event.model_validate({"name": event, "facts": facts}))
 
     def opened(self) -> Opened:
-        """Say whose keys are here, and how this process is isolated."""
+        """Return whose keys are here, and how this process is isolated."""
         return Opened(
             isolation=self._isolation,
             clients=len(self._site.keys),

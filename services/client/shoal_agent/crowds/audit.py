@@ -14,7 +14,7 @@ T = TypeVar("T")
 async def find_faults(
     trainer: CrowdTrainer, crowd: Crowd, closing: CrowdClosing, kept: Sequence[Kept]
 ) -> dict[str, list[str]]:
-    """Return what the trainer cannot have done honestly, as `shoal_holder.crowds.audit.faults`.
+    """Return the trainer's faults, as `shoal_holder.crowds.audit.faults`.
 
     Raises:
         Unavailable, CrowdRefused: the trainer does not show a log.

@@ -54,12 +54,12 @@ class Beside:
 
     @property
     def is_under_way(self) -> bool:
-        """Tell whether a step is under way, or how it ended was not asked for."""
+        """Tell whether a step is running, or has ended and its outcome was not read."""
         return self._task is not None
 
     @property
     def refused(self) -> dict[str, str]:
-        """Return why crowd jobs that the trainer lists are not contributed to."""
+        """Return the reasons for not contributing to crowd jobs that the trainer lists."""
         return {} if self._taking_part is None else dict(self._taking_part.refused)
 
     def begin(self) -> None:
@@ -101,7 +101,7 @@ class Beside:
         return found
 
     async def evidence(self, job: str, *, receipts: bool) -> "CrowdEvidence | None":
-        """Return what the trainer showed of a crowd job, None if it was never taken here."""
+        """Return the evidence of a crowd job, None if this data holder never took part in it."""
         if self._taking_part is None:
             return None
         found: CrowdEvidence | None = await self._told("evidence", job=job, receipts=receipts)

@@ -17,7 +17,7 @@ _MISTYPED: Final = 4  # digits of a fingerprint, at most
 
 
 def fingerprints_in_words(shown: CrowdEvidence) -> list[str]:
-    """Say what is to be compared with other parties."""
+    """Return the fingerprints to compare with other parties, in words."""
     kinds = ("Opening", "Closing")
     return [f"{kind}: {each}" for kind, each in zip(kinds, shown.fingerprints, strict=False)]
 
@@ -79,7 +79,7 @@ def compared(
 
 
 def _is_nearly(given: str, shown: str) -> bool:
-    """Tell whether two fingerprints differ by so little that no other document explains it."""
+    """Tell whether two fingerprints differ so little that one must be a typing mistake."""
     return sum(a != b for a, b in zip(given, shown, strict=True)) <= _MISTYPED
 
 

@@ -79,10 +79,10 @@ class TakingPart:
             pass
 
     async def _give_turns(self) -> bool:
-        """Give every job that is contributed to its turn; tell whether anything came of it.
+        """Give each open job its turn; tell whether any turn did something.
 
-        Every other turn is the job's that closes first of those that are behind: jobs that are open
-        longer may catch up later, and no job waits for another one's end.
+        Every other turn goes to the job that closes first among those that are behind: jobs that
+        stay open longer may catch up later, and no job waits for another one's end.
         """
         await self._look_for_jobs()
         jobs = await self._open_jobs()
@@ -163,9 +163,9 @@ class TakingPart:
         await self._end(job, CrowdClosed.code)
 
     async def _ask_once_more(self, job: str) -> None:
-        """Learn what became of answers that the trainer may have taken before the job was closed.
+        """Ask about submissions that the trainer may have taken before the job was closed.
 
-        It is asked once: it could keep a job here from its end by never saying so.
+        The trainer is asked once: by never answering it could keep a job here from its end.
         """
         try:
             await self._send(job)
@@ -173,7 +173,7 @@ class TakingPart:
             self._report("crowd trainer not there", job=job, reason=str(error))
 
     async def _go_on(self, job: OpenCrowd) -> bool:
-        """Contribute to one job as far as it is due and its turn; tell if anything was."""
+        """Contribute to one job as far as is due in its turn; tell whether anything was due."""
         try:
             await self._directory.follow_to(job.manifest)
             return await self._contribute(job)
@@ -212,11 +212,11 @@ class TakingPart:
         return began
 
     async def _send(self, job: str) -> bool:
-        """Send what was charged and not answered, the same bytes as before; tell if all is now.
+        """Send unanswered submissions again, the same bytes; tell whether all are answered now.
 
         Raises:
             Unavailable: the trainer did not answer.
-            MalformedDocument: it did not say what became of each.
+            MalformedDocument: its answer lacks the outcome of a submission.
         """
         pending = await self._vault.ask(CrowdPending(job=job), Submissions)
         if not pending.parts:

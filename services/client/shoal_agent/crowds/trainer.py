@@ -35,13 +35,13 @@ class CrowdRefused(Exception):
 
 
 class Asked(Protocol):
-    """What is asked of a connection to the trainer: as `Peer` answers, and raises."""
+    """The part of `Peer` that is used here."""
 
     async def get(self, path: str, **parameters: str | int) -> Answer:
-        """Ask."""
+        """Send a GET request, as `Peer.get`."""
 
     async def post(self, path: str, content: bytes, media_type: str) -> Answer:
-        """Send."""
+        """Send a POST request, as `Peer.post`."""
 
 
 class LogPage(pydantic.BaseModel):
@@ -55,7 +55,7 @@ class CrowdTrainer:
     """The trainer, asked about crowd jobs. Every method raises `Unavailable` as `Peer` does."""
 
     def __init__(self, peer: Callable[[], Asked]) -> None:
-        """Ask what `peer` returns: connections may be closed and opened again."""
+        """Ask the peer that `peer` returns: connections may be closed and opened again."""
         self._peer = peer
 
     async def open_jobs(self) -> list[str]:
@@ -125,7 +125,7 @@ class CrowdTrainer:
         ]
 
     async def draw_documents(self, job: str, nonces: Sequence[str]) -> list[bytes]:
-        """Return draws as `draw` does, as they were sent: whose they are is not checked.
+        """Return draws as `draw` does, as they were sent; signatures are not checked.
 
         Raises:
             CrowdRefused: there is nothing to draw: the job is closed.

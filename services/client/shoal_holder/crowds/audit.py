@@ -38,11 +38,11 @@ class Kept:
 def faults(
     crowd: Crowd, closing: CrowdClosing, kept: Sequence[Kept]
 ) -> Generator[Wanted, Sequence[LogEntry], dict[str, list[str]]]:
-    """Return what the trainer cannot have done honestly, by contribution; empty if nothing.
+    """Return the trainer's faults by contribution; empty if there are none.
 
-    The logs of the instances that were drawn or replaced are wanted, up to `MOST_REVISIONS` long;
-    a log that is no chain from the opening to the closing is a fault of every contribution that it
-    concerns. Of longer ones only what the seed and the closing say is checked: see `too_long`.
+    It asks for logs of the instances that were drawn or replaced, up to `MOST_REVISIONS` long. A
+    log that is no chain from the opening to the closing is a fault of every contribution that it
+    concerns. Longer logs are not read, only seed and closing are checked: see `too_long`.
     """
     found = {each.contribution: list(_without_logs(each, closing)) for each in kept}
     for instance, head in enumerate(closing.heads):

@@ -31,7 +31,7 @@ class Closings:
         self._under_way: dict[str, Generator[Wanted, Sequence[LogEntry], None]] = {}
 
     def show(self, crowd: Crowd, document: bytes) -> None:
-        """Keep a closing, unless another was shown first: it will be judged, whatever is shown.
+        """Keep a closing, unless another was shown first: only the first is judged.
 
         Raises:
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
@@ -43,9 +43,9 @@ class Closings:
         memory.keep_closing(self._state, crowd.job, signed.encode())
 
     def look_at_once(self, crowd: Crowd) -> None:
-        """Convict the trainer of a closing, kept of a job that ended, that is wrong by itself.
+        """Convict the trainer if the closing of a job that ended here is wrong by itself.
 
-        What needs logs is looked at later: not by all data holders at once.
+        Checks that need logs come later, so that data holders do not all ask at once.
         """
         kept = memory.shown_closing(self._state, crowd.job)
         if kept is None:
@@ -55,7 +55,7 @@ class Closings:
             self._conclude(crowd.job, closing, found, unread=())
 
     def judge(self, crowd: Crowd) -> Wanted | None:
-        """Begin to compare; return what of a log is to be seen, None once it is judged.
+        """Begin to compare; return the part of a log that is needed next, None once judged.
 
         Raises:
             UnknownJob: no closing of it was shown.
@@ -64,7 +64,7 @@ class Closings:
         return self._on(crowd.job, None)
 
     def show_log(self, job: str, entries: bytes) -> Wanted | None:
-        """Go on with what was wanted of a log; return as `judge`.
+        """Continue with the part of a log that was needed; return as `judge`.
 
         Raises:
             UnknownJob: no closing of this job is being validated.

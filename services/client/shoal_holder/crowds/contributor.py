@@ -86,9 +86,9 @@ class Contributor:
         return contributions_left(self._state, self.crowd.job, clients, self._limits)
 
     def prepare(self) -> None:
-        """Choose those whose moment has come, and draw their noise, beside those who are ready.
+        """Choose clients whose moment has come, and draw their noise; add them to those ready.
 
-        The nonces by which they are to draw are on file then.
+        The nonces for their draws are then on file.
         """
         if self.ready:
             return
@@ -110,8 +110,8 @@ class Contributor:
         """Step on the trainer's draws for the first that are ready, charge and store; say how many.
 
         Raises:
-            RefusedDraw: one is signed by the trainer, and no draw of this job.
-            ProtocolError: one is nobody's draw.
+            RefusedDraw: the trainer signed an invalid draw.
+            ProtocolError: a draw is not signed by the trainer.
         """
         ready = self.ready[: len(documents)]
         draws = [
@@ -147,7 +147,7 @@ class Contributor:
         return len(prepared)
 
     def put_back(self) -> None:
-        """Have those who are ready contribute as soon as possible another time."""
+        """Schedule the clients that are ready again, as soon as possible."""
         self.schedule.again([each.client for each in self.ready], self._site.clock())
         self.ready = []
 
@@ -179,7 +179,7 @@ class Contributor:
     def _work_out(
         self, chosen: Sequence[tuple[int, int, int]]
     ) -> tuple[list[NDArray[np.float64] | None], NDArray[np.int64]]:
-        """Return records, and noise of shape (chosen, touched), at a moment that tells nothing."""
+        """Return records and noise, shape (chosen, touched), at a moment independent of both."""
         timer, task, count = self._site.timer, self.crowd.request.task, len(chosen)
         began = timer.now()
         records = [self._record(position, place) for _, position, place in chosen]

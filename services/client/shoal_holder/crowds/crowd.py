@@ -61,14 +61,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a submission: "acknowledged" with the receipt, or the code of a refusal."""
+    """The outcome of a submission: "acknowledged" with the receipt, or the code of a refusal."""
 
     outcome: str
     receipt: bytes | None = None
 
 
 def judged(crowd: Crowd, sent: Sent, outcome: str, told: bytes) -> Outcome:
-    """Return an outcome; what was taken comes with what the trainer signed, whatever it is."""
+    """Return an outcome; for a submission that was taken, with whatever the trainer signed."""
     if outcome not in (ACKNOWLEDGED, WRONG_RECEIPT):
         return Outcome(outcome)
     try:

@@ -32,7 +32,7 @@ def shown_here(state: State, job: str, *, receipts: bool) -> CrowdEvidence | Non
 
 
 def statuses(state: State) -> tuple[CrowdStatus, ...]:
-    """Return every crowd job that was ever contributed to, with the fingerprints of what it was."""
+    """Return the status of every crowd job that was ever contributed to, with fingerprints."""
     shown = {
         job: (_fingerprint("crowd_opening", opening), _fingerprint("crowd_closing", closing))
         for job, opening, closing in state.file.rows("SELECT job, opening, closing FROM crowds")
@@ -44,7 +44,7 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
 
 
 def _fingerprint(kind: str, encoded: bytes | None) -> str | None:
-    """Return that of a document on file, which is canonical: its body's bytes are those signed.
+    """Return a stored document's fingerprint, without decoding: its body's bytes are canonical.
 
     An opening may hold a million digits, and a status is asked for often.
     """

@@ -44,7 +44,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the trainer signed for one contribution."""
+    """The trainer's signed documents for one contribution."""
 
     contribution: str
     outcome: str
@@ -95,10 +95,10 @@ def charge(
     limits: Limits,
     now: datetime,
 ) -> list[bool]:
-    """Charge contributions and store what is to be sent, in one transaction; say which of them.
+    """Charge contributions and store submissions in one transaction; tell of each if it was stored.
 
-    One that would break a limit by now, or whose job has ended here, is not stored, and must never
-    be sent.
+    A contribution that would break a limit by now, or whose job has ended here, is not stored, and
+    must never be sent.
     """
     committed, anew = state.committed(), dict[int, Cost]()
     taken = []
@@ -142,13 +142,13 @@ def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:
 
 
 def _common(state: State, job: str) -> bytes:
-    """Return what the trainer's documents of a job have in common: the end of its opening."""
+    """Return the text that the trainer's documents of a job share: the end of its opening."""
     (near,) = state.file.one("SELECT substr(opening, ?) FROM crowds WHERE job = ?", -_COMMON, job)
     return bytes(near)
 
 
 def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
-    """Return (contribution, signed submission) of up to `count` that nobody has answered."""
+    """Return (contribution, signed submission) of up to `count` unanswered ones."""
     return state.file.rows(
         "SELECT contribution, document FROM contributions JOIN crowd_outbox USING (contribution)"
         " WHERE job = ? AND outcome = 'pending' ORDER BY contributions.rowid LIMIT ?",
@@ -158,7 +158,7 @@ def pending(state: State, job: str, *, count: int) -> list[tuple[str, bytes]]:
 
 
 def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> None:
-    """Record (contribution, outcome, signed receipt if there is one), and erase what was sent."""
+    """Record (contribution, outcome, signed receipt if any), and erase the submissions."""
     near: dict[str, bytes] = {}  # an opening may be large: it is read once for a job
     with state.file.transaction():
         for contribution, outcome, receipt in settled:
@@ -226,10 +226,7 @@ def shown_closing(state: State, job: str) -> bytes | None:
 
 
 def unverified(state: State) -> list[str]:
-    """Return the crowd jobs that ended here and whose closing was not compared with what we kept.
-
-    Those of which nothing was kept are not among them.
-    """
+    """Return the crowd jobs that ended here with evidence not yet compared with a closing."""
     rows = state.file.rows(
         "SELECT job FROM crowds WHERE ended IS NOT NULL AND verdict IS NULL"
         " AND EXISTS (SELECT 1 FROM contributions WHERE contributions.job = crowds.job)"
@@ -239,7 +236,7 @@ def unverified(state: State) -> list[str]:
 
 
 def evidence(state: State, job: str) -> list[Evidence]:
-    """Return what the trainer signed for each contribution to a job.
+    """Return the trainer's signed documents for each contribution to a job.
 
     Raises:
         MalformedDocument: it was changed on file.
@@ -257,7 +254,7 @@ def evidence(state: State, job: str) -> list[Evidence]:
 
 
 def conclude(state: State, job: str, *, closing: bytes, verdict: str, kept: Iterable[str]) -> None:
-    """Store what a closing says of the contributions; erase all evidence but that of `kept`.
+    """Store the verdict on the contributions; erase all evidence except that of `kept`.
 
     The disk space goes back to the system.
     """

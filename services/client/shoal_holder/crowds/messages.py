@@ -45,7 +45,7 @@ class OfferCrowd(Message):
 
 
 class EndCrowd(Message):
-    """The trainer, or the courier, has done with a crowd job. It costs nobody privacy."""
+    """The trainer or the courier ends a crowd job here. This costs nobody privacy."""
 
     kind: Literal["end_crowd"] = "end_crowd"
     job: Digest
@@ -54,7 +54,7 @@ class EndCrowd(Message):
 
 
 class Nonces(Answer):
-    """By which nonces the next draws are asked for, at most `portion` at a time."""
+    """The nonces for the next draws, to be sent at most `portion` at a time."""
 
     kind: Literal["nonces"] = "nonces"
     nonces: tuple[Digest, ...]
@@ -62,7 +62,7 @@ class Nonces(Answer):
 
 
 class CrowdTurn(Message):
-    """Choose those whose moment has come. The vault answers when their noise is drawn."""
+    """Choose clients whose moment has come. The vault answers when their noise is drawn."""
 
     kind: Literal["crowd_turn"] = "crowd_turn"
     job: Digest
@@ -70,7 +70,7 @@ class CrowdTurn(Message):
 
 
 class Contributed(Answer):
-    """So many of the draws were answered: charged, and stored."""
+    """How many of the draws were answered: charged, and stored."""
 
     kind: Literal["contributed"] = "contributed"
     count: Count
@@ -86,7 +86,7 @@ class CrowdDraws(Message):
 
 
 class Submissions(Answer):
-    """Signed submissions that nobody has answered."""
+    """Signed submissions that the trainer has not answered."""
 
     kind: Literal["submissions"] = "submissions"
 
@@ -126,7 +126,7 @@ class ShowClosing(Message):
 
 
 class WantedLog(Answer):
-    """What of an instance's log is to be seen before a closing is judged; None: it is judged."""
+    """The part of an instance's log that is needed to judge a closing; None: it is judged."""
 
     kind: Literal["wanted_log"] = "wanted_log"
     instance: Count | None
@@ -142,7 +142,7 @@ class ValidateClosing(Message):
 
 
 class ShowLog(Message):
-    """The entries of an instance's log that were wanted, as a list in JSON."""
+    """The entries of an instance's log that were needed, as a list in JSON."""
 
     kind: Literal["show_log"] = "show_log"
     job: Digest

@@ -36,5 +36,5 @@ def answered(state: State, job: str, clients: Iterable[int]) -> None:
 
 
 def forget(state: State, job: str) -> None:
-    """Forget those of a job that is not contributed to any more, in that transaction."""
+    """Forget the nonces of a job that has ended here, in the transaction that ends it."""
     state.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))

@@ -20,7 +20,7 @@ _LARGEST: Final = 1 << 24  # bytes, of a document
 
 
 def packed(document: bytes, near: bytes) -> bytes:
-    """Return `document` in few bytes, if it has much in common with `near`, of up to 32 KB."""
+    """Compress `document` with the dictionary `near`, of up to 32 KB."""
     deflate = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, 9, zdict=_SPELLING + near)
     return deflate.compress(document) + deflate.flush()
 

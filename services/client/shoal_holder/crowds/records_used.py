@@ -22,11 +22,11 @@ _OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, job, record"
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one contribution to a job costs, and how many there may be.
+    """The cost of one contribution to a job, and the limits on their number.
 
-    At most `per_client` of a client and `per_record` of one of its records to this job; `cap` is
-    on all that a client spends, on rounds and crowds together, and `record_cap` on all that one
-    record spends on crowds.
+    A client makes at most `per_client`, with one of its records at most `per_record`. `cap` limits
+    all that a client spends, on rounds and crowds together, and `record_cap` all that one record
+    spends on crowds.
     """
 
     cost: Cost
@@ -71,7 +71,7 @@ def allowed_places(
 
 
 def used_places(state: State, job: str, client: int | None = None) -> dict[int, Used]:
-    """Return what every client that ever contributed, or the one, was charged."""
+    """Return the charges of every client that ever contributed, or of the one given."""
     found = defaultdict[int, Used](Used)
     others: dict[tuple[int, str], float] = {}
     rows = state.file.rows(_OF_ALL) if client is None else state.file.rows(_OF_ONE, client)

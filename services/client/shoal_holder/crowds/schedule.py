@@ -46,7 +46,7 @@ class Schedule:
         return clients
 
     def again(self, clients: Sequence[int], now: datetime) -> None:
-        """Have these clients' contributions made as soon as possible: nothing came of them."""
+        """Schedule these clients again, as soon as possible: their contributions failed."""
         for client in clients:
             self._left[client] += 1
             self._set(client, now)
@@ -72,7 +72,7 @@ class Schedule:
         heapq.heappush(self._moments, (moment, client))
 
     def _drop_stale(self) -> bool:
-        """Return whether a moment is left, after those that no longer hold are gone."""
+        """Drop outdated moments; return whether one is left."""
         while self._moments and self._next.get(self._moments[0][1]) != self._moments[0][0]:
             heapq.heappop(self._moments)
         return bool(self._moments)

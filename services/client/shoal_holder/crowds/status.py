@@ -13,8 +13,8 @@ class CrowdStatus:
     """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
 
     `verdict` is None until the job is closed and the trainer's closing was compared with what it
-    signed to us: "borne out", or in what the trainer cheated. `opening` and `closing` are
-    fingerprints of what it showed us, to be compared with what others were shown.
+    signed to us: "borne out", or how the trainer cheated. `opening` and `closing` are fingerprints
+    of the trainer's documents, to be compared with those of other parties.
     """
 
     job: str
@@ -46,7 +46,7 @@ class RecordsLeft:
 
 @dataclass(frozen=True)
 class CrowdAccounts:
-    """What every crowd job was charged, in order; `left` is None if none is allowed."""
+    """The charges of every crowd job, in order; `left` is None if no crowd job is allowed."""
 
     jobs: tuple[CrowdSpending, ...]
     left: RecordsLeft | None

@@ -79,7 +79,7 @@ class CrowdVault:
         self._closings = Closings(site, state, report)
 
     def handlers(self) -> dict[type[Message], Callable[[Any], Answer]]:
-        """Return what answers each message about crowd jobs."""
+        """Return the handler of each message about crowd jobs."""
         return {
             AskCrowds: self._agenda,
             OfferCrowd: self._offer,
@@ -227,7 +227,7 @@ class CrowdVault:
         return Done()
 
     def _sent(self, job: str) -> dict[str, tuple[str, Sent]]:
-        """Return what is under way: contribution and submission, by the submission's digest."""
+        """Return unanswered contributions and submissions, by the submission's digest."""
         found = {}
         for contribution, document in memory.pending(self._state, job, count=MOST_TOGETHER):
             submission = decode(document, Submission)

@@ -10,7 +10,7 @@ _BY_NAME = {"discrete_gaussian": discrete_gaussian, "discrete_laplace": discrete
 
 
 def main() -> None:
-    """Draw until nobody asks any more."""
+    """Draw until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when whoever asks does
     with suppress(BrokenPipeError), open(1, "wb", buffering=0, closefd=False) as answers:
         answers.write(b"ready\n")
