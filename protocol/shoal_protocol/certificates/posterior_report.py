@@ -65,7 +65,7 @@ class PosteriorReport(BoundDocument):
     compute_nodes: tuple[Annotated[int, Field(ge=2)], ...]  # of each round, and
     partial_sums: tuple[Annotated[int, Field(ge=2)], ...]  # how many of them its result rests on
     privacy: PrivacySpent
-    breakdown: tuple[BreakdownEntry, ...]  # what it was spent on, lost rounds too
+    breakdown: tuple[BreakdownEntry, ...]  # by query, lost rounds included
     posterior: Posterior
 
     @pydantic.model_validator(mode="after")

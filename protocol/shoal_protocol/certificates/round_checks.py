@@ -130,7 +130,7 @@ class _Follower:
         """Refuse a round that asks clients out of turn, or opens before the one before it."""
         before, asked, everybody = self._before, spec.clients(), self._participation.population
         if before is not None and spec.opened_at < before.opened_at:
-            # not the deadline: when all have answered it is decided
+            # not after its deadline: a round is decided as soon as all have answered
             raise RefusedSpec("it opened before the round before")
         task, known = self._request.task, self._enrolled.get(spec.manifest)
         if known is not None:

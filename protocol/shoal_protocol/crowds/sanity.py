@@ -48,6 +48,6 @@ def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> Non
     if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
         raise RefusedSubmission("one contribution changes one weight")
     change = np.abs(sent - decayed(task, drawn))
-    # what is as drawn was not touched; being cut at the end of the weights only shortens a change
+    # an equal weight was not touched; the cut at the largest weight only shortens a change
     if np.any((change > largest_change(task)) & (sent != drawn)):
         raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")

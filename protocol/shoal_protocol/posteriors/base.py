@@ -23,7 +23,7 @@ FloatVector = NDArray[np.float64]
 FloatMatrix = NDArray[np.float64]
 
 LEVEL: Final = 0.95
-"""What an interval holds where nothing else is asked for."""
+"""Default probability of an interval."""
 
 
 class BasePosterior(BaseModel):

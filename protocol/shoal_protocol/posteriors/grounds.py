@@ -142,7 +142,7 @@ def prior_caution(names: Sequence[str]) -> str | None:
 
 
 class Grounded(RegressionPosterior):
-    """A linear regression's posterior, with `grounds` where whoever made it measured them."""
+    """A linear regression's posterior, with `grounds` if the learner measured them."""
 
     # Left out where there are none, never null.
     grounds: Grounds | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -47,7 +47,7 @@ class VariationalPosterior(BasePosterior):
 
     location: Annotated[tuple[_Location, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[Scale, ...]
-    # Left out where there is none: so a report signed before there were any is read as ever.
+    # Omitted when None, so older signed reports keep their digest.
     correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
     convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
     prior_sd: tuple[Scale, ...] | None = Field(default=None, exclude_if=_is_none)

@@ -16,7 +16,7 @@ class Balances:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing charged."""
+        """Begin without charges."""
         self._sums = np.zeros((3, 0))
 
     def add(self, clients: BitMap, cost: Cost) -> None:
@@ -24,7 +24,7 @@ class Balances:
         self._change(clients, cost, 1.0)
 
     def take_back(self, clients: BitMap, cost: Cost) -> None:
-        """Give each of `clients` back what was charged."""
+        """Return a charge to each of `clients`."""
         self._change(clients, cost, -1.0)
 
     def _change(self, clients: BitMap, cost: Cost, sign: float) -> None:

@@ -99,7 +99,7 @@ class Chain:
         self._of_job = Counter[str]()
 
     def rounds_of(self, job: str) -> int:
-        """Return how often a job was charged, what was given back too."""
+        """Return how often a job was charged, returned charges included."""
         return self._of_job[job]
 
     def follow(self, entry: LedgerEntry) -> None:

@@ -38,7 +38,7 @@ class Share:
 
 
 def key_stream(seed: bytes, name: bytes) -> CipherContext:
-    """Return the ChaCha20 key stream of `seed`: whoever updates it with zeros reads it on.
+    """Return the ChaCha20 key stream of `seed`; updating it with zeros reads on.
 
     RFC 8439 state words 12 to 15 are block counter 0 and a nonce, `name`, 12 bytes, which keeps
     the streams of different schemes apart. A seed is used for one stream only, so it can be fixed.

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from shoal_protocol.jobs.job_request import JobRequest
 
 JOIN_SECONDS: Final = 14 * 86_400
-"""The time to join that policies allow, where they say nothing: people must be able to approve."""
+"""Default of the time to join that policies allow: people must be able to approve a job."""
 
 JOB_SECONDS: Final = 90 * 86_400
-"""The time that policies allow a whole job, where they say nothing."""
+"""Default of the time that policies allow a whole job."""
 
 LONGEST_SECONDS: Final = 10 * 365 * 86_400  # of either that a policy may state
 CLOCKS_APART: Final = timedelta(minutes=5)

@@ -75,7 +75,7 @@ class Document(Model):
     def message(self) -> bytes:
         """Return the bytes that are signed and hashed."""
         canonical = self.canonical()
-        # whoever checks a signature mostly asks for the digest next, and writing costs more
+        # cached: callers that check a signature mostly need the digest next
         self.__dict__.setdefault("digest", sha256(self.kind, canonical))
         return domain(self.kind) + canonical
 

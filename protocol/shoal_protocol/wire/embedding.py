@@ -15,7 +15,7 @@ def embedded(kind: type[DocumentT]) -> PlainValidator:
             return value
         return read_uncompared(
             value, kind
-        )  # what it stands in is compared with its canonical form, whole
+        )  # the outer document is checked to be canonical as a whole
 
     return PlainValidator(read)
 

@@ -47,7 +47,7 @@ def insert_new(db: Connection, table: Table, **values: object) -> bool:
 
 
 def lock(db: Connection, round_id: str) -> Phase:
-    """Return the phase, and let nobody else change the round until the commit."""
+    """Return the phase, and lock the round until the commit."""
     columns = schema.rounds.c
     found = db.execute(select(columns.phase).where(columns.id == round_id).with_for_update())
     phase = found.scalar_one_or_none()

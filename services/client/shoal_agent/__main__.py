@@ -27,7 +27,7 @@ def main() -> None:
             raise StartupRefused(
                 f"{certificate} is missing or no PEM file: `shoal agent new` makes it"
             ) from None
-        # an agent is no party of the manifest, so its owner's file is what its peers pin
+        # an agent is not in the manifest: its peers pin its owner's file
         tls = server_tls(certificate, key, own)
         service = assemble(settings, clock=lambda: datetime.now(UTC), long_polls=True)
         serve(

@@ -40,7 +40,7 @@ class ChargesCheck:
     def __init__(
         self, vault: VaultLink, directory: Directory, clock: Clock, report: Report
     ) -> None:
-        """Begin with nobody asked."""
+        """Begin before any node is asked."""
         self._vault = vault
         self._directory = directory
         self._clock = clock
@@ -71,7 +71,7 @@ class ChargesCheck:
         return self._compared_at is not None
 
     async def before_joining(self) -> None:
-        """Return if the ledger lacks nothing that a node charged by now.
+        """Return if the ledger holds all charges that nodes made by now.
 
         Raises:
             MemoryLost: it does.
@@ -92,7 +92,7 @@ class ChargesCheck:
         self._asking.clear()
 
     async def _compare(self, nodes: Iterable[str]) -> bool:
-        """Ask these nodes; tell whether one answered, or there is nothing to ask or nobody."""
+        """Ask these nodes; tell whether one answered, or no query or node is left to ask."""
         now, nodes = self._clock(), list(nodes)
         if nodes:
             self._ask(nodes)
@@ -158,7 +158,7 @@ class ChargesCheck:
         return (await self._vault.ask(ShowCharges(node=node, parts=parts), Heard)).more
 
     async def _settle(self) -> None:
-        """Have the vault judge what was heard.
+        """Have the vault judge the nodes' answers.
 
         Raises:
             MemoryLost: its ledger lacks something, and the owner did not accept that loss.

@@ -20,7 +20,7 @@ DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 @contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
-    """Give a private directory to fill; afterwards it is `directory`, or after an error nothing.
+    """Give a private directory to fill; it becomes `directory`, or is removed after an error.
 
     Raises:
         FileExistsError: the directory exists; nothing is overwritten.

@@ -211,7 +211,7 @@ class DataHolder:
         return made
 
     async def step(self) -> None:
-        """Do all that is due now, once. A peer's failure raises nothing: it is tried again later.
+        """Do all that is due now, once. A peer's failure is not raised, but retried later.
 
         Crowd jobs are worked on beside the rounds, and beside later steps if it takes long.
 

@@ -123,7 +123,7 @@ class Spent(pydantic.BaseModel):
 
 
 class AgentPage(pydantic.BaseModel):
-    """A part of what was spent, client by client."""
+    """A page of the data holder's charges, client by client."""
 
     spent: Spent
     crowds: list[CrowdSpending] = []

@@ -13,7 +13,7 @@ def main() -> None:
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # nobody's code but what was installed for this
     from shoal_holder.isolation import isolate
 
-    isolation = isolate()  # before what is imported below starts threads
+    isolation = isolate()  # before the imports below start threads
     from shoal_holder.serving import serve
 
     serve(sys.argv[1:], isolation=isolation)

@@ -42,7 +42,7 @@ class _Asking:
     version: Consortium  # of the manifest that question and answer are bound to
     everybody: BitMap
     left: list[BitMap]
-    since: int  # the entry of the node's ledger behind which it is asked
+    since: int  # the entry of the node's ledger after which it is asked
     after: int
     nonce: str = ""
     ends: list[int] = field(default_factory=list)

@@ -75,7 +75,7 @@ def _leave_network() -> None:
             ("uid_map", f"{user} {user} 1"),  # files stay who they belong to
             ("gid_map", f"{group} {group} 1"),
         ):
-            # where it is refused, files still belong to whom they did: only names differ
+            # if refused, files still have the same owner; only names differ
             with suppress(PermissionError):
                 Path(f"/proc/self/{name}").write_text(content)
 

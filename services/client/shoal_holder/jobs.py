@@ -66,7 +66,7 @@ class Jobs:
         self._charges.check(joining=True)
         committed = self._state.committed()
         cost, positions = request.privacy.cost, sorted(site.positions().items())
-        # of records nothing is asked: who joins is told to everybody, and paid for by nobody
+        # joining must not depend on records: who joins is public, and no budget pays for it
         joining = [
             (client, site.keys[here])
             for client, here in positions

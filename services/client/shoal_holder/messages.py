@@ -74,7 +74,7 @@ class Opened(Answer):
     enrolled: Count
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
-    charging_nodes: tuple[Name, ...] = ()  # that are to say what they charged the clients here
+    charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the clients here
     adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     losses: Count = 0  # of the state file that its owner accepted
     refusal: str | None = None  # why nothing is joined or answered: the ledger lacks something
@@ -256,7 +256,7 @@ class Prepare(Message):
     answer: ClassVar[type[Answer]] = Prepared
 
 
-# What is sent, and what became of it
+# Sending, and its outcomes
 
 
 class Page(Answer):

@@ -130,7 +130,7 @@ def positions(header: Sequence[str], names: Sequence[str], where: str) -> list[i
     position = {name: index for index, name in enumerate(header)}
     for name in names:
         if name not in position:
-            # what is there is not repeated: without a header line it would be somebody's record
+            # the line is not quoted: without a header it would be a client's record
             raise ValueError(
                 f"{where}: there is no column {name!r}; the header names {len(header)}"
             )

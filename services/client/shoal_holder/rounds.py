@@ -140,7 +140,7 @@ class Rounds:
         clients = self._who_answers(round_id, spec)
         left = (spec.deadline - self._site.clock()).total_seconds()
         size = portion(spec, len(clients), seconds=left) if clients else 0
-        if clients and size == 0:  # nothing is drawn for them, and they are charged nothing
+        if clients and size == 0:  # no noise is drawn for them, and nothing charged
             known.outcome = MISSED
             self._report("too late to answer", round=round_id, clients=len(clients))
         known.prepared = size in (0, len(clients))

@@ -27,7 +27,7 @@ FROM_PROGRAM: Final = "contents"
 
 def serve(arguments: Sequence[str], *, isolation: str) -> None:
     """Open the vault that files or a program describe, and answer on two pipes."""
-    os.umask(0o077)  # nobody but its owner reaches what is written
+    os.umask(0o077)  # files are for the owner alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too: the courier ends it
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a container's first process has to
     noise = NoiseProcess()  # it loads while this process does
@@ -81,7 +81,7 @@ def _pipes(arguments: Sequence[str]) -> tuple[BinaryIO, BinaryIO]:
 def _watch(asks: BinaryIO) -> None:
     """End this process as soon as the courier has ended, so that its files are free."""
     waiting = select.poll()
-    waiting.register(asks.fileno(), 0)  # which waits for nothing but the other side's end
+    waiting.register(asks.fileno(), 0)  # waits only for the courier's end
     waiting.poll()
     os._exit(0)
 

@@ -143,7 +143,7 @@ class Vault:
         """Close the state. Nothing is written: whatever was done is on disk already."""
         self._state.close()
         if self._lock is not None:
-            self._lock.close()  # the state first: who holds the lock finds it free
+            self._lock.close()  # the state first, so that the next holder of the lock finds it free
 
     def _report(self, event: str, /, **facts: object) -> None:
         self._events.append(Event.model_validate({"name": event, "facts": facts}))

@@ -77,7 +77,7 @@ class Announcements:
 
     def _add(self, db: Connection, signed: Signed[RoundSpec], cap: Cap) -> bool:
         """Charge and store a round, or neither; False if it is on file already."""
-        tables.hold(db)  # before the round, as everybody who announces
+        tables.hold(db)  # before the round's row, in the order of all announcements
         if store.add_round(db, signed) is None:
             return False
         spec = signed.body

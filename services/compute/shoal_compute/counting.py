@@ -15,7 +15,7 @@ from shoal_compute.schema import rounds
 from shoal_compute.shares import count_held, held_clients
 from shoal_hosting.storage.database import StorageThread
 
-# Between two counts lies this many times what the last one took.
+# The pause between two counts is this many times the duration of the last one.
 _REST: Final = 20.0
 
 
@@ -29,7 +29,7 @@ class Counts:
     """The number of shares of each open round, over all replicas."""
 
     def __init__(self, storage: StorageThread) -> None:
-        """Begin with nothing counted."""
+        """Begin without counts."""
         self._storage = storage
         self._counted: dict[str, _Counted] = {}
 

@@ -154,7 +154,7 @@ class Acquaintance:
     knows: dict[str, set[str]] = field(default_factory=dict)  # digests by round
     offered: dict[str, set[str]] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()  # by the peer
-    has: dict[str, datetime] = field(default_factory=dict)  # what is lacked here, since when
+    has: dict[str, datetime] = field(default_factory=dict)  # missing documents, since when
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -224,7 +224,7 @@ class Acquaintance:
         for round_id in sent.known.keys() & live.keys():
             there, here = reply.known.get(round_id, frozenset()), live[round_id].spoken_of.keys()
             self.knows[round_id] = set(there & here)
-            # long after everyone froze there is nobody to wait for: this node was away
+            # long after the freeze do not wait for the signers: this node was away
             late = now >= live[round_id].spec.body.deadline + RELAY_AFTER
             since = now - RELAY_AFTER if late else now
             lacked |= {digest: self.has.get(digest, since) for digest in there - here}

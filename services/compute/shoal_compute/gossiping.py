@@ -78,7 +78,7 @@ class Gossip:
             else:
                 self._metrics.gossiped("document_refused", len(offered))
         self._metrics.gossiped("document_refused", refused.total())
-        if refused:  # one line: whoever connects says how many documents there are
+        if refused:  # one line: the peer chooses how many documents it sends
             # a code as a field's name would have its count withheld: `bad-signature`
             problems = [f"{code}: {count}" for code, count in sorted(refused.items())]
             log.warning("gossiped documents are refused", count=refused.total(), problems=problems)

@@ -49,7 +49,7 @@ class Node:
         leadership: Leadership | None,
         witnesses: Witnesses,
     ) -> None:
-        """Begin with nothing under way; `leadership` is None if the node is one process."""
+        """Begin without work; `leadership` is None if the node is one process."""
         self._own = resources
         self._rounds, self._gossip, self._tallies, self._metrics = rounds, gossip, tallies, metrics
         self._leadership, self._witnesses = leadership, witnesses

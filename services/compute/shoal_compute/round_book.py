@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 _FINISHED_IN_MEMORY: Final = 32
-_LOADED_AT_ONCE: Final = 4  # for anybody who names rounds, each of which may be megabytes
+_LOADED_AT_ONCE: Final = 4  # loaded by request of anyone; each may be megabytes
 
 
 class RoundBook:
@@ -54,7 +54,7 @@ class RoundBook:
 
     def _open(self, db: Connection, stored: StoredRound, known: Round | None = None) -> Round:
         consortium = self._consortium(db, stored.spec.body.manifest)
-        # who is held is long to read, and final once the round takes no more shares
+        # the list of held clients is slow to read, and final once the round is frozen
         if known is not None and (known.phase not in TAKES_SHARES or stored.phase in TAKES_SHARES):
             held = known.held
         else:
@@ -145,7 +145,7 @@ class RoundBook:
         return self._counts.held(known)
 
     def retire(self, known: Round) -> None:
-        """Note that there is nothing left to do in a round."""
+        """Note that no work is left in a round."""
         self.live.pop(known.id, None)
         self._counts.forget(known.id)
         self._keep_finished(known)

@@ -63,7 +63,7 @@ class Tallies:
         shares = [share.share for share in stored]
         try:
             added = await self._add(known, shares)
-        except Exception as error:  # noqa: BLE001 -- what is not counted is read from the store
+        except Exception as error:  # noqa: BLE001 -- uncounted shares are read from the store
             log.error("shares were not counted as they came", **describe_exception(error))
         else:
             tally.total = summation.plus(known.intake.scheme, tally.total, added)

@@ -56,8 +56,8 @@ class Totals:
 def end_job(
     db: Connection, end: JobEnd, attest: Callable[[JobEnd, tuple[str, ...]], Signed[JobTotal]]
 ) -> bytes:
-    """Keep what `attest` signs of the rounds charged, and return it or what was kept before."""
-    ledger.hold(db)  # as everybody who announces: nobody can charge another meanwhile
+    """Store the total that `attest` signs over the charged rounds; return it or the stored one."""
+    ledger.hold(db)  # as announcing does, so that no round is charged meanwhile
     kept = db.execute(select(totals.c.document).where(totals.c.job == end.job)).scalar()
     if kept is not None:
         return bytes(kept)

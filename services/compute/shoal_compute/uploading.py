@@ -50,7 +50,7 @@ class Uploads:
         metrics: Metrics,
         leads: Callable[[], bool],
     ) -> None:
-        """Begin with nothing in work; only a replica that leads adds shares up as they come."""
+        """Begin without uploads; only a replica that leads adds shares up as they come."""
         self._own = resources
         self._validators = resources.worker("validation", threads=_VALIDATING_THREADS)
         self._rounds, self._tallies, self._metrics, self._leads = rounds, tallies, metrics, leads
@@ -67,7 +67,7 @@ class Uploads:
         """
         known = self._rounds.live.get(round_id)
         if known is None:
-            parse(encoded)  # what is no envelope at all is told so first
+            parse(encoded)  # malformed bytes are refused as such first
             known = await self._rounds.find(round_id)
         if not self._takes_shares(known):
             [status] = await self._look_up(known, [encoded])

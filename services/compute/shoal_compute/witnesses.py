@@ -28,7 +28,7 @@ from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument, Protocol
 
 log = structlog.get_logger()
 
-MOST_VOTES: Final = 16  # of those of a node that are served and compared, the newest
+MOST_VOTES: Final = 16  # the newest of a node's, to serve and to compare
 
 
 class Witnesses:

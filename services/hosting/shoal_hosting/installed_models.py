@@ -155,7 +155,7 @@ def _load(name: str, digest: str) -> Callable[..., Any]:
             raise ModelNotUsable("the model was exchanged since it was loaded: restart the process")
         import_from(
             _root(point), {path: content for _, path, content in contents}
-        )  # and from nothing that was not digested
+        )  # and only from digested sources
         try:
             model: Callable[..., Any] = point.load()
         except Exception as error:  # a model is foreign code

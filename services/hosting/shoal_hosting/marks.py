@@ -35,7 +35,7 @@ class Mark(NamedTuple):
     database: str  # drawn when it began here, 32 hex digits
     commits: int
     ledger: Head
-    losses: int = 0  # before it began, that were accepted here: what was lost may be spent again
+    losses: int = 0  # accepted before it began: lost charges may be spent again
 
 
 class Stored(NamedTuple):
@@ -44,7 +44,7 @@ class Stored(NamedTuple):
     commits: int | None  # of the database that the mark names; None if it is another
     ledger: Head  # its last entry
     holds: bool  # the entry that the mark names is among its entries
-    untouched: bool  # nobody ever wrote to it
+    untouched: bool  # never written to
     marked: tuple[tuple[str, int], ...]  # its names in marks, each with its commits
 
 
@@ -122,7 +122,7 @@ class MarkFile:
 
 
 def pages_are_whole(database: Any, path: Path) -> bool:
-    """Tell whether SQLite finds nothing wrong in any page of a file, of which it reads all.
+    """Tell whether SQLite finds all pages of a file sound; it reads all of them.
 
     Bytes within a row are not its to judge. `database` is the driver's connection.
     """

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-PENDING: Final = "pending"  # nobody has answered so far
+PENDING: Final = "pending"  # no answer so far
 ACKNOWLEDGED: Final = "acknowledged"
 OVER: Final = "over"  # a job or round whose time has passed
 LOST: Final = "lost"  # acknowledged once, and no longer there

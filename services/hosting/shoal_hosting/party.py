@@ -26,7 +26,7 @@ TLS_CERTIFICATE, TLS_KEY = "tls.crt", "tls.key"
 
 
 class Card(Model):
-    """What a party tells the consortium's authority about itself: nothing secret."""
+    """A party's public card for the consortium's authority; it holds no secret."""
 
     role: Literal["compute", "aggregator", "trainer", "analyst"]
     name: Name

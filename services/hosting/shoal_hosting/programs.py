@@ -28,7 +28,7 @@ def startup_of(program: str) -> Iterator[None]:
 
 
 def read_private_file(path: Path) -> bytes:
-    """Return the content of a file that nobody but its owner can reach.
+    """Return the content of a file that only its owner can reach.
 
     The permissions are read from the opened file, so they are those of the bytes returned.
 

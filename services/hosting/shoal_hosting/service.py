@@ -263,7 +263,7 @@ def open_storage(
 
 @dataclass(frozen=True, eq=False)
 class Service:
-    """A service: whoever holds it serves `app`, and calls `step` on every `wake`."""
+    """A service: its caller serves `app`, and calls `step` on every `wake`."""
 
     app: FastAPI
     resources: Resources

@@ -9,7 +9,7 @@ from shoal_hosting.startup import StartupRefused
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
-# compose files pick images by it, and whoever exports it for them may start services by hand, too
+# compose files pick images by it, and services started by hand may inherit it
 _COMPOSES_OWN: Final = "SHOAL_TAG"
 
 # the validator's own message may quote the value, or is a regular expression

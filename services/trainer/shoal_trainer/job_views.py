@@ -1,4 +1,4 @@
-"""What the trainer shows of its jobs: reads the store, changes nothing, and names no client."""
+"""Reads jobs from the store for the public routes; names no client."""
 
 import asyncio
 from typing import Any, Final

@@ -23,5 +23,5 @@ class Resources(service.Resources):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Return the ledger, of which nothing is read yet."""
+        """Return the ledger, not read yet."""
         return Ledger(self.name)

@@ -103,7 +103,7 @@ class Runner:
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
-        job = self._jobs.pop(record.job, None)  # after a fault it is read anew
+        job = self._jobs.pop(record.job, None)  # after an error the job is read anew
         try:
             if job is None:
                 rounds = await self._resources.storage.run(store.filed_rounds, record.job)

@@ -315,7 +315,7 @@ def commitments(db: Connection) -> Sequence[Commitment]:
 
 
 def kept_charges(db: Connection, job: str) -> Sequence[tuple[BitMap, Cost]]:
-    """Return whom a job's rounds charged how much, but for what was given back."""
+    """Return the clients and costs that a job's rounds charged, except returned charges."""
     ledger = schema.ledger.entries.c
     returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
     kept = (ledger.job == job) & (ledger.kind == "charge") & ledger.round.not_in(returned)

@@ -185,7 +185,7 @@ class TakingPart:
             pass  # it has ended here meanwhile
         except RefusedDraw:
             return False  # upon which the vault has ended it
-        except ProtocolError as error:  # signed by nobody: whatever is in between may say so
+        except ProtocolError as error:  # unsigned: anyone in between may have sent it
             self._report("crowd trainer not understood", job=job.job, reason=str(error))
         if job.closes_at + LAST_ANSWERS <= self._clock():
             await self._end(job.job, OVER)  # or who never answers would never be judged

@@ -185,7 +185,7 @@ class CrowdTrainer:
             return None
         signed = decode(document, CrowdClosing)
         crowd.consortium.verify(signed)
-        if signed.body.job != crowd.job:  # anybody has such a document of a job that was closed
+        if signed.body.job != crowd.job:  # closings of other jobs are public
             raise MalformedDocument("the closing is another job's")
         return signed
 

@@ -29,7 +29,7 @@ def contributions_left(
             max(0, each - found.places.get(place, (0, 0.0))[0]) for place in range(limits.places)
         )
 
-    affordable = {  # many clients have spent alike, and it takes time to say what is left
+    affordable = {  # cached: many clients have spent the same, and computing the rest is slow
         spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
         for spent in {NOTHING, *committed.values()}
     }

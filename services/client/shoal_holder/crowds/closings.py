@@ -38,7 +38,7 @@ class Closings:
         """
         signed = decode(document, CrowdClosing)
         crowd.consortium.verify(signed)
-        if signed.body.job != crowd.job:  # anybody has such a document of a job that was closed
+        if signed.body.job != crowd.job:  # closings of other jobs are public
             raise MalformedDocument("the closing is another job's")
         memory.keep_closing(self._state, crowd.job, signed.encode())
 

@@ -67,7 +67,7 @@ def make_submission(
     """
     task = crowd.request.task
     weights = np.array(draw.body.weights, np.int64)
-    # the same work for who has no record: it is timed by who drew the weights
+    # the same work without a record: the trainer could time it
     stand_in = [each.centre for each in (*task.features, task.target)]
     rows, targets = design_rows(task, np.array([stand_in if record is None else record]))
     [step] = steps(task, weights[None], rows, targets) * (record is not None)

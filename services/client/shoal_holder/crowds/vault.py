@@ -197,7 +197,7 @@ class CrowdVault:
                 return Contributed(count=0)
             return Contributed(count=contributor.contribute(asked.parts))
         except MalformedDocument:
-            raise  # signed by nobody: whatever is in between may say so
+            raise  # unsigned: anyone in between may have sent it
         except RefusedDraw as refusal:
             # signed by the trainer, but no draw of this job: there is no other of its nonce
             self._end(asked.job, f"refused: {refusal}")

@@ -11,7 +11,7 @@ _BY_NAME = {"discrete_gaussian": discrete_gaussian, "discrete_laplace": discrete
 
 def main() -> None:
     """Draw until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when whoever asks does
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its parent
     with suppress(BrokenPipeError), open(1, "wb", buffering=0, closefd=False) as answers:
         answers.write(b"ready\n")
         for line in sys.stdin:

@@ -131,7 +131,7 @@ class ManifestIntake:
         known = await run_in_threadpool(self._look, signed_manifest)
         if isinstance(known, Consortium):
             async for _ in body.parts(known.manifest.roster.size_bytes):
-                continue  # it is not looked at: there is one
+                continue  # it is not read: the version is known
             await body.end()
             return known
         try:

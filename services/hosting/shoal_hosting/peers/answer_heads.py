@@ -53,7 +53,7 @@ def decoded_head(head: bytes, method: str) -> AnswerHead:
     if status_line is None or len(fields) < len(lines):
         raise httpx.RemoteProtocolError("the answer is none of HTTP/1.1")
     status = int(status_line[1])
-    if status < 200:  # nobody asked for them, and they may come without end
+    if status < 200:  # interim answers were not requested, and may come without end
         raise httpx.RemoteProtocolError("the answer begins with an informational one")
     length = 0 if method == "HEAD" or status in _WITHOUT_BODY else _length(fields)
     stays = (b"connection", b"close") not in {(name, value.lower()) for name, value in fields}

@@ -21,7 +21,7 @@ LARGEST_ANSWER_BYTES: Final = 256 << 20  # a manifest with a roster of six milli
 ORDINARY_ANSWER_BYTES: Final = 16 << 20
 ANSWER_SECONDS: Final = 20.0  # for an answer's head to come, and then for a small body
 SLOWEST_BYTES_PER_SECOND: Final = 4096  # of an answer that takes longer than that
-USUAL_BYTES_PER_SECOND: Final = 256 << 10  # at which what is large must go: 2 Mbit/s
+USUAL_BYTES_PER_SECOND: Final = 256 << 10  # least rate of large bodies: 2 Mbit/s
 LONGEST_WISH_SECONDS: Final = 3600.0  # of a Retry-After
 CONNECTIONS: Final = 100
 _NOT_MODIFIED: Final = 304
@@ -162,7 +162,7 @@ async def _bounded(
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise Unavailable("the answer is encoded, which was not asked for")
     if 300 <= response.status_code < 400 and response.status_code != _NOT_MODIFIED:
-        raise Unavailable("the answer leads elsewhere")  # nobody in the manifest has reason to
+        raise Unavailable("the answer leads elsewhere")  # no service redirects
     declared = response.headers.get("Content-Length", "")
     if declared.isascii() and declared.isdecimal() and int(declared[:20]) > limit_bytes:
         raise Unavailable("the answer is too long")

@@ -24,7 +24,7 @@ _IDLE_SECONDS: Final = 60.0  # less than the server's: a request never meets a c
 _CLOSE_SECONDS: Final = 1.0
 _ADDRESSES: Final = 4  # of a host, of which each has its share of the time to connect
 _PORT: Final = 443
-# Each chunk costs work, however small it is: so many may come, and one more for each so many bytes.
+# Each chunk costs work, even a small one: so many may come, and one more for each so many bytes.
 _CHUNKS: Final = 1024
 _BYTES_PER_CHUNK: Final = 1024
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,8}")
@@ -123,11 +123,11 @@ class _Line(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._idle:  # nobody asked
+        if self._idle:  # no request is open
             self._transport.abort()
             return
         self._received += data
-        self._writable.set()  # who is answered sends no more
+        self._writable.set()  # an answer ends sending
         if len(self._received) > UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()

@@ -159,7 +159,7 @@ class Peer:
         if self._not_before is None:
             return 0.0
         left = self._not_before - self._clock()
-        if left > self._longest:  # the clock has gone back: nobody asked for more than the pause
+        if left > self._longest:  # the clock was set back: the pause is never longer
             return 0.0
         return max(0.0, left.total_seconds())
 

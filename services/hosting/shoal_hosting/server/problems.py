@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents that say what to do and never repeat what was sent."""
+"""Turns errors into RFC 9457 problem documents with a remedy, never with the peer's input."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,7 +13,7 @@ from shoal_protocol.wire.errors import NotReady, ProtocolError
 
 # Where the problem's code is left for the request log.
 PROBLEM_IN_SCOPE: Final = "shoal.problem"
-# Code, title, detail and remedy of what HTTP itself can go wrong with.
+# Code, title, detail and remedy of errors of HTTP itself.
 HTTP_PROBLEMS: Final = {
     404: (
         "not-found",

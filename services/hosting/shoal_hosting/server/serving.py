@@ -124,7 +124,7 @@ def server(
         log_config=None,
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # whoever connects could put any address there
+        proxy_headers=False,  # a peer could put any address there
         server_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

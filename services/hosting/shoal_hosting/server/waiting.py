@@ -19,7 +19,7 @@ class Changes:
     """Tells those who wait on a key that it changed. For one event loop."""
 
     def __init__(self) -> None:
-        """Begin with nobody waiting."""
+        """Begin without waiting requests."""
         # an entry lives as long as somebody waits on it
         self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         self._closed = False
@@ -31,7 +31,7 @@ class Changes:
             event.set()
 
     def close(self) -> None:
-        """Wake everyone, and let nobody wait any more: the service stops."""
+        """Wake all waiting requests, and let none wait from now on: the service stops."""
         self._closed = True
         for key in list(self._events):
             self.tell(key)

@@ -95,7 +95,7 @@ class Memory:
         return row[0], Head(*row[1:]) if len(row) > 1 else EMPTY
 
     def ended(self, counted: tuple[int, Head] | None) -> None:
-        """Take note of what was committed; `settle` is to be called before anybody hears of it."""
+        """Note a commit; call `settle` before anybody hears of it."""
         if counted is not None:
             self._unsure = False
             self._marking.committed(*counted)
@@ -106,7 +106,7 @@ class Memory:
         return self._marking.is_settled
 
     def settle(self) -> None:
-        """Mark what was committed; what an earlier call could not mark is marked now.
+        """Mark all commits, including those that an earlier call failed to mark.
 
         Raises:
             StorageUnavailable: it is committed and not marked: nobody may hear of it yet.

@@ -21,7 +21,7 @@ WAIT_FOR_DATABASE_SECONDS: Final = GONE_AFTER_SECONDS + 10
 to do has found out that the other's machine is gone."""
 _LOCKED: Final = "55P03"  # SQLSTATE: lock not available
 _NOT_ALLOWED: Final = "42501"  # SQLSTATE: insufficient privilege
-# Of those who use one database, one at a time makes its tables. Any number of ours does.
+# The key of the lock under which one process at a time makes tables; any number of ours would do.
 _MAKING_TABLES: Final = 0x53686F616C
 _VERSION_TABLE: Final = "schema_version"
 

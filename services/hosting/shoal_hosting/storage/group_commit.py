@@ -62,7 +62,7 @@ class Batches(Generic[ItemT, OutcomeT]):
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 -- it goes to everyone who waits for the batch
+        except Exception as error:  # noqa: BLE001 -- it is raised to every submitter of the batch
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

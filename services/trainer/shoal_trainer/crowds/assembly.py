@@ -72,7 +72,7 @@ def assemble_replica(
     draws_at_once: int = DRAWS_AT_ONCE,
     **given: Unpack[service.Given],
 ) -> Replica:
-    """Return a process that serves the crowd jobs of the trainer that is `given`, and nothing else.
+    """Return a process that serves only the crowd jobs of the trainer that is `given`.
 
     A balancer sends it the paths below /v1/crowds. In its data directory it keeps the mark of its
     commits, and the manifests that it accepts.

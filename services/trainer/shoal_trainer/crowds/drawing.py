@@ -43,7 +43,7 @@ class DrawLimit:
         """Have `at_once` places."""
         self.at_once = at_once
         self._free = asyncio.Semaphore(at_once)
-        self._turn = asyncio.Lock()  # nobody holds a part of its places while another waits
+        self._turn = asyncio.Lock()  # so that no request waits with a part of its places
         self._answered = Counter(
             "shoal_trainer_crowd_draws", "Draws that were answered", registry=registry
         )
@@ -89,7 +89,7 @@ class DrawLimit:
 
 
 MOST_NONCES: Final = 1_000
-MOST_WEIGHTS: Final = 1 << 17  # in one answer: whoever asks is unknown, and may be slow to read
+MOST_WEIGHTS: Final = 1 << 17  # in one answer: the client is unknown, and may read slowly
 _LARGEST_READ: Final = 1_000
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -105,7 +105,7 @@ class Draws:
     """Makes signed draws; reads the instances of concurrent requests from the store together."""
 
     def __init__(self, resources: Resources, book: CrowdBook, limit: DrawLimit) -> None:
-        """Begin with nothing in work."""
+        """Begin without draws."""
         self.limit = limit
         self._resources = resources
         self._book = book
@@ -140,7 +140,7 @@ class Draws:
             except TooManyDraws:
                 if not found:
                     raise
-                break  # what is ready was waited for: thrown away, the next wait is no shorter
+                break  # finished draws are answered: dropped, they would cost another wait
         return found[0] if one else found
 
     async def _draw(self, crowd: CrowdRecord, nonces: Sequence[str], until: float) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What the trainer shows of its crowd jobs: reads the store, changes nothing, names no client."""
+"""Reads crowd jobs from the store for the public routes; names no client."""
 
 import asyncio
 from collections.abc import Sequence

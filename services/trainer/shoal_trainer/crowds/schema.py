@@ -63,7 +63,7 @@ class CrowdTables:
             Column("submission", LargeBinary, nullable=False),  # its digest, to tell a retry
             UniqueConstraint("job", "nonce"),  # a draw is answered once
         )
-        # while the job is open: who contributed how often is nobody's business afterwards
+        # only while the job is open: counts by client are erased afterwards
         self.contributors = Table(
             "crowd_contributors",
             metadata,

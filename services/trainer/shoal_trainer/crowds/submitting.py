@@ -52,7 +52,7 @@ class Submissions:
     """Validates and stores submissions; returns a signed receipt for each."""
 
     def __init__(self, resources: Resources, book: CrowdBook) -> None:
-        """Begin with nothing in work."""
+        """Begin without submissions."""
         self._resources = resources
         self._book = book
         self._validation = Batches(
