@@ -28,7 +28,7 @@ OF_DATA_HOLDERS: Final = {
     "party": "shoal_command.party:app",
     "records": "shoal_command.records:app",
 }
-"""What a data holder needs: nothing of these loads analysis, learning, or consortium code."""
+"""The data holder's commands, none of which loads analysis, learning or consortium code."""
 
 _RED_TEAM: Final = {"redteam": "shoal_redteam.command:app"}
 _MORE: Final = "Commands for analysts, auditors and the authority: pip install shoal."

@@ -32,7 +32,7 @@ _WIDTH: Final = 200  # of tables that go to a file or a pipe
 
 
 class ExitStatus(IntEnum):
-    """How the command ends."""
+    """The command's exit status."""
 
     DONE = 0
     MISTAKE = 1
@@ -52,7 +52,7 @@ def now() -> datetime:
 
 
 def output() -> Console:
-    """Return the console for what was asked for."""
+    """Return the console for a command's output."""
     return Console(highlight=False)
 
 

@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, with whom, and why it matters."""
+    """A weakness of the deployment: the parties concerned, and why it matters."""
 
     severity: Severity
     subject: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 def check(manifest: Manifest, *, now: datetime) -> list[Finding]:
-    """Return what is wrong or loose, the serious first; nothing if all is well.
+    """Return all findings, the serious ones first; none if the deployment is sound.
 
     Raises:
         ValueError: a party's certificate or URL cannot be read.
@@ -216,7 +216,7 @@ def _folded(text: str) -> str:
 
 
 def _domain(host: str) -> str | None:
-    """Return what a host has in common with its neighbours, None if that says nothing."""
+    """Return the domain or network that a host shares with its neighbours, None if unknown."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -15,7 +15,7 @@ from shoal_protocol.trust.manifest_bundle import bundle
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of handing the newest version to one service."""
+    """The outcome of sending the newest version to one service."""
 
     name: str
     accepted: bool

@@ -109,7 +109,7 @@ class DesignMoments:
 
     @property
     def seed(self) -> int:
-        """A number that follows from the public sums, the same for whoever has them."""
+        """A seed derived from the public sums, so that anyone with them can repeat the draws."""
         numbers = [*self.moments.matrix.ravel().tolist(), self.moments.diagonal_sd]
         digest = hashlib.sha256(np.array(numbers, dtype="<f8").tobytes()).digest()
         return int.from_bytes(digest[:4], "little")

@@ -45,7 +45,7 @@ SHARES: Final[dict[QueryName, float]] = {
     "second_moments": 0.2,
     "norm_counts": 0.05,
 }
-"""Shares of mu^2, or of epsilon, that the rounds before the last cost; it gets what is left."""
+"""Shares of mu^2, or of epsilon, of the rounds before the last one, which gets the rest."""
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _posterior(used: Path, later: Path, line: _Line, generator: np.random.Genera
     variance = np.diagonal(covariance)
     without = np.linalg.inv(line.curvatures + prior).mean(axis=0)
     share = np.clip(1.0 - np.diagonal(without) / variance, 0.0, 1.0)
-    # The spread is about where the path was: its mean square distance from what is believed.
+    # The spread is about where the path was: its mean square distance from the approximation.
     # The path settles where mean gradients are 0, which is elsewhere if they bend.
     unbent = replace(line, gradient=line.gradient + line.bent)
     settled = _answers(used.prior, unbent, location)[0]

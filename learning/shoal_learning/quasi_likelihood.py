@@ -53,7 +53,7 @@ class Coefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fits:
-    """What was found for each of g residual variances: the first axis of every array."""
+    """The fits for g residual variances, along the first axis of every array."""
 
     means: FloatMatrix
     covariances: FloatArray

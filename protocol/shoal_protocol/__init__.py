@@ -1,1 +1,1 @@
-"""What all parties of a consortium must agree on, bit for bit; it performs no input or output."""
+"""The protocol: all that the parties must agree on, bit for bit; performs no input or output."""

@@ -55,7 +55,7 @@ class Parameters:
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; what was fitted before stays as it is until the next `fit`.
+        """Change parameters; fitted attributes stay as they are until the next `fit`.
 
         Raises:
             ValueError: there is no such parameter.

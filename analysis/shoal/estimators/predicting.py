@@ -18,7 +18,7 @@ class Predictor(Parameters):
 
     @abstractmethod
     def _means(self, rows: object) -> FloatVector:
-        """Return what is expected of the target, shape (n,); of two classes, of the upper one."""
+        """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
 
     def _table(self, rows: object) -> FloatMatrix:
         self._require_fit()
@@ -35,7 +35,7 @@ class Predictor(Parameters):
         return self._metric(*self._both(rows, targets))
 
     def _both(self, rows: Any, targets: object) -> tuple[FloatVector, FloatVector]:
-        """Return targets, those given or those in the rows, and what is expected of them."""
+        """Return targets, those given or those in the rows, and their expected values."""
         observed, expected = self._observed(rows, targets), self._means(rows)
         if expected.shape != observed.shape:
             raise ValueError("targets must have one number for each row")

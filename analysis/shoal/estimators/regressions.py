@@ -38,7 +38,7 @@ RegressionT = TypeVar(
 
 
 class Regression(Predictor, Estimator[RegressionT]):
-    """What all regressions do: `features` and `target` are columns with their public bounds."""
+    """Base of all regressions: `features` and `target` are columns with their public bounds."""
 
     @property
     def coef_(self) -> FloatVector:

@@ -1,4 +1,4 @@
-"""How well numbers are predicted, on scales where 1 is perfect."""
+"""Scores of predictions, on scales where 1 is perfect."""
 
 import numpy as np
 

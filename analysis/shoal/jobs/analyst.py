@@ -215,7 +215,7 @@ class Analyst:
         return CrowdJob(job, self._connect)
 
     def crowds(self) -> list[CrowdOverview]:
-        """Return the trainer's crowd jobs, of all analysts: what was asked, and where it stands.
+        """Return the trainer's crowd jobs, of all analysts, each with its request and state.
 
         Raises:
             JobFailed: the trainer serves no crowd jobs.

@@ -85,7 +85,7 @@ class AsyncAnalyst:
         return job
 
     async def crowds(self) -> list[CrowdOverview]:
-        """Return the trainer's crowd jobs, of all analysts: what was asked, and where it stands.
+        """Return the trainer's crowd jobs, of all analysts, each with its request and state.
 
         Raises:
             JobFailed: the trainer serves no crowd jobs.

@@ -145,7 +145,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             raise refusal(answer.reason)
 
     async def request(self) -> RequestT:
-        """Return what was asked for, as its analyst signed it."""
+        """Return the job's request, as its analyst signed it."""
         return (await self._submitted()).body
 
     async def _submitted(self) -> Signed[RequestT]:
@@ -163,12 +163,12 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         return self._identity.book.get(manifest)
 
     async def state(self, *, tries: int = TRIES) -> StateT:
-        """Return what the trainer says of the job now; nothing of it is signed."""
+        """Return the job's present state by the trainer's word, unsigned."""
         return await self._line.read(self._state_type, f"{self._path}/{self.id}", tries)
 
     @abstractmethod
     async def result(self, *, wait_seconds: int = 0, tries: int = TRIES) -> ResultT | None:
-        """Return what the job ended with, verified, or None if there is nothing yet."""
+        """Return the job's verified result, or None if there is none yet."""
 
     async def wait(self, progress: Callable[[StateT], None] = lambda state: None) -> ResultT:
         """Wait for the verified result; `progress` is called with each new state.
@@ -249,7 +249,7 @@ class AsyncJob(JobHandle[StudyRequest, JobState, PosteriorReport]):
         return answer.body
 
     async def withdraw(self) -> None:
-        """Withdraw the job: it asks nothing more, and what it set aside comes free.
+        """Withdraw the job: it asks nothing more, and reserved budgets are freed.
 
         What answered rounds cost stays charged. Who waits for it gets `JobWithdrawn`. Every
         Compute node that answers is told first, so that no trainer goes on with it.

@@ -60,7 +60,7 @@ class Learning(Protocol):
     """What estimators are fitted on: `Federation`, or shoal_learning's `SimulatedFederation`."""
 
     def learn(self, task: Task) -> Learned:
-        """Have a task learned and return what came of it."""
+        """Learn a task and return the result."""
         ...
 
 
@@ -76,7 +76,7 @@ class LearningCrowd(Protocol):
     """What crowd estimators are fitted on: `CrowdFederation`, or shoal_learning's crowd."""
 
     def learn(self, task: CrowdTask) -> Sequence[CrowdModel]:
-        """Have a task learned; return its snapshots in order, and in the end the model."""
+        """Learn a task; return its snapshots in order, and in the end the model."""
         ...
 
 

@@ -12,7 +12,7 @@ from shoal_protocol.wire.phases import CrowdPhase, JobPhase, Phase
 
 
 class RoundState(pydantic.BaseModel):
-    """What the trainer says of one round."""
+    """One round's state, by the trainer's word."""
 
     round: str
     number: int
@@ -21,7 +21,7 @@ class RoundState(pydantic.BaseModel):
 
 
 class JobState(pydantic.BaseModel):
-    """What the trainer says of a job in rounds.
+    """The state of a job in rounds, by the trainer's word.
 
     `round_counts` are of all its rounds by phase, `rounds` its newest ones in order.
     """
@@ -62,7 +62,7 @@ class JobState(pydantic.BaseModel):
 
 
 class CrowdState(pydantic.BaseModel):
-    """What the trainer says of a crowd job.
+    """A crowd job's state, by the trainer's word.
 
     `contributions` of `wanted` were taken, from `contributors` clients. `spread` is the variance
     of each weight over the instances, None with a single instance.

@@ -22,7 +22,7 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RoundDocuments:
-    """A round's verified spec, the consortium that it is bound to, and what was signed of it."""
+    """A round's verified spec, the consortium that it is bound to, and its signed documents."""
 
     spec: Signed[RoundSpec]
     consortium: Consortium

@@ -20,7 +20,7 @@ _LINES: Final = 10  # at most, of the rounds of one job
 
 
 class Watch:
-    """Shows each state of a job that it is told; with no console, nothing."""
+    """Shows the states of a job as they are passed to `see`; without a console, nothing."""
 
     def __init__(self, console: Console | None, job: str, request: StudyRequest) -> None:
         self._console = console
@@ -63,7 +63,7 @@ def told(console: Console | None, text: str) -> None:
 
 
 def progress_console(is_shown: bool) -> Console | None:
-    """Return what progress is shown on: standard error, or nothing."""
+    """Return the console for progress: standard error, or None."""
     return Console(stderr=True, highlight=False) if is_shown else None
 
 

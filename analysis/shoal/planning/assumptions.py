@@ -26,7 +26,7 @@ _DIFFERENT: Final = 9  # coefficients whose slopes are computed one by one
 
 @dataclass(frozen=True)
 class Assumed:
-    """Points of a study's records.
+    """The assumed records of a study, as weighted points.
 
     `features`, shape (n, d), in [-1, 1]; `targets`, shape (n, m), with `weights`, shape (n, m),
     that sum to 1; `truth`, shape (p,), has the constant's coefficient first. A linear model's

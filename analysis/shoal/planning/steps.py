@@ -34,7 +34,7 @@ _ITERATIONS: Final = 60
 
 @dataclass(frozen=True)
 class _Local:
-    """Mean step, its fall and its mean square, where instances stray so much; shapes (p,)."""
+    """Mean step, its slope and its mean square, at a spread of instances; shapes (p,)."""
 
     mean: Floats
     fall: Floats
@@ -60,7 +60,7 @@ class Steps:
 
     @property
     def fastest(self) -> float:
-        """The learning rate from which on a touched coefficient would overshoot."""
+        """The learning rate above which a touched coefficient would overshoot."""
         return 1.0 / float(self._falls.max())
 
     def error(self, task: CrowdTask, count: int) -> ErrorParts:

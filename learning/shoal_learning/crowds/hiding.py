@@ -40,7 +40,7 @@ def curvature(task: CrowdTask) -> float:
 
 
 def refusal(task: CrowdTask) -> str | None:
-    """Say why nothing is claimed of how later noise hides this task's steps; None if something is.
+    """Return why no claim is made that later noise hides this task's steps; None if one is made.
 
     Rows have entries within [-1, 1], so max |x|^2 is p.
     """

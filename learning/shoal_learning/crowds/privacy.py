@@ -24,7 +24,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What one adversary sees, and what one contribution costs against it: (epsilon, delta).
+    """One adversary's view, and the price of one contribution against it: (epsilon, delta).
 
     `reason` says on what that rests. Contributions of one record, or of one client, add up.
     """
@@ -43,7 +43,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """What one contribution to a crowd's task costs against each adversary.
+    """The price of one contribution to a crowd's task against each adversary.
 
     I and II have the pure epsilon of the client's own noise. III has less where that is proven,
     else the same.
@@ -120,7 +120,7 @@ def _require_delta(delta: float) -> None:
 
 
 def _best(task: CrowdTask, *, later: int, overlap: int, delta: float) -> tuple[float, int] | str:
-    """Return what `snapshot_epsilon` does, or why nothing is proven.
+    """Return the values of `snapshot_epsilon`, or why nothing is proven.
 
     Whatever is seen later follows from the instances and the open draws after fewer submissions,
     of which fewer may be refused.

@@ -33,7 +33,7 @@ class Join(BoundDocument):
 
 
 class JobEnding(BoundDocument):
-    """What ends a job, of either kind, before its time."""
+    """A document that ends a job, of either kind, before its time."""
 
     signed_by: ClassVar[Role] = Role.ANALYST
     signer_field: ClassVar[str | None] = "analyst"

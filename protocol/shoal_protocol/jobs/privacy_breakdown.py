@@ -25,7 +25,7 @@ MEASURED: Final[dict[QueryName, str]] = {
 
 
 class BreakdownEntry(Model):
-    """What all rounds of one query cost together: the part `share` of what all rounds cost.
+    """The cost of all rounds of one query together, a part `share` of the whole job's cost.
 
     Parts are of the sum of mu^2, or, with pure epsilon, of the sum of epsilon.
     """

@@ -1,4 +1,4 @@
-"""What posteriors share, in the units of the data; each study's module has its own.
+"""Shared classes of posteriors, in the units of the data; each study's module has its own.
 
 Every posterior has `names`, `columns`, `mean`, `sd`, `interval`, `sample`, `predict`, `records`,
 `to_arviz`, `summary` and `plot`.

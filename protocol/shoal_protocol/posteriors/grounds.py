@@ -34,7 +34,7 @@ _Size = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class Grounds(BaseModel):
-    """What a linear regression's sums show of its prior, its bounds and its noise.
+    """Measurements of a linear regression's sums that bear on its prior, bounds and noise.
 
     Of each number of the posterior `prior_mean` and `prior_sd`, in the units of the data. Of each
     column, the target last, `spreads` (standard deviation) and `middles` (mean less the middle of

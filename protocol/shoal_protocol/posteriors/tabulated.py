@@ -21,7 +21,7 @@ QUANTILE_LEVELS: Final = np.array([_STANDARD.cdf(score) for score in _SCORES.tol
 
 
 class TabulatedPosterior(BasePosterior):
-    """What the posteriors of a single parameter of `column`'s records share.
+    """Base of the posteriors of a single parameter of `column`'s records.
 
     `quantiles` are at `QUANTILE_LEVELS`. Records' scatter, the bounds' cut and the privacy noise
     are accounted for.

@@ -1,1 +1,1 @@
-"""What a release costs: noise, sensitivity, composition, and the ledgers that record it."""
+"""Prices of releases: noise, sensitivity, composition, and the ledgers that record charges."""

@@ -42,7 +42,7 @@ _BUDGET_SLACK: Final = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one client loses: the Gaussian parameter, and the pure epsilon (or infinity)."""
+    """One client's privacy loss: the Gaussian parameter, and the pure epsilon (or infinity)."""
 
     mu: float
     epsilon: float

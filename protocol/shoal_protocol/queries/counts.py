@@ -22,7 +22,7 @@ MOST_CELLS = 256
 
 
 class CellCounts(BaseModel, ABC):
-    """How many records of one column are in each of some cells, times B, and in all of them.
+    """Counts one column's records in each of some cells, times B, and in all of them.
 
     A record is in one cell at most. Cells are in the data's own units, whatever the column's map.
     The lattice is finer than a record, B = 2^grid_bits, so that the noise of many clients may be.
@@ -147,7 +147,7 @@ Edges = Annotated[
 
 
 class BinCounts(CellCounts):
-    """How many records are in each of the bins between the public `edges`.
+    """Counts the records in each of the bins between the public `edges`.
 
     A bin holds the values from its lower edge on and below its upper one. The first also holds all
     below the first edge, and the last all from the last edge on: whatever its value, each record is

@@ -22,7 +22,7 @@ norm, where each off-diagonal entry counts twice. The float is above 1/sqrt(2), 
 
 
 class Moments(BaseModel):
-    """What the moment queries share: a record becomes a row w of p integers.
+    """Base of the moment queries: a record becomes a row w of p integers.
 
     w = trunc(2^grid_bits r), r = (intercept, u_1, ..., u_m) shrunk into the l2 ball of `radius`,
     u = (x - centre) / scale cut to [-1, 1]. Without `intercept` (0) its coordinate is left out.

@@ -20,7 +20,7 @@ NORM_RATIO: Final = 1.15
 
 
 class NormCounts(Moments):
-    """How many rows there are in each of 27 ranges of the norm |w|, shortest first, times B^2.
+    """Counts the rows in each of 27 ranges of the norm |w|, shortest first, times B^2.
 
     The longest rows, of squared norm T = L in a ball and m B^2 + k^2 in the box, are in the last
     bin. Row w is in bin j if it is in none before and |w|^2 <= T 1.15^(-2 (26 - j)). The factor B^2

@@ -1,4 +1,4 @@
-"""What a round released, as learners and rules see it."""
+"""A round's released sum, as learners and round rules use it."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -20,7 +20,7 @@ SEED_BYTES: Final = 32
 
 
 class ShareKind(IntEnum):
-    """How a share is written down."""
+    """The encoding of a share."""
 
     SEED = 0
     VECTOR = 1

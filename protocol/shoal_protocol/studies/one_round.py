@@ -89,7 +89,7 @@ class OneRoundStudy(Study):
 
 
 class NormalStudy(OneRoundStudy):
-    """What is public of a normal family with unknown covariance, besides its columns.
+    """Public parameters of a normal family with unknown covariance, besides its columns.
 
     Prior: normal-inverse-Wishart. The mean is worth `prior_mean_records` records. A client holds
     one record at most. `intercept` weighs the sums against the squares: the noise on a column's sum

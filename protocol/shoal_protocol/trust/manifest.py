@@ -71,7 +71,7 @@ class Analyst(Model):
 
 
 class Policy(Model):
-    """What the consortium allows. The caps hold for each client, over all jobs together.
+    """The consortium's policy. The caps hold for each client, over all jobs together.
 
     Jobs compose as `privacy.accounting` says; delta = 0 allows pure epsilon only, and so
     the discrete Laplace only.

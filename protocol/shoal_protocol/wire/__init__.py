@@ -1,1 +1,1 @@
-"""How documents are written, signed and refused, and which phases rounds and jobs go through."""
+"""Encoding, signing and errors of documents, and the phases of rounds and jobs."""

@@ -113,7 +113,7 @@ def milliseconds(moment: datetime) -> int:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """Where a round stands: its signed spec, its phase and counts."""
+    """A round's state: its signed spec, its phase and counts."""
 
     spec: bytes
     phase: Phase

@@ -1,4 +1,4 @@
-"""Puts an agent together from its owner's files and a clock; it listens on nothing yet."""
+"""Assembles an agent from its owner's files and a clock, without listening yet."""
 
 import asyncio
 import secrets
@@ -46,7 +46,7 @@ class Service:
     _said: list[str] = field(default_factory=list)
 
     async def step(self) -> None:
-        """Do all that is due now; nothing while the ledger lacks what was charged."""
+        """Do all that is due now, unless the ledger lacks charges."""
         try:
             await self.holder.step()
         except MemoryLost as error:

@@ -84,7 +84,7 @@ class ChargesCheck:
             raise Unavailable("no Compute node says what it charged the clients here")
 
     async def end(self) -> None:
-        """Take back what is under way."""
+        """Cancel open requests."""
         for asking in self._asking.values():
             asking.cancel()
         if self._asking:

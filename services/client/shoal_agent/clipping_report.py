@@ -1,4 +1,4 @@
-"""Counts what is in a data holder's records for its owner alone: values, gaps, whole records."""
+"""Counts values, gaps and whole records of a data holder, for its owner alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ class ChainPage(pydantic.BaseModel):
 
 
 class Head(pydantic.BaseModel):
-    """Where a ledger ended when it was printed."""
+    """The last entry of a ledger when it was printed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -63,7 +63,7 @@ class Head(pydantic.BaseModel):
 
 
 class Exported(pydantic.BaseModel):
-    """What a ledger command printed with --json."""
+    """The output of a ledger command with --json."""
 
     entries: list[Line]
     head: Head | None = None
@@ -85,7 +85,7 @@ class Exported(pydantic.BaseModel):
 
 
 class ClientLine(pydantic.BaseModel):
-    """What one round cost one client."""
+    """One client's charge for one round."""
 
     entry: int
     job: str
@@ -97,7 +97,7 @@ class ClientLine(pydantic.BaseModel):
 
 
 class Spread(pydantic.BaseModel):
-    """How an amount is distributed over clients."""
+    """The distribution of an amount over clients."""
 
     least: float | None  # None is infinite
     median: float | None
@@ -112,7 +112,7 @@ class Left(pydantic.BaseModel):
 
 
 class Spent(pydantic.BaseModel):
-    """What the clients of a data holder spent, and what is left."""
+    """The spending of a data holder's clients, and the budget left."""
 
     clients: int
     delta: float

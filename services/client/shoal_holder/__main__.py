@@ -10,7 +10,7 @@ import sys
 
 def main() -> None:
     """Serve until the courier has ended."""
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # nobody's code but what was installed for this
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
     from shoal_holder.isolation import isolate
 
     isolation = isolate()  # before the imports below start threads

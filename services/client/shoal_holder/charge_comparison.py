@@ -60,7 +60,7 @@ class ChargeComparison:
         accept: str | None,
         without: Collection[str],
     ) -> None:
-        """Begin with nobody asked. Nodes in `without` are not asked.
+        """Begin before any node is asked; those in `without` never are.
 
         `accept` is the token of a loss that the owner accepts.
         """
@@ -76,7 +76,7 @@ class ChargeComparison:
         self._forgotten: dict[tuple[str, int], Forgotten] = {}  # by job and number
         self._is_news = False  # whether more is forgotten than when it was last judged
         self.refusal: str | None = None
-        """What to do about a ledger that lacks what nodes charged; None while it lacks nothing."""
+        """What to do about a ledger that lacks nodes' charges; None while it lacks none."""
 
     @property
     def nodes(self) -> list[str]:
@@ -86,7 +86,7 @@ class ChargeComparison:
         return named if self._site.positions() else []
 
     def check(self, *, joining: bool = False) -> None:
-        """Refuse to spend unless this ledger lacks nothing that a node charged.
+        """Refuse to spend unless this ledger holds all charges of the nodes that were heard.
 
         Raises:
             LedgerBroken: it lacks something; the detail says what to do.

@@ -24,7 +24,7 @@ from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
 
 @dataclass(frozen=True)
 class ClientCharge:
-    """What one round cost one client."""
+    """One client's charge for one round."""
 
     entry: int
     job: str

@@ -1,4 +1,4 @@
-"""What courier and vault say to each other: a closed set of messages.
+"""The closed set of messages between courier and vault.
 
 The courier asks and the vault answers, one message at a time. A message is its fields as JSON, and
 byte strings beside them: documents as they were signed, envelopes as they are sent. Both sides
@@ -29,7 +29,7 @@ class Message(Model):
 
 
 class Event(Model):
-    """What happened in the vault, for the log: no client, no value."""
+    """An event in the vault, for the log: no client, no value."""
 
     name: str
     facts: dict[str, Fact]
@@ -88,7 +88,7 @@ class Refused(Answer):
 
 
 class Contents(Message):
-    """What a program hands to the vault that it starts: what else is read from files.
+    """What a program hands to the vault that it starts, in place of files.
 
     The parts are the policy as JSON, the clients' keys one after another, the columns' names as
     JSON, the records' numbers and where each client's begin, then each accepted version of the
@@ -131,7 +131,7 @@ class ChargesAsked(Answer):
 
 
 class AskCharges(Message):
-    """What is a node to be asked about what it charged?
+    """Which query is a node to be sent about its charges?
 
     `behind` is by how many versions of the manifest the node is behind, by its word.
     """
@@ -186,7 +186,7 @@ class OpenRound(Model):
 
 
 class Agenda(Answer):
-    """What there is to do; jobs and rounds whose time is over have ended."""
+    """The open jobs and rounds; those whose time is over were ended."""
 
     kind: Literal["agenda"] = "agenda"
     jobs: tuple[OpenJob, ...]
@@ -196,7 +196,7 @@ class Agenda(Answer):
 
 
 class AskAgenda(Message):
-    """What is there to do?"""
+    """Which jobs and rounds are open?"""
 
     kind: Literal["ask_agenda"] = "ask_agenda"
     answer: ClassVar[type[Answer]] = Agenda
@@ -284,7 +284,7 @@ class Pending(Message):
 
 
 class Acknowledged(Message):
-    """Of which clients does a node hold an envelope, by its word? The parts are the digests."""
+    """Which clients' envelopes did a node acknowledge? The parts of the answer are digests."""
 
     kind: Literal["acknowledged"] = "acknowledged"
     round_id: Digest
@@ -302,7 +302,7 @@ class RoundDocuments(Answer):
 
 
 class AskSpec(Message):
-    """What is a node to be handed that lost a round?"""
+    """Which documents does a node need that lost a round?"""
 
     kind: Literal["ask_spec"] = "ask_spec"
     round_id: Digest

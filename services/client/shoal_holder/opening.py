@@ -136,7 +136,7 @@ def read_pin(party: Path) -> str:
 
 
 def complaint(error: Exception) -> str:
-    """Say why a vault does not start, without what was in a file."""
+    """Return why a vault does not start, without quoting a file's content."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
     return str(error)

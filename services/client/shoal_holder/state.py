@@ -266,7 +266,7 @@ class State:
         )
 
     def adopt(self, forgotten: Sequence[ledger.Forgotten], now: datetime) -> None:
-        """Charge rounds that this ledger forgot; of their jobs nothing is answered any more."""
+        """Charge rounds that this ledger lacks; their jobs are answered no more."""
         self._committed = None
         with self.file.transaction():
             for each in forgotten:

@@ -125,10 +125,10 @@ class StateFile:
             self._memory.ended(counted)
 
     def give_back(self) -> None:
-        """Give the space of what was erased back to the system; overwrite it in the log, too."""
+        """Return the space of erased rows to the system; overwrite them in the log, too."""
         self.database.executescript("PRAGMA incremental_vacuum")  # `execute` ends at the first page
         self.truncate_log()
 
     def truncate_log(self) -> None:
-        """Overwrite in the write-ahead log, too, what was erased in the file."""
+        """Overwrite rows that were erased in the file in the write-ahead log, too."""
         self.rows("PRAGMA wal_checkpoint(TRUNCATE)")

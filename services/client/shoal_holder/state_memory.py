@@ -58,7 +58,7 @@ class StateMemory:
         return Counted(commits, _head(database))
 
     def ended(self, counted: Counted | None) -> None:
-        """Mark what was committed; what an earlier call could not mark is marked now.
+        """Mark all commits, including those that an earlier call failed to mark.
 
         Raises:
             sqlite3.OperationalError: it is committed and not marked: nothing may leave yet.

@@ -23,7 +23,7 @@ class ClockWatch:
         self._off: set[str] = set()
 
     def note(self, peer: str, shown: datetime, sent_at: datetime, received_at: datetime) -> None:
-        """Take note of the time that `peer` showed somewhere between the two moments here."""
+        """Note the time that `peer` showed, taken between the two moments here."""
         offset = shown - sent_at - (received_at - sent_at) / 2
         uncertainty = (received_at - sent_at) / 2
         self._metrics.set_clock_offset(peer, offset.total_seconds())

@@ -132,7 +132,7 @@ class Requests:
         return digest not in self._until or now >= self._until[digest]
 
     def asked(self, digests: Iterable[str], now: datetime) -> None:
-        """Take note of what a peer is asked for."""
+        """Note the documents that a peer is asked for."""
         self._until = {each: until for each, until in self._until.items() if until > now}
         self._until.update(dict.fromkeys(digests, now + RELAY_AFTER))
 

@@ -1,4 +1,4 @@
-"""What the node counts for its operator; no label tells one client or round from another."""
+"""The node's metrics for its operator; no label tells one client or round from another."""
 
 from collections.abc import Mapping
 from typing import Final, Literal

@@ -79,7 +79,7 @@ class Round:
         return self._cohorts[holders]
 
     def learn(self, signed: SignedAttestation, kept: Kept) -> None:
-        """Take note of a document that is now on file."""
+        """Add a document that is now on file."""
         if kept is Kept.SURPLUS:
             return
         self.documents[signed.digest] = signed

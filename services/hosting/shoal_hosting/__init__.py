@@ -1,1 +1,1 @@
-"""What every service process needs around its application."""
+"""Shared by all service processes: asking other services, serving, storage, manifests, start-up."""

@@ -30,7 +30,7 @@ class MemoryLost(Exception):
 
 
 class Mark(NamedTuple):
-    """How far a database got: `commits` that wrote something, and its ledger's last entry."""
+    """A database's progress: `commits` that wrote something, and its ledger's last entry."""
 
     database: str  # drawn when it began here, 32 hex digits
     commits: int

@@ -93,7 +93,7 @@ class ServiceSettings(BaseModel):
 
 
 class Given(TypedDict):
-    """What every service is assembled from; see `Resources.open`."""
+    """The parts from which every service is assembled; see `Resources.open`."""
 
     party: Party
     book: ManifestBook

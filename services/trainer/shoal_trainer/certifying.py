@@ -71,7 +71,7 @@ class Certifier:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
 
     async def close(self) -> None:
-        """Take back what is under way."""
+        """Cancel open requests."""
         await self._work.close()
 
     async def unsigned(self, job: str) -> Unsigned:

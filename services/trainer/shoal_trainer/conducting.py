@@ -75,7 +75,7 @@ class Conductor:
         self._polls: dict[str, asyncio.Task[None]] = {}  # by round
 
     async def close(self) -> None:
-        """Take back the polls that are open."""
+        """Cancel the open polls."""
         polls = list(self._polls.values())
         for poll in polls:
             poll.cancel()

@@ -99,16 +99,16 @@ class RunningJob:
         self.first_population_size = self.first_population_size or body.population_size
 
     def open(self) -> None:
-        """Take note that clients may answer the newest round."""
+        """Note that clients may answer the newest round."""
         self._round.phase = Phase.COLLECTING
 
     def lose(self) -> None:
-        """Take note that the newest round released nothing and never will."""
+        """Note that the newest round released nothing and never will."""
         self._round.phase = Phase.ABANDONED
         self.lost += 1
 
     def publish(self, result: Result) -> None:
-        """Take note of the newest round's verified result."""
+        """Add the newest round's verified result."""
         self._round.phase = Phase.PUBLISHED
         self.sums.append(ReleasedSum.of(self._round.spec.body, result))
 

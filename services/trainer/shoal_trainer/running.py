@@ -97,7 +97,7 @@ class Runner:
             del self._latest[record.job]
 
     async def close(self) -> None:
-        """Take back what is under way, the open questions too."""
+        """Cancel running tasks and open polls."""
         await self._work.close()
         await self._conductor.close()
 

@@ -26,7 +26,7 @@ from shoal_trainer.ledger import Ledger
 
 @dataclass(frozen=True)
 class JobRecord:
-    """Where a job stands. `population` is a bitmap in base64, once it is fixed."""
+    """A job's state. `population` is a bitmap in base64, once it is fixed."""
 
     job: str
     request: bytes
@@ -290,7 +290,7 @@ def _swap(
 
 @dataclass(frozen=True)
 class Commitment:
-    """What a job may cost each of its clients; of one that has ended, what it did cost whom."""
+    """The most that a job may cost each client; of an ended job, its real costs by client."""
 
     job: str
     phase: JobPhase

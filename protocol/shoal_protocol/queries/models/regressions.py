@@ -21,7 +21,7 @@ _LARGEST_EXPONENT: Final = 700.0  # e^700 is a float, and far beyond what any cl
 
 
 class _Regression(BaseModel):
-    """What both share: the constant coordinate, and a row's shape. The last column is y's."""
+    """Base of both models: the constant coordinate, and a row's shape. The last column is y's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -43,7 +43,7 @@ class Beside:
         random_bytes: RandomBytes,
         report: Report,
     ) -> None:
-        """Begin with nothing under way."""
+        """Begin without a step."""
         self._vault = vault
         self._task: asyncio.Task[None] | None = None
         may_be = vault.opened.takes_crowds
@@ -75,7 +75,7 @@ class Beside:
             self._settle()
 
     async def end(self) -> None:
-        """Take back what is under way."""
+        """Cancel the running step."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -87,7 +87,7 @@ class Beside:
             done.result()
 
     async def statuses(self) -> tuple[CrowdStatus, ...]:
-        """Return every crowd job that was ever contributed to."""
+        """Return the status of every crowd job that was ever contributed to."""
         if self._taking_part is None:
             return ()
         found: tuple[CrowdStatus, ...] = await self._told("statuses")

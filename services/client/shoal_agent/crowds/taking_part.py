@@ -45,7 +45,7 @@ from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, Unknown
 BETWEEN_LOOKS: Final = timedelta(seconds=5)  # at the list of crowd jobs
 BETWEEN_CLOSINGS: Final = timedelta(seconds=60)  # between two questions for one closing
 LAST_ANSWERS: Final = timedelta(seconds=60)
-"""How long after a job's time the trainer is still asked what became of what was sent."""
+"""How long after a job's time the trainer is still asked about submissions."""
 _ENTRIES: Final = pydantic.TypeAdapter(list[LogEntry])
 
 
@@ -60,7 +60,7 @@ class TakingPart:
         random_bytes: RandomBytes,
         report: Report,
     ) -> None:
-        """Begin with nothing in work."""
+        """Begin without jobs."""
         self._vault = vault
         self._directory = directory
         self._clock = clock
@@ -74,7 +74,7 @@ class TakingPart:
         """Why crowd jobs that the trainer lists are not contributed to; asked anew at a start."""
 
     async def step(self) -> None:
-        """Do all that is due now. A trainer's failure raises nothing: it is tried again."""
+        """Do all that is due now. A trainer's failure is not raised, but retried later."""
         while await self._give_turns():
             pass
 
@@ -145,7 +145,7 @@ class TakingPart:
             self._report("crowd job refused", job=job, reason=reason)
 
     async def _end_if_closed(self, job: str) -> None:
-        """Stop at once where a job was closed early; the list alone, signed by nobody, ends none.
+        """Stop at once if a job was closed early, by its signed closing, not by the unsigned list.
 
         Raises:
             Unavailable, CrowdRefused, MalformedDocument
@@ -238,7 +238,7 @@ class TakingPart:
         await self._vault.ask(EndCrowd(job=job, reason=reason), Done)
 
     async def _look_at_closing(self, job: str) -> None:
-        """Have what was kept of a job compared with its closing, once there is one."""
+        """Have a job's kept evidence compared with its closing, once there is one."""
         now = self._clock()
         if job not in self._closings_at:  # not all data holders at once
             later = int.from_bytes(self._random_bytes(4), "little") / 2.0**32

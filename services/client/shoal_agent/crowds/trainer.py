@@ -27,7 +27,7 @@ _JOB: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class CrowdRefused(Exception):
-    """The trainer refuses what was asked; the message holds the refusal's code and detail."""
+    """The trainer refuses a request; the message holds the refusal's code and detail."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.reason)
@@ -230,7 +230,7 @@ def _value(answer: Answer) -> Any:
 
 
 def _document_of(value: Any) -> bytes:
-    """Return a JSON value in canonical form, which is that of a document in it; or nothing."""
+    """Return the canonical bytes of a document given as JSON value; empty if it has none."""
     try:
         return b"" if value is None else canonical_json(value)
     except ValueError:

@@ -26,7 +26,7 @@ def so_far(state: State, site: Site) -> CrowdAccounts:
 def left_to_records(state: State, clients: int, cap: Cap) -> RecordsLeft:
     """Return what is left of `cap` to the records of so many clients.
 
-    Of each client's as much as is surely left to any: to one that was chosen in every job.
+    For each client it is the least that any record can have left: one chosen in every job.
     """
     spent = [used.elsewhere for used in used_places(state, job="").values()]
     left = [_left(cap.epsilon, epsilon) for epsilon in spent]

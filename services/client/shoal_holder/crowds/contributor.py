@@ -75,7 +75,7 @@ class Contributor:
         """How many are drawn for at a time. What comes back overwrites what its instance took in
         since the draw: with more than one for each instance most of them would be lost."""
         self.ready: list[Ready] = []
-        """Those whose draws are waited for; nothing was charged for them."""
+        """Clients that wait for draws; nothing was charged for them."""
         self.schedule = Schedule(
             self.left(), now=site.clock(), end=request.closes_at, random_bytes=site.random_bytes
         )

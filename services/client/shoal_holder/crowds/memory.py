@@ -167,7 +167,7 @@ def settle(state: State, settled: Iterable[tuple[str, str, bytes | None]]) -> No
                 " WHERE contribution = ? AND outcome = 'pending'",
                 (outcome, contribution),
             )
-            if done.rowcount == 0:  # settled before: what is on file of it stays
+            if done.rowcount == 0:  # settled before: its outcome stays
                 continue
             state.file.database.execute(
                 "DELETE FROM crowd_outbox WHERE contribution = ?", (contribution,)
@@ -192,7 +192,7 @@ def _keep_receipt(state: State, contribution: str, receipt: bytes, near: dict[st
 
 
 def end(state: State, job: str, reason: str) -> None:
-    """Contribute no more to this job, and erase what was not sent."""
+    """Contribute no more to this job, and erase unsent submissions."""
     with state.file.transaction():
         state.file.database.execute(
             "UPDATE crowds SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
@@ -272,7 +272,7 @@ def conclude(state: State, job: str, *, closing: bytes, verdict: str, kept: Iter
 
 
 def statuses(state: State) -> tuple[CrowdStatus, ...]:
-    """Return every crowd job that was ever contributed to, in order, in counts."""
+    """Return the status of every crowd job that was ever contributed to, in order, in counts."""
     counts: dict[str, dict[str, int]] = {}
     for job, outcome, count in state.file.rows(
         "SELECT job, outcome, COUNT(*) FROM contributions GROUP BY job, outcome"

@@ -1,4 +1,4 @@
-"""What courier and vault say to each other about crowd jobs, beside `shoal_holder.messages`."""
+"""The messages between courier and vault about crowd jobs, beside `shoal_holder.messages`."""
 
 from typing import ClassVar, Final, Literal
 
@@ -10,13 +10,13 @@ from shoal_protocol.wire.encoding import Digest, Timestamp
 
 
 class OpenCrowd(Model):
-    """A crowd job that is contributed to; nothing is due before `next_moment`."""
+    """An open crowd job; no contribution is due before `next_moment`."""
 
     job: Digest
     manifest: Digest
     closes_at: Timestamp
     next_moment: Timestamp | None
-    waiting: bool  # something was sent, or is to be, that nobody has answered
+    waiting: bool  # a submission is unanswered
 
 
 class CrowdAgenda(Answer):
@@ -92,7 +92,7 @@ class Submissions(Answer):
 
 
 class CrowdPending(Message):
-    """What is to be sent for a crowd job?"""
+    """Which submissions of a crowd job are unanswered?"""
 
     kind: Literal["crowd_pending"] = "crowd_pending"
     job: Digest
@@ -100,14 +100,14 @@ class CrowdPending(Message):
 
 
 class CrowdReceipt(Model):
-    """What became of a submission, by its digest."""
+    """The outcome of a submission, by its digest."""
 
     submission: Digest
     outcome: Outcome
 
 
 class CrowdReceipts(Message):
-    """What became of submissions; the parts are the receipts that came, empty where none did."""
+    """The outcomes of submissions; the parts are their receipts, empty where none came."""
 
     kind: Literal["crowd_receipts"] = "crowd_receipts"
     job: Digest
@@ -134,7 +134,7 @@ class WantedLog(Answer):
 
 
 class ValidateClosing(Message):
-    """Begin to compare what was kept of a job with the closing that was shown."""
+    """Begin to compare the evidence kept of a job with the closing that was shown."""
 
     kind: Literal["validate_closing"] = "validate_closing"
     job: Digest

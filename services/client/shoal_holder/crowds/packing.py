@@ -9,7 +9,7 @@ from typing import Final
 
 from shoal_protocol.wire.errors import MalformedDocument
 
-# As draws and receipts are spelled. Never change it: what is on file refers to it.
+# The spelling of draws and receipts. Never change it: stored documents refer to it.
 _SPELLING: Final = (
     b'{"body":{"entry":{"instance":,"job":"","nonce":"","previous":"","revision":,"weights":""},'
     b'"kind":"submission_receipt","manifest":""},"signature":"","signer":"trainer"}'

@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass
 class Used:
-    """What one client was charged: in this job by place, as (times, epsilon), and in others."""
+    """One client's charges: in this job by place, as (times, epsilon), and in others."""
 
     places: dict[int, tuple[int, float]] = field(default_factory=dict)
     elsewhere: float = 0.0

@@ -13,7 +13,7 @@ from typing import Final
 from shoal_protocol.sharing.shares import RandomBytes
 
 LAST_MOMENTS: Final = 0.1
-"""The part of the time at its end in which nothing is begun, so that all that is sent arrives."""
+"""The last part of the time, in which no contribution begins, so that all arrive in time."""
 
 _FRACTION: Final = 2.0**53
 

@@ -70,7 +70,7 @@ class CrowdVault:
     """Handles the vault's messages about crowd jobs."""
 
     def __init__(self, site: Site, state: State, charges: ChargeComparison, report: Report) -> None:
-        """Begin with nothing in work."""
+        """Begin without open crowd jobs."""
         self._site = site
         self._state = state
         self._charges = charges
@@ -250,12 +250,12 @@ class CrowdVault:
         return _wanted(self._closings.show_log(asked.job, asked.parts[0]))
 
     def _end_if_done(self, job: str) -> None:
-        """End a job whose time is over, or to which nobody here has anything left to contribute."""
+        """End a job whose time is over, or to which no client here can contribute any more."""
         contributor = self._contributors.get(job)
         if contributor is None:
             return
         if memory.pending(self._state, job, count=1):
-            return  # it is asked what became of what was sent
+            return  # the trainer is still asked about submissions
         if self._site.clock() >= contributor.crowd.request.closes_at:
             self._end(job, OVER)
         elif not contributor.ready and contributor.schedule.next_moment is None:

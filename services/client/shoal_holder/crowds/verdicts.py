@@ -15,14 +15,14 @@ CLOSED_EARLY: Final = "; closed early by its analyst"
 """Follows one of these where she signed that the job was to be closed before its time."""
 
 WRONG_RECEIPT: Final = "wrong-receipt"
-"""What became of a submission whose receipt is another one's, or nobody's."""
+"""The outcome of a submission whose receipt is another submission's, or is not signed."""
 
 _MOST_NAMED: Final = 5
 _NONCE: Final = re.compile(r"^(draw|submission) [0-9a-f]{64}: ")
 
 
 def in_words(faults: Mapping[str, Sequence[str]], *, unread: bool, early: bool) -> str:
-    """Say what is wrong and how often, without the nonces: they would tell whose contributions.
+    """Word what is wrong and how often, without nonces, which would identify contributors.
 
     `faults` are those of each contribution; `unread`, whether logs were left out; `early`,
     whether the closing shows that the analyst asked for it before the job's time.

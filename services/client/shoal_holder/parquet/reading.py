@@ -43,7 +43,7 @@ def read_parquet(
             continue
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
             raise ValueError(f"{file}, column {name!r} does not hold numbers")
-        found = column.to_numpy()  # a null becomes NaN, and so did what was one in the file
+        found = column.to_numpy()  # nulls become NaN, and NaN in the file stays NaN
         missing = column.is_null().to_numpy()
         if bad := np.flatnonzero(~np.isfinite(found) & ~missing).tolist():
             raise ValueError(f"{file}, row {bad[0] + 1}, column {name!r}: not a finite number")

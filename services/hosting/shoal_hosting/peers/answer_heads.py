@@ -15,7 +15,7 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What an answer's head says; its fields are named in lower case.
+    """The head of an answer; names of its fields are in lower case.
 
     `length` is that of the body in bytes, None where it comes in chunks. `stays` tells whether the
     connection takes another request.

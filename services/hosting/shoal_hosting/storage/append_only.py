@@ -33,13 +33,13 @@ _POSTGRESQL_STAYS: Final = (
 
 
 def only_grows(table: Table) -> None:
-    """Have `table` refuse updates and deletions wherever it is made from now on."""
+    """Add triggers to `table`, wherever it is created, that refuse updates and deletions."""
     _when_made(table, "sqlite", _SQLITE_KEEPS, _SQLITE_STAYS, _SQLITE_ADDS)
     _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, _POSTGRESQL_STAYS)
 
 
 def only_changes(table: Table) -> None:
-    """Have `table` refuse deletions, but no updates, wherever it is made from now on."""
+    """Add triggers to `table`, wherever it is created, that refuse deletions but no updates."""
     _when_made(table, "sqlite", _SQLITE_KEEPS)
     stays = _POSTGRESQL_STAYS.replace("UPDATE OR ", "")
     _when_made(table, "postgresql", _POSTGRESQL_FUNCTION, stays)

@@ -1,4 +1,4 @@
-"""What every durable store needs of SQLite or PostgreSQL."""
+"""Opens SQLite or PostgreSQL for durable stores, and runs their transactions in one thread."""
 
 import asyncio
 import sqlite3

@@ -40,7 +40,7 @@ class DrawLimit:
     """
 
     def __init__(self, at_once: int, registry: CollectorRegistry) -> None:
-        """Have `at_once` places."""
+        """Begin with `at_once` free places."""
         self.at_once = at_once
         self._free = asyncio.Semaphore(at_once)
         self._turn = asyncio.Lock()  # so that no request waits with a part of its places

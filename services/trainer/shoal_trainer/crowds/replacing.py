@@ -128,7 +128,7 @@ class _Job:
         return {row.instance: (row.revision, row.digest) for row in self._db.execute(chosen)}
 
     def take(self, offered: Replacement, now: datetime) -> Outcome:
-        """Take note of one replacement, or say why it is refused."""
+        """Add one replacement, or return why it is refused."""
         if offered.nonce in self._known:
             submission, entry = self._known[offered.nonce]
             same = submission == offered.submission

@@ -36,7 +36,7 @@ class CrowdRecord:
 
 @dataclass(frozen=True)
 class CrowdState:
-    """Where a crowd job stands."""
+    """A crowd job's state."""
 
     phase: CrowdPhase
     contributions: int
