@@ -39,7 +39,7 @@ MODULES: Final = {
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of a federation. `url_template` has {name} and {port}; certificates list `extra_hosts`.
+    """A federation to make. `url_template` has {name} and {port}; `extra_hosts` go on certificates.
 
     Ports count up from `first_port`: the Compute nodes, the aggregator, the trainer, then one
     agent for each site of `clients` (site -> number of its clients).
