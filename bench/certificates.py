@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 from nacl.public import PrivateKey
-from nacl.signing import SigningKey
+from nacl.signing import SigningKey, VerifyKey
 from pyroaring import BitMap
 
 from shoal_protocol.certificates.checks import verify_certificate
@@ -43,7 +43,7 @@ from shoal_protocol.trust.manifest import (
     RosterReference,
     ServiceParty,
 )
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
 
@@ -75,7 +75,9 @@ def service(name: str) -> dict[str, Any]:
 
 def consortium() -> Consortium:
     """Return a consortium with all the clients on its roster."""
-    roster = Roster(b"".join(hashlib.sha256(b"%d" % client).digest() for client in range(CLIENTS)))
+    roster = roster_of(
+        (VerifyKey(hashlib.sha256(b"%d" % client).digest()), 1) for client in range(CLIENTS)
+    )
     nodes = [service(f"compute-{node}") for node in range(NODES)]
     manifest = Manifest(
         consortium="bench",
@@ -95,7 +97,7 @@ def consortium() -> Consortium:
                 verify_key=bytes(key_of("analyst").verify_key).hex(),
             ),
         ),
-        roster=RosterReference(digest=roster.digest, clients=CLIENTS),
+        roster=RosterReference.of(roster),
         policy=Policy(
             minimum_cohort=1000,
             minimum_colluders=10,

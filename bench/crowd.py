@@ -30,7 +30,7 @@ from demo.federation import Federation, Process
 from shoal.planning import Study
 from shoal.planning.assumptions import assume
 from shoal.planning.crowds import crowd_task, draw_and_discard
-from shoal_agent import read_client_keys
+from shoal_agent import read_holder_key
 from shoal_agent.crowds.trainer import CrowdTrainer
 from shoal_command.connection import open_book
 from shoal_hosting.clock import system_clock
@@ -102,13 +102,13 @@ class _Job:
 
     def load(self, job: str, *, together: int, concurrency: int) -> CrowdLoad:
         """Return the phones, with records as the plan assumes them."""
-        keys = read_client_keys(self.directory / "clients" / SITE / "clients.key")
+        key = read_holder_key(self.directory / "clients" / SITE / "holder.key")
         generator = np.random.default_rng(1)
-        features, targets = outcomes(self.study, (len(keys),), generator)
+        features, targets = outcomes(self.study, (len(self.book.current.roster),), generator)
         return CrowdLoad(
             book=self.book,
             job=job,
-            keys=keys,
+            key=key,
             records=np.column_stack([features, targets]),
             monotonic=time.monotonic,
             together=together,

@@ -250,7 +250,7 @@ async def _submissions(
         json.dumps(each, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
         for each in drawn
     ]
-    made = answers_to(encoded, trainer.keys, task)
+    made = answers_to(encoded, trainer.key, task)
     return [("POST", f"{where}/submissions", each) for each in made]
 
 

@@ -96,7 +96,7 @@ async def measure(
             asked = [json.dumps(nonce, separators=(",", ":")).encode() for nonce in nonces]
             await timed(EMPTY, [("GET", "/healthz", b"")] * each, each)
             drawn = await timed(DRAWS, [("POST", f"{where}/draws", one) for one in asked], 2 * each)
-            made = answers_to(drawn, trainer.keys, task)
+            made = answers_to(drawn, trainer.key, task)
             single, bulk = made[:each], made[each:]
             sent = [("POST", f"{where}/submissions", one) for one in single]
             receipts = await timed(SUBMISSIONS, sent, each)

@@ -16,7 +16,7 @@ from bench.raw_requests import Lines, ask, request
 from bench.small_consortium import made_consortium
 from demo.federation import Process
 from demo.watching import free_ports
-from shoal_agent import read_client_keys
+from shoal_agent import read_holder_key
 from shoal_consortium import quickstart
 from shoal_hosting.party import load_party
 from shoal_protocol.crowds.documents import CrowdJobRequest, Draw, Submission
@@ -59,11 +59,11 @@ class Trainer:
         database_url: str,
         draws_at_once: int = DRAWS_AT_ONCE,
     ) -> None:
-        """Make keys and files, and say how to start the processes."""
+        """Make key and files, and say how to start the processes."""
         self.consortium = made_consortium(
             directory, {SITE: CLIENTS}, maximum_local_epsilon=MOST_LOCAL_EPSILON
         )
-        self.keys = read_client_keys(directory / "clients" / SITE / "clients.key")
+        self.key = read_holder_key(directory / "clients" / SITE / "holder.key")
         self._analyst = load_party(directory / "parties" / "analyst")
         [conducting] = [
             each
@@ -139,7 +139,7 @@ class Trainer:
 
 
 def submissions(
-    drawn: Sequence[bytes], first: int, keys: Sequence[SigningKey], task: CrowdTask
+    drawn: Sequence[bytes], first: int, key: SigningKey, task: CrowdTask
 ) -> list[bytes]:
     """Return signed answers to draws. Steps and noise are zero: neither is the trainer's work."""
     zero, none = np.zeros(task.dimension, np.int64), np.zeros(task.touched, np.int64)
@@ -155,11 +155,11 @@ def submissions(
             draw=draw,
             weights=tuple(sent.tolist()),
         )
-        made.append(sign(body, "client", keys[number % CLIENTS]).encode())
+        made.append(sign(body, "client", key).encode())
     return made
 
 
-def answers_to(drawn: list[bytes], keys: Sequence[SigningKey], task: CrowdTask) -> list[bytes]:
+def answers_to(drawn: list[bytes], key: SigningKey, task: CrowdTask) -> list[bytes]:
     """Return `submissions` of all draws, made on all cores."""
     size = -(-len(drawn) // (os.cpu_count() or 1))
     starts = range(0, len(drawn), size)
@@ -168,7 +168,7 @@ def answers_to(drawn: list[bytes], keys: Sequence[SigningKey], task: CrowdTask) 
             submissions,
             [drawn[start : start + size] for start in starts],
             starts,
-            [keys] * len(starts),
+            [key] * len(starts),
             [task] * len(starts),
         )
         return [each for part in made for each in part]

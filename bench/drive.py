@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 import demo.quickstart
 from demo.federation import Process
-from shoal_agent import read_client_keys
+from shoal_agent import read_holder_key
 from shoal_holder.contribution import box_keys, draw_noise, encoded, seal_contribution
 from shoal_holder.sampling.exact import exact_noise
 from shoal_hosting.manifests.manifest_chain import open_chain
@@ -62,7 +62,7 @@ def quickstart(
 
 
 class Drive:
-    """The trainer's and the clients' keys of a federation, to announce and upload with."""
+    """The trainer's and the data holder's keys of a federation, to announce and upload with."""
 
     def __init__(self, directory: Path) -> None:
         """Read them from a quickstart's directory."""
@@ -70,7 +70,7 @@ class Drive:
         self._trainer = load_party(directory / "parties" / "trainer")
         self._analyst = load_party(directory / "parties" / "analyst")
         self._requests: dict[str, bytes] = {}
-        self._keys_path = directory / "clients" / SITE / "clients.key"
+        self._key_path = directory / "clients" / SITE / "holder.key"
 
     def spec(self, query: SecondMomentMatrix, clients: int) -> Signed[RoundSpec]:
         """Return the signed spec of a new job's round, for the first `clients` of the roster."""
@@ -107,15 +107,15 @@ class Drive:
 
     def envelopes(self, spec: RoundSpec) -> list[list[bytes]]:
         """Return every client's envelopes, one for each node, made on all cores."""
-        keys = read_client_keys(self._keys_path)[: spec.population_size]
-        chunks = range(0, len(keys), _CHUNK_CLIENTS)
+        key, size = read_holder_key(self._key_path), spec.population_size
+        chunks = range(0, size, _CHUNK_CLIENTS)
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             made = pool.map(
                 _contributions,
                 [spec] * len(chunks),
                 [box_keys(self.consortium)] * len(chunks),
-                chunks,
-                [keys[start : start + _CHUNK_CLIENTS] for start in chunks],
+                [range(start, min(start + _CHUNK_CLIENTS, size)) for start in chunks],
+                [key] * len(chunks),
             )
             return [each for chunk in made for each in chunk]
 
@@ -144,13 +144,13 @@ class Drive:
 
 
 def _contributions(
-    spec: RoundSpec, boxes: Sequence[bytes], first: int, keys: Sequence[SigningKey]
+    spec: RoundSpec, boxes: Sequence[bytes], clients: range, key: SigningKey
 ) -> list[list[bytes]]:
     values = encoded(spec.query, np.full((1, len(spec.query.columns)), 0.25))
-    noise = draw_noise(spec, len(keys), exact_noise)
+    noise = draw_noise(spec, len(clients), exact_noise)
     return [
         seal_contribution(
-            spec, boxes, first + here, key, values, noise[here], random_bytes=secrets.token_bytes
+            spec, boxes, client, key, values, noise[here], random_bytes=secrets.token_bytes
         )
-        for here, key in enumerate(keys)
+        for here, client in enumerate(clients)
     ]

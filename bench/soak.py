@@ -145,7 +145,7 @@ def measure(
 def _load(directory: Path, sampler: Sampler, site: str, options: Sequence[str]) -> dict[str, Any]:
     command = [
         *(sys.executable, "-m", "bench.load", "rounds", "--concurrency", "8", *options),
-        *("--clients-key", str(directory / "clients" / site / "clients.key")),
+        *("--holder-key", str(directory / "clients" / site / "holder.key")),
         *("--consortium", str(directory / "consortium")),
         *("--analyst", str(directory / "parties" / "analyst")),
         *("--data", str(directory / "data" / site)),

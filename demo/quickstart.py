@@ -44,7 +44,7 @@ def agent(home: Path, site: str, *, port: int, records: Path, policy: Path, logs
         "SHOAL_DATA": str(home / "data" / site),
         "SHOAL_HOST": "127.0.0.1",
         "SHOAL_PORT": str(port),
-        "SHOAL_AGENT_KEYS": str(home / "clients" / site / "clients.key"),
+        "SHOAL_AGENT_KEY": str(home / "clients" / site / "holder.key"),
         "SHOAL_AGENT_RECORDS": str(records),
         "SHOAL_AGENT_POLICY": str(policy),
     }

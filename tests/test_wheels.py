@@ -266,7 +266,7 @@ def test_a_holders_commands_work_with_the_first_wheel_alone(
     assert "2 clients with 2 rows" in shoal("records", "check", records, "--columns", "age")
     shoal("party", "pin", tmp_path, "ab" * 32)
     assert (tmp_path / "pin").read_text() == f"{'ab' * 32}\n"
-    assert "2 clients' private keys" in shoal("clients", "new", tmp_path / "keys", "--count", 2)
+    assert "private key for 2 slots" in shoal("agent", "new", tmp_path / "site", "--slots", 2)
     assert "No models are installed here" in shoal("model", "list")
 
 

@@ -1,7 +1,7 @@
 """Loads a test federation's services with simulated clients and prints what they bore, as JSON.
 
     shoal quickstart my-test --clients load=100000 --maximum-local-epsilon 1   # and start services
-    python -m bench.load rounds --clients-key my-test/clients/load/clients.key \\
+    python -m bench.load rounds --holder-key my-test/clients/load/holder.key \\
         --consortium my-test/consortium --analyst my-test/parties/analyst --data my-test/data/load
     python -m bench.load crowd …    # the same, without --data: a crowd job at the trainer
 
@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -26,9 +25,9 @@ from bench.load import crowds, rounds
 from bench.load.crowd_accounts import closed_account
 from shoal.jobs.async_analyst import AsyncAnalyst
 from shoal.jobs.job_settings import CrowdSettings
-from shoal_agent import read_client_keys
+from shoal_agent import read_holder_key
 from shoal_command.connection import open_book
-from shoal_holder.site_files import lock_keys
+from shoal_holder.site_files import lock_key
 from shoal_hosting.clock import system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.party import Party, load_party
@@ -41,10 +40,10 @@ _OPEN_SECONDS: Final = 86_400
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--clients-key", type=Path, required=True, help="of enrolled clients")
+    common.add_argument("--holder-key", type=Path, required=True, help="of an enrolled data holder")
     common.add_argument("--consortium", type=Path, required=True, help="its directory")
     common.add_argument("--analyst", type=Path, required=True, help="its party directory")
-    common.add_argument("--clients", type=int, help="how many of its keys to use; or all")
+    common.add_argument("--clients", type=int, help="how many of its slots to use; or all")
     common.add_argument("--features", type=int, default=9, help="of the regression")
     common.add_argument("--epsilon", type=float, default=1.0, help="of a job, or a contribution")
     common.add_argument("--concurrency", type=int, default=16, help="requests open at once")
@@ -65,16 +64,21 @@ def main() -> None:
     """Load, and print."""
     asked = arguments()
     analyst, book = load_party(asked.analyst), open_book(asked.analyst, asked.consortium)
-    with lock_keys(asked.clients_key):
-        keys = read_client_keys(asked.clients_key)[: asked.clients]
+    with lock_key(asked.holder_key):
+        key = read_holder_key(asked.holder_key)
+        holder = book.current.roster.holder_with(key.verify_key)
+        if holder is None:
+            raise SystemExit(f"the holder of {asked.holder_key} is not enrolled")
+        slots = len(book.current.roster.slots_of(holder))
+        asked.clients = min(asked.clients or slots, slots)
         run = _rounds if asked.what == "rounds" else _crowd
-        print(json.dumps(run(asked, keys, analyst, book)))
+        print(json.dumps(run(asked, key, analyst, book)))
 
 
 def _rounds(
-    asked: argparse.Namespace, keys: Sequence[SigningKey], analyst: Party, book: ManifestBook
+    asked: argparse.Namespace, key: SigningKey, analyst: Party, book: ManifestBook
 ) -> dict[str, Any]:
-    few = max(1, len(keys) // 100)
+    few = max(1, asked.clients // 100)
     plan = rounds.Plan(
         features=asked.features,
         jobs=asked.jobs,
@@ -88,7 +92,8 @@ def _rounds(
     )
     load = rounds.RoundsLoad(
         plan=plan,
-        keys=keys,
+        key=key,
+        clients=asked.clients,
         analyst=analyst,
         book=book,
         data=asked.data,
@@ -99,7 +104,7 @@ def _rounds(
 
 
 def _crowd(
-    asked: argparse.Namespace, keys: Sequence[SigningKey], analyst: Party, book: ManifestBook
+    asked: argparse.Namespace, key: SigningKey, analyst: Party, book: ManifestBook
 ) -> dict[str, Any]:
     columns = rounds.made_up_columns(asked.features)
     task = CrowdTask(
@@ -112,7 +117,7 @@ def _crowd(
         instances=asked.instances,
     )
     settings = CrowdSettings(
-        contributions=len(keys),
+        contributions=asked.clients,
         contributions_per_client=1,
         contributions_per_record=1,
         session_seconds=_SESSION_SECONDS,
@@ -127,8 +132,8 @@ def _crowd(
             load = crowds.CrowdLoad(
                 book=book,
                 job=job.id,
-                keys=keys,
-                records=rounds.made_up_records(columns, len(keys), nacl.utils.random).values,
+                key=key,
+                records=rounds.made_up_records(columns, asked.clients, nacl.utils.random).values,
                 monotonic=time.monotonic,
                 together=asked.together,
                 concurrency=asked.concurrency,

@@ -6,7 +6,7 @@ phone would do besides, its ledger and its waiting, is left out: only the traine
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -63,7 +63,7 @@ class CrowdFigures:
 
 @dataclass
 class CrowdLoad:
-    """Phones by their keys, which must be enrolled.
+    """Phones, one for each record, in the first slots of the data holder that has `key`.
 
     `records`, shape (phones, m), has one record of each, in the order of the task's columns.
     `together` phones share a request, as behind a gateway; with 1 each asks for itself. Up to
@@ -72,7 +72,7 @@ class CrowdLoad:
 
     book: ManifestBook
     job: str
-    keys: Sequence[SigningKey] = field(repr=False)
+    key: SigningKey = field(repr=False)
     records: NDArray[np.float64] = field(repr=False)
     monotonic: Monotonic
     together: int = 1
@@ -91,13 +91,14 @@ class CrowdLoad:
         Raises:
             Unavailable: the trainer stopped answering.
             CrowdRefused, ProtocolError: it refuses a draw, or what it answers is none.
-            ValueError: a key is not enrolled.
+            ValueError: there are fewer slots than phones.
         """
         consortium = self.book.current
-        clients = consortium.roster.indices(key.verify_key for key in self.keys)
-        self._clients = [client for client in clients if client is not None]
-        if len(self._clients) < len(self.keys):
-            raise ValueError("a phone's key is not enrolled in the consortium")
+        holder = consortium.roster.holder_with(self.key.verify_key)
+        slots = [] if holder is None else list(consortium.roster.slots_of(holder))
+        self._clients = slots[: len(self.records)]
+        if len(self._clients) < len(self.records):
+            raise ValueError("the data holder has fewer slots in the consortium than phones")
         meter = Meter(consortium, self.monotonic, connections=self.concurrency)
         trainer = CrowdTrainer(partial(_same, Line(consortium.manifest.trainer, meter)))
         try:
@@ -124,8 +125,8 @@ class CrowdLoad:
     def _groups(self, crowd: Crowd) -> Iterator[tuple[range, NDArray[np.int64]]]:
         """Yield the phones that share a request, by position, with noise of their own for each."""
         size = max(self.together, _NOISE_TOGETHER - _NOISE_TOGETHER % self.together)
-        for start in range(0, len(self.keys), size):
-            phones = range(start, min(start + size, len(self.keys)))
+        for start in range(0, len(self.records), size):
+            phones = range(start, min(start + size, len(self.records)))
             noise = draw_noise(crowd.request.task, len(phones), exact_noise)
             for place in range(0, len(phones), self.together):
                 yield phones[place : place + self.together], noise[place : place + self.together]
@@ -153,7 +154,7 @@ class CrowdLoad:
                 crowd,
                 draw,
                 self._clients[phone],
-                self.keys[phone],
+                self.key,
                 self.records[phone],
                 noise=own,
                 random_bytes=nacl.utils.random,

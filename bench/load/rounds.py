@@ -69,10 +69,11 @@ class Plan:
 
 @dataclass
 class RoundsLoad:
-    """Clients by their keys, the analyst that submits the jobs, and the clocks."""
+    """The first of a data holder's slots, the analyst that submits the jobs, and the clocks."""
 
     plan: Plan
-    keys: Sequence[SigningKey] = field(repr=False)
+    key: SigningKey = field(repr=False)
+    clients: int
     analyst: Party
     book: ManifestBook
     data: Path
@@ -93,8 +94,8 @@ class RoundsLoad:
         plan, consortium = self.plan, self.book.current
         meter = Meter(consortium, self.monotonic, connections=max(16, plan.concurrency))
         holder = DataHolder(
-            keys=self.keys,
-            records=made_up_records(plan.task.columns, len(self.keys), nacl.utils.random),
+            key=self.key,
+            records=made_up_records(plan.task.columns, self.clients, nacl.utils.random),
             policy=self._policy(),
             book=self.book,
             data_directory=self.data,
@@ -158,8 +159,8 @@ class RoundsLoad:
             delta=plan.delta,
             dropouts=plan.dropouts,
             colluders=plan.colluders,
-            minimum_population=len(self.keys) - plan.dropouts,
-            maximum_population=len(self.keys),
+            minimum_population=self.clients - plan.dropouts,
+            maximum_population=self.clients,
             join_seconds=plan.seconds,
             round_seconds=plan.seconds,
             grace_seconds=plan.seconds,
@@ -184,7 +185,7 @@ class RoundsLoad:
         )
         return JobFigures(
             job=job,
-            clients=len(self.keys),
+            clients=self.clients,
             joined=report.population_size,
             complete=answered.complete,
             refused_envelopes=sent - acknowledged,

@@ -23,7 +23,6 @@ GROUP: Final = "shoal.commands"
 OF_DATA_HOLDERS: Final = {
     "agent": "shoal_command.agent:app",
     "certificate": "shoal_command.certificate:app",
-    "clients": "shoal_command.party:clients",
     "model": "shoal_command.model:app",
     "party": "shoal_command.party:app",
     "records": "shoal_command.records:app",

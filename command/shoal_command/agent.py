@@ -11,7 +11,7 @@ import pydantic
 import typer
 from nacl.signing import SigningKey
 
-from shoal_agent.client_files import write_agent
+from shoal_agent.client_files import enrolment_of, grow, write_agent
 from shoal_agent.crowds.evidence_files import fingerprints_in_words, write_evidence
 from shoal_agent.leaving_alone import leave_alone
 from shoal_agent.settings import Settings
@@ -28,7 +28,7 @@ from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_option
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
-from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_holder.status import JobStatus
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
@@ -55,7 +55,9 @@ class _Left(pydantic.BaseModel):
 @app.command()
 def new(
     directory: Annotated[Path, typer.Argument(help="New directory for the agent's files.")],
-    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of clients.")],
+    slots: Annotated[
+        int, typer.Option(min=1, help="Places for individuals: as many as you may ever have.")
+    ],
     host: Annotated[
         str, typer.Option(help="Host name or IP address that you reach the agent by.")
     ] = "127.0.0.1",
@@ -63,22 +65,41 @@ def new(
     valid_days: ValidDays = VALID_DAYS,
     as_json: AsJson = False,
 ) -> None:
-    """Make clients' keys, a TLS certificate, and the enrolment to hand to the authority.
+    """Make your key, a TLS certificate, and the enrolment to hand to the authority.
 
-    One client, one key: line i of clients.key belongs to client i of the records, so never
-    reorder either of them. Only clients.key.enrolment leaves the directory.
+    Client i of the records has your i-th slot, so never reorder them: add new ones at the end.
+    A slot without a client is empty, and answers as one. Only holder.key.enrolment leaves the
+    directory.
     """
     tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
-    write_agent(directory, [SigningKey(secrets.token_bytes(32)) for _ in range(count)], tls)
-    enrolment = directory / f"{CLIENT_KEYS}.enrolment"
+    write_agent(directory, SigningKey(secrets.token_bytes(32)), slots=slots, tls=tls)
+    enrolment = enrolment_of(directory / HOLDER_KEY)
     tell(
-        {"directory": directory, "enrolment": enrolment, "clients": count},
+        {"directory": directory, "enrolment": enrolment, "slots": slots},
         as_json,
-        f"Made {count:,} clients' private keys in {directory}; keep it secret, and keep a copy.",
+        f"Made a private key for {slots:,} slots in {directory}; keep it secret, and keep a copy.",
         f"Hand {enrolment} to the consortium's authority.",
         "Compare the manifest's digest with the other parties, then pin it:",
         f"shoal party pin {shlex.quote(str(directory))} DIGEST --consortium CONSORTIUM",
-        f"Put {RECORDS} and {POLICY} beside the keys; then `shoal agent run` starts the agent.",
+        f"Put {RECORDS} and {POLICY} beside the key; then `shoal agent run` starts the agent.",
+    )
+
+
+@app.command("grow")
+def grow_slots(
+    directory: Annotated[Path, typer.Argument(help="The agent's directory.")],
+    slots: Annotated[int, typer.Option(min=1, help="How many slots you ask for in all.")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask for more slots: write the enrolment anew, to hand to the authority.
+
+    It may be done while the agent runs: the slots are yours with the next manifest.
+    """
+    enrolment = grow(directory / HOLDER_KEY, slots=slots)
+    tell(
+        {"enrolment": enrolment, "slots": slots},
+        as_json,
+        f"Hand {enrolment} to the consortium's authority, which gives you {slots:,} slots in all.",
     )
 
 
@@ -170,7 +191,7 @@ def evidence(
         for name in Settings.model_fields
     },
     environment="SHOAL_",
-    agent_keys=None,
+    agent_key=None,
     agent_records=None,
     agent_policy=None,
     port=8440,
@@ -178,7 +199,7 @@ def evidence(
 def run(settings: dict[str, Any]) -> None:
     """Take part in the consortium's jobs with your own records, as far as your policy allows.
 
-    Keys, records and policy are clients.key, records.csv and policy.toml of the party directory,
+    Key, records and policy are holder.key, records.csv and policy.toml of the party directory,
     if nothing else is said. Exit status 78: the agent will not start, and says why.
     """
     try:
@@ -187,7 +208,7 @@ def run(settings: dict[str, Any]) -> None:
         if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
             raise
         fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
-    own = {"agent_keys": CLIENT_KEYS, "agent_records": RECORDS, "agent_policy": POLICY}
+    own = {"agent_key": HOLDER_KEY, "agent_records": RECORDS, "agent_policy": POLICY}
     files = {name: settings["party"] / file for name, file in own.items()}
     os.environ.update({f"SHOAL_{k.upper()}": str(v) for k, v in (files | settings).items()})
     main()
@@ -197,7 +218,6 @@ def _summed(status: HolderStatus) -> dict[str, Any]:
     """Return what a reader wants of a status: jobs in sums, and reasons once each."""
     unserved = Counter(status.refused_crowds.values()).most_common()
     return {
-        "clients": status.clients,
         "enrolled": status.enrolled,
         "refusal": status.refusal,
         "adopted": status.adopted,

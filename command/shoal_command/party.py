@@ -1,28 +1,20 @@
-"""`shoal party pin` and `shoal clients new`: pin a manifest, and make keys of clients."""
+"""`shoal party pin`: pins the manifest that a party trusts."""
 
-import secrets
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from nacl.signing import SigningKey
 
-from shoal_agent.client_files import write_client_keys, write_pin
-from shoal_command.terminal import AsJson, say, tell
+from shoal_agent.client_files import write_pin
+from shoal_command.terminal import say
 from shoal_hosting.manifests.manifest_chain import open_chain
 
 app = typer.Typer(no_args_is_help=True, help="Make a party of a consortium, and pin its manifest.")
-clients = typer.Typer(no_args_is_help=True, help="Make the keys of clients: one client, one key.")
 
 
 @app.callback()
 def _party() -> None:
     """Make a party of a consortium, and pin its manifest."""
-
-
-@clients.callback()
-def _clients() -> None:
-    """Make the keys of clients: one client, one key."""
 
 
 @app.command()
@@ -41,23 +33,3 @@ def pin(
         open_chain(consortium, pin=digest)
     write_pin(directory, digest, replace_other=replace)
     say(f"{directory} trusts the manifest {digest}.")
-
-
-@clients.command("new")
-def new_clients(
-    file: Annotated[Path, typer.Argument(help="New file for the private keys.")],
-    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of clients.")],
-    as_json: AsJson = False,
-) -> None:
-    """Make private keys, and FILE.enrolment with the public keys for the consortium's authority.
-
-    Line i of the key file belongs to client i of the records: never reorder either of them.
-    """
-    keys = [SigningKey(secrets.token_bytes(32)) for _ in range(count)]
-    enrolment = write_client_keys(file, keys)
-    tell(
-        {"keys": file, "enrolment": enrolment, "clients": count},
-        as_json,
-        f"Made {count:,} clients' private keys in {file}; keep it secret, and keep a copy.",
-        f"Hand {enrolment} to the consortium's authority.",
-    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from nacl.signing import SigningKey
 
-from shoal_agent.enrolment_files import read_enrolments
+from shoal_agent.enrolment_files import read_enrolment
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell, warn
 from shoal_command_groups.policy import policy_of, policy_options
 from shoal_consortium import consortium_files, deployment, parties
@@ -33,8 +33,8 @@ def create(
     name: Annotated[str, typer.Option(help="Name of the consortium.")],
     card: Annotated[list[Path], typer.Option(help="A party's card; repeatable.")],
     rules: dict[str, Any],
-    clients: Annotated[
-        list[Path] | None, typer.Option(help="Enrolment file of clients; repeatable.")
+    holder: Annotated[
+        list[Path] | None, typer.Option(help="Enrolment file of a data holder; repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,8 +43,8 @@ def create(
     Compare the cards' fingerprints with their owners first: nobody checks them afterwards.
     """
     cards = [read_party_card(path) for path in card]
-    keys = read_enrolments(clients or [])
-    roster = parties.enrol(Roster(b""), keys) if keys else Roster(b"")
+    asking = [read_enrolment(path) for path in holder or []]
+    roster = parties.enrol(Roster(), asking) if asking else Roster()
     key = SigningKey(secrets.token_bytes(32))
     manifest = parties.first_manifest(
         name, cards, roster=roster, policy=policy_of(rules), authority=key
@@ -97,30 +97,30 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
 @app.command()
 def enrol(
     directory: Directory,
-    enrolment: Annotated[list[Path], typer.Argument(help="Enrolment files of clients.")],
+    enrolment: Annotated[list[Path], typer.Argument(help="Enrolment files of data holders.")],
     authority: Authority,
     as_json: AsJson = False,
 ) -> None:
-    """Enrol clients: sign the next manifest version with a longer roster."""
+    """Enrol data holders, or give those that grew their slots: sign the next manifest."""
     *earlier, current = open_chain(directory)
-    keys = read_enrolments(enrolment)
-    roster = parties.enrol(current.roster, keys, earlier=[each.roster for each in earlier])
+    asking = [read_enrolment(path) for path in enrolment]
+    roster = parties.enrol(current.roster, asking, earlier=[each.roster for each in earlier])
     first, last = len(current.roster), len(roster) - 1
-    done = f"Enrolled {last - first + 1:,} clients, indices {first} to {last}"
+    done = f"Enrolled {last - first + 1:,} slots, {first} to {last}"
     _add_version(directory, current, roster, authority, done, as_json)
 
 
 @app.command()
 def revoke(
     directory: Directory,
-    client: Annotated[list[int], typer.Argument(min=0, help="Indices of clients.")],
+    holder: Annotated[list[int], typer.Argument(min=0, help="Indices of data holders.")],
     authority: Authority,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke clients for good: their next messages are refused once the version is published."""
+    """Revoke data holders for good: their messages are refused once the version is published."""
     current = open_chain(directory)[-1]
-    roster = parties.revoke(current.roster, client)
-    done = f"Revoked {len(set(client)):,} clients"
+    roster = parties.revoke(current.roster, holder)
+    done = f"Revoked {len(set(holder)):,} data holders"
     _add_version(directory, current, roster, authority, done, as_json)
 
 
@@ -165,7 +165,8 @@ def _add_version(
 def _described(consortium: Consortium) -> dict[str, Any]:
     """Return what a reader wants of a version: no keys, no certificates."""
     manifest = consortium.manifest
-    enrolled = len(consortium.roster.enrolled())
+    roster = consortium.roster
+    enrolled = len(roster.enrolled_set)
     listed: list[tuple[str, ServiceParty | Analyst]] = [
         *(("compute", node) for node in manifest.compute_nodes),
         ("aggregator", manifest.aggregator),
@@ -186,7 +187,8 @@ def _described(consortium: Consortium) -> dict[str, Any]:
             for role, party in listed
         ],
         "policy": manifest.policy.model_dump(mode="json"),
-        "clients": {"enrolled": enrolled, "revoked": len(consortium.roster) - enrolled},
+        "holders": roster.holders,
+        "slots": {"enrolled": enrolled, "revoked": len(roster) - enrolled},
         "shared_operators": parties.shared_operators(manifest),
     }
 

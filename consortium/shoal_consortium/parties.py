@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 from nacl.public import PrivateKey
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 from pydantic import Field, TypeAdapter
 
+from shoal_agent.enrolment_files import Enrolment
 from shoal_hosting.tls_certificates import TlsIdentity, host_of, self_signed
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
@@ -28,6 +29,7 @@ from shoal_protocol.trust.manifest import (
     ServiceParty,
 )
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import Signed, describe, sign
 from shoal_protocol.wire.encoding import canonical_json, sha256
 
@@ -210,40 +212,45 @@ def next_manifest(
     return sign(manifest, AUTHORITY_NAME, authority)
 
 
-def enrol(roster: Roster, keys: Sequence[VerifyKey], *, earlier: Sequence[Roster] = ()) -> Roster:
-    """Return `roster` with further clients, none of whom was on it or on one `earlier`.
+def enrol(roster: Roster, asking: Sequence[Enrolment], *, earlier: Sequence[Roster] = ()) -> Roster:
+    """Return `roster` with data holders that are new or have grown; revoked keys stay revoked.
+
+    A holder on the roster gets the slots that it lacks, in a range of their own.
 
     Raises:
-        ValueError: there is none, or one is or was enrolled already, or named twice.
+        ValueError: there is none, one is named twice, was revoked, or has as many slots already.
     """
-    if not keys:
-        raise ValueError("there is no client to enrol")
-    known = sum(index is not None for index in roster.indices(keys))
-    if known:
-        raise ValueError(f"{known} of these {len(keys)} clients are enrolled already")
-    if len({bytes(key) for key in keys}) < len(keys):
-        raise ValueError("a client appears twice among those to enrol")
-    longer = roster.with_enrolled(keys)
+    if not asking:
+        raise ValueError("there is no data holder to enrol")
+    if len({bytes(each.key) for each in asking}) < len(asking):
+        raise ValueError("a data holder appears twice among those to enrol")
+    longer = roster
+    for each in asking:
+        holder = roster.holder_with(each.key)
+        if holder is None:
+            longer = with_enrolled(longer, [(each.key, each.slots)])
+            continue
+        more = each.slots - len(roster.slots_of(holder))
+        if more <= 0:
+            raise ValueError("a data holder among these has as many slots already")
+        longer = with_grown(longer, holder, more)
     if any(longer.enrols_again(each) for each in earlier):
         raise ValueError(
-            "a key is among them that was revoked, which is for good: its client makes a new key, "
-            "and begins with nothing spent"
+            "a key is among them that was revoked, which is for good: its data holder makes a new "
+            "key, and begins with nothing spent"
         )
     return longer
 
 
-def revoke(roster: Roster, clients: Sequence[int]) -> Roster:
-    """Return `roster` with these clients, by their indices, revoked for good.
+def revoke(roster: Roster, holders: Sequence[int]) -> Roster:
+    """Return `roster` with these data holders, by their indices, revoked for good.
 
     Raises:
         ValueError: some are not on it, or all of them are revoked already.
     """
-    unknown = sum(index >= len(roster) for index in clients)
-    if unknown:
-        raise ValueError(f"{unknown} of these clients are not on the roster")
-    shorter = roster.with_revoked(clients)
+    shorter = with_revoked(roster, holders)
     if shorter.digest == roster.digest:
-        raise ValueError("these clients are revoked already")
+        raise ValueError("these data holders are revoked already")
     return shorter
 
 
@@ -263,7 +270,7 @@ def shared_operators(manifest: Manifest) -> dict[str, list[str]]:
 
 
 def _reference(roster: Roster) -> RosterReference:
-    return RosterReference(digest=roster.digest, clients=len(roster))
+    return RosterReference.of(roster)
 
 
 def _require(what: str, holds: bool, found: int) -> None:

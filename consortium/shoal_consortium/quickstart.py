@@ -21,11 +21,11 @@ from shoal_agent.client_files import write_agent, write_pin
 from shoal_consortium import consortium_files
 from shoal_consortium.parties import NewParty, PartyRole, RandomBytes, first_manifest, new_party
 from shoal_consortium.party_files import make_authority_directory, write_party
-from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_hosting.tls_certificates import host_of, port_of, self_signed
 from shoal_protocol.trust.manifest import Consortium, Policy, ServiceParty
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of
 
 _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PENDING: Final = ".being-made"
@@ -143,11 +143,8 @@ def _make_all(
     parties.append(
         _party("analyst", PartyRole.ANALYST, None, plan, now=now, random_bytes=random_bytes)
     )
-    keys = {
-        site: [SigningKey(random_bytes(32)) for _ in range(count)]
-        for site, count in plan.clients.items()
-    }
-    roster = Roster(b"".join(bytes(key.verify_key) for site in keys.values() for key in site))
+    keys = {site: SigningKey(random_bytes(32)) for site in plan.clients}
+    roster = roster_of(((key.verify_key, plan.clients[site]) for site, key in keys.items()))
     authority = SigningKey(random_bytes(32))
     manifest = first_manifest(
         plan.consortium,
@@ -167,7 +164,7 @@ def _make_all(
         home = directory / "clients" / site
         hosts = [host_of(plan.url(site, position)), *plan.extra_hosts]
         tls = self_signed(site, hosts, now=now, valid_days=plan.valid_days)
-        write_agent(home, keys[site], tls)
+        write_agent(home, keys[site], slots=plan.clients[site], tls=tls)
         write_pin(home, consortium.digest, replace_other=False)
         write_new(home / "url", f"{plan.url(site, position)}\n".encode(), private=False)
         _make_data_directory(directory, site)
@@ -220,14 +217,14 @@ def services(directory: Path, consortium: Consortium) -> list[Process]:
 def agents(directory: Path) -> list[Process]:
     """Return how to start each site's agent, once its owner has put two files in its directory.
 
-    They are `records.csv`, the records in the order of the keys, and `policy.toml`, what the
+    They are `records.csv`, the records, and `policy.toml`, what the
     data holder allows.
     """
     found = []
     for home in sorted((directory / "clients").iterdir()):
         url = (home / "url").read_text().strip()
         environment = _environment(directory, home, url) | {
-            "SHOAL_AGENT_KEYS": os.fspath(home / CLIENT_KEYS),
+            "SHOAL_AGENT_KEY": os.fspath(home / HOLDER_KEY),
             "SHOAL_AGENT_RECORDS": os.fspath(home / RECORDS),
             "SHOAL_AGENT_POLICY": os.fspath(home / POLICY),
         }

@@ -13,10 +13,10 @@ for part in consortium parties/* clients/*; do
     chown -R shoal:shoal "/handout/$part"
   fi
 done
-for site in clients/*; do # clients' keys are for the vault alone, which has no network
+for site in clients/*; do # their keys are for the vault alone, which has no network
   vault="/handout/vaults/${site#clients/}"
   if [ -d "$vault" ] && [ ! -e "$vault/.complete" ]; then
-    mv "/handout/$site/clients.key" "$vault/"
+    mv "/handout/$site/holder.key" "$vault/"
     cp "/handout/$site/pin" "$vault/"
     touch "$vault/.complete"
     chown -R shoal:shoal "$vault"

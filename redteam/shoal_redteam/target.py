@@ -8,10 +8,11 @@ from typing import Any, Final, Self
 
 import httpx
 from nacl.signing import SigningKey
+from pyroaring import BitMap
 
 from shoal_consortium.party_files import read_signing_key
-from shoal_holder.keys import read_client_keys
-from shoal_holder.site_files import CLIENT_KEYS
+from shoal_holder.keys import read_holder_key
+from shoal_holder.site_files import HOLDER_KEY
 from shoal_hosting.clock import Clock
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import Party, load_party
@@ -37,7 +38,7 @@ Pause = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Keys:
-    """Everybody's keys: of parties by name, of clients by their index on the roster."""
+    """Everybody's keys: of parties by name, of clients, each its holder's, by slot."""
 
     parties: dict[str, Party] = field(repr=False)
     authority: SigningKey = field(repr=False)
@@ -57,11 +58,10 @@ class Keys:
         clients: dict[int, SigningKey] = {}
         sites: dict[int, str] = {}
         for home in sorted((directory / "clients").iterdir()):
-            keys = read_client_keys(home / CLIENT_KEYS)
-            indices = consortium.roster.indices(key.verify_key for key in keys)
-            for index, key in zip(indices, keys, strict=True):
-                if index is not None:
-                    clients[index], sites[index] = key, home.name
+            key, roster = read_holder_key(home / HOLDER_KEY), consortium.roster
+            holder = roster.holder_with(key.verify_key)
+            for slot in BitMap() if holder is None else roster.slots_of(holder):
+                clients[slot], sites[slot] = key, home.name
         authority = read_signing_key(directory / "authority" / "signing.key")
         return cls(parties, authority, dict(sorted(clients.items())), sites)
 
@@ -165,6 +165,18 @@ class Target:
     def _able(self) -> list[int]:
         enrolled = self.consortium.roster.enrolled_set
         return [client for client in self.keys.clients if client in enrolled]
+
+    def crew_of(self, client: int, *, same: bool) -> list[int]:
+        """Return those of the crew that the same data holder has as this client, or another.
+
+        Raises:
+            CannotAttack: there is none.
+        """
+        sites = self.keys.sites
+        found = [each for each in self.crew if (sites[each] == sites[client]) is same]
+        if not found:
+            raise CannotAttack("clients of two data holders are needed: raise `minimum_cohort`")
+        return found
 
     def party(self, name: str) -> ServiceParty:
         """Return what the manifest says of a service.

@@ -65,7 +65,9 @@ class FakeNetwork(httpx.AsyncBaseTransport):
                 return httpx.Response(_OK, content=self.job.encode())
             case ["v1", "jobs", job, "joins"]:
                 self.joined.add(job)
-                return _json({"job": self.job.digest}, _CREATED)
+                if (documents := json.loads(body).get("documents")) is None:
+                    return _json({"job": self.job.digest}, _CREATED)
+                return _json({"outcomes": [{"status": _CREATED} for _ in documents]})
             case ["v1", "jobs", job, "rounds", number]:
                 return self._round(int(number)) if job == self.job.digest else _json({}, _GONE)
             case ["v1", "rounds", round_id, "shares", "bulk"]:
@@ -115,7 +117,7 @@ class FakeNetwork(httpx.AsyncBaseTransport):
 
 @dataclass
 class Victim:
-    """A client of the crew, or some, with a policy and a ledger that are thrown away."""
+    """A data holder of the crew, with a policy and a ledger that are thrown away."""
 
     target: Target
     network: FakeNetwork
@@ -163,12 +165,11 @@ async def victim(
     target: Target,
     job: Signed[StudyRequest],
     *,
-    clients: int = 1,
     noise: NoiseSampler = exact_noise,
     owner: Mapping[str, Any] | None = None,
     value: float = 0.0,
 ) -> AsyncIterator[Victim]:
-    """Start a data holder for the first `clients` of the crew, each record's values all `value`.
+    """Start the data holder of the crew's first client, each record's values all `value`.
 
     Its policy allows what `job` asks for, but where `owner` has another rule.
     """
@@ -183,6 +184,8 @@ async def victim(
         minimum_colluders=request.privacy.colluders,
     ).model_copy(update=owner or {})
     columns = (*request.terms.column_names, PRIVATE_COLUMN)
+    key, roster = target.keys.clients[target.crew[0]], target.consortium.roster
+    slots = len(roster.slots_of(roster.holder_of(target.crew[0])))
     refusals: list[str] = []
 
     def report(event: str, /, **facts: object) -> None:
@@ -192,10 +195,8 @@ async def victim(
     network = FakeNetwork(target, job)
     with tempfile.TemporaryDirectory() as directory:
         holder = DataHolder(
-            keys=[target.keys.clients[client] for client in target.crew[:clients]],
-            records=Records(
-                columns, np.full((clients, len(columns)), value), np.arange(clients + 1)
-            ),
+            key=key,
+            records=Records(columns, np.full((slots, len(columns)), value), np.arange(slots + 1)),
             policy=policy,
             book=ManifestBook(target.consortium, Path(directory)),
             data_directory=Path(directory) / "state",

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.assembly import Service, assemble
-from shoal_agent.client_files import write_client_keys
+from shoal_agent.client_files import write_holder_key
 from shoal_agent.settings import Settings
 from shoal_agent.telemetry import Telemetry
 from shoal_consortium.consortium_files import create
@@ -43,7 +43,7 @@ def world(tmp_path: Path) -> World:
     party = tmp_path / "party"
     party.mkdir()
     (party / "pin").write_text(world.consortium.digest + "\n")
-    write_client_keys(party / "clients.key", world.keys)
+    write_holder_key(party / "holder.key", world.key, slots=CLIENTS)
     lines = ["age,pressure", *(f"{age},{pressure}" for age, pressure in world.records.values)]
     (tmp_path / "records.csv").write_text("\n".join(lines))
     (tmp_path / "policy.toml").write_text(RULES)
@@ -56,7 +56,7 @@ def environment(directory: Path) -> dict[str, str]:
         "SHOAL_CONSORTIUM": str(directory / "consortium"),
         "SHOAL_DATA": str(directory / "data"),
         "SHOAL_PORT": "0",
-        "SHOAL_AGENT_KEYS": str(directory / "party" / "clients.key"),
+        "SHOAL_AGENT_KEY": str(directory / "party" / "holder.key"),
         "SHOAL_AGENT_RECORDS": str(directory / "records.csv"),
         "SHOAL_AGENT_POLICY": str(directory / "policy.toml"),
     }
@@ -101,7 +101,7 @@ async def test_it_takes_part_and_shows_what_it_did(world: World, agent: Service)
     job = await work(world, agent)
     assert [sorted(node.held) for node in world.nodes] == [list(range(CLIENTS))] * 3
     status = (await ask(agent, "/v1/status")).json()
-    assert (status["clients"], status["enrolled"], status["refused"]) == (CLIENTS, CLIENTS, {})
+    assert (status["enrolled"], status["refused"]) == (CLIENTS, {})
     [shown] = status["jobs"]
     assert shown["job"] == job
     assert shown["joins"] == {"acknowledged": CLIENTS}
@@ -287,24 +287,23 @@ async def test_logs_hold_no_record_key_or_client(
         structlog.reset_defaults()
         logging.getLogger().handlers = []
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    expected = {"12 of 12 keys are enrolled", "job joined", "envelopes settled"}
+    expected = {"12 slots are enrolled", "job joined", "envelopes settled"}
     assert {line["event"] for line in lines} >= expected
     assert {line["level"] for line in lines} == {"info", "warning"}  # of the vault in this process
     for line in lines:
         assert not {"client", "clients", "record", "key"} & line.keys()
     text = json.dumps(lines)
-    assert not any(bytes(key).hex() in text for key in world.keys)
-    assert not any(bytes(key.verify_key).hex() in text for key in world.keys)
+    assert not any(bytes(key).hex() in text for key in [world.key])
+    assert not any(bytes(key.verify_key).hex() in text for key in [world.key])
 
 
-async def test_it_warns_when_none_of_its_keys_is_enrolled(world: World) -> None:
-    strangers = [SigningKey(bytes([250, n]) * 16) for n in range(CLIENTS)]
-    path = world.directory / "party" / "clients.key"
-    path.write_text("".join(f"{bytes(key).hex()}\n" for key in strangers))
+async def test_it_warns_when_its_key_is_not_enrolled(world: World) -> None:
+    stranger = SigningKey(b"\xfa" * 32)
+    (world.directory / "party" / "holder.key").write_text(f"{bytes(stranger).hex()}\n")
     with structlog.testing.capture_logs() as lines:
         await start(world).close()
     told = {line["event"]: line["log_level"] for line in lines}
-    assert told["0 of 12 keys are enrolled"] == "info"
+    assert told["0 slots are enrolled"] == "info"
     warnings = [event for event, level in told.items() if level == "warning"]
     assert len(warnings) == 2 and "has a network" in warnings[1]  # the vault is in this process
     assert "authority" in warnings[0]
@@ -315,10 +314,10 @@ async def test_it_warns_when_none_of_its_keys_is_enrolled(world: World) -> None:
     [
         ("records.csv", "age,pressure\n1,SECRET\n", "line 2, column 'pressure': not a number"),
         ("records.csv", "age\n1\n", "no column 'pressure'"),
-        ("records.csv", "age,pressure\n1,2\n", "12 keys for 1 clients"),
+        ("records.csv", "age,pressure\n" + 13 * "1,2\n", "13 clients in the records"),
         ("policy.toml", "analysts = []", "maximum_epsilon"),
-        ("party/clients.key", "SECRET\n", "line 1 is not a key"),
-        ("party/clients.key", "", "holds no keys"),
+        ("party/holder.key", "SECRET\n", "is not a key of 64 hex digits"),
+        ("party/holder.key", "", "is not a key of 64 hex digits"),
         ("party/pin", "0" * 64, "no manifest"),
         ("data/owner.token", "x", "holds no token"),
         ("data/holder.sqlite", "SECRET" * 999, "not a state file"),
@@ -336,7 +335,7 @@ def test_it_does_not_start_on_broken_files_and_names_them(
     assert "SECRET" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("file", ["records.csv", "policy.toml", "party/clients.key", "party/pin"])
+@pytest.mark.parametrize("file", ["records.csv", "policy.toml", "party/holder.key", "party/pin"])
 def test_it_does_not_start_without_a_file_and_names_it(world: World, file: str) -> None:
     (world.directory / file).unlink()
     with pytest.raises(StartupRefused, match=rf"^\S+{file.rpartition('/')[2]} ") as refusal:
@@ -345,7 +344,7 @@ def test_it_does_not_start_without_a_file_and_names_it(world: World, file: str) 
 
 
 def test_it_does_not_start_with_keys_that_others_can_read(world: World) -> None:
-    (world.directory / "party" / "clients.key").chmod(0o640)
+    (world.directory / "party" / "holder.key").chmod(0o640)
     with pytest.raises(StartupRefused, match="chmod 600"):
         start(world)
 
@@ -355,20 +354,20 @@ async def test_a_second_agent_on_the_same_data_is_refused(world: World, agent: S
         start(world)
 
 
-async def test_a_second_agent_with_the_same_keys_and_other_data_is_refused(
+async def test_a_second_agent_with_the_same_key_and_other_data_is_refused(
     world: World, agent: Service
 ) -> None:
-    with pytest.raises(StartupRefused, match=r"clients\.key is in use"):
+    with pytest.raises(StartupRefused, match=r"holder\.key is in use"):
         start(world, SHOAL_DATA=str(world.directory / "other"))
     await agent.close()
     await start(world, SHOAL_DATA=str(world.directory / "other")).close()
 
 
-async def test_a_failed_start_leaves_the_keys_free(world: World) -> None:
+async def test_a_failed_start_leaves_the_key_free(world: World) -> None:
     records = world.directory / "records.csv"
     before = records.read_text()
-    records.write_text("age,pressure\n1,2\n")
-    with pytest.raises(StartupRefused, match="12 keys"):
+    records.write_text("age,pressure\n" + 13 * "1,2\n")
+    with pytest.raises(StartupRefused, match="12 slots"):
         start(world)
     records.write_text(before)
     await start(world).close()

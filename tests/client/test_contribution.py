@@ -41,7 +41,7 @@ def contribute(world: World, spec: RoundSpec, client: int, noise=no_noise) -> li
         spec,
         box_keys(world.consortium),
         client,
-        world.keys[client],
+        world.key,
         encoded(spec.query, world.records.of(client, COLUMNS)),
         drawn,
         random_bytes=world.random_bytes,
@@ -75,7 +75,7 @@ def test_each_envelope_is_signed_and_of_the_kind_that_its_node_is_due(
 ) -> None:
     for node, sealed in enumerate(contribute(world, spec, 4)):
         parsed = received.parse(sealed)
-        parsed.verify(bytes(world.keys[4].verify_key))
+        parsed.verify(bytes(world.key.verify_key))
         kind = SHARING.kind_for(client=4, node=node, nodes=NODES)
         assert parsed.header == envelope.Header(
             kind=kind,
@@ -179,5 +179,5 @@ def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
 
 
 def test_a_key_does_not_show_in_what_is_sent(world: World, spec: RoundSpec) -> None:
-    assert isinstance(world.keys[0], SigningKey)
-    assert bytes(world.keys[0]) not in b"".join(contribute(world, spec, 0))
+    assert isinstance(world.key, SigningKey)
+    assert bytes(world.key) not in b"".join(contribute(world, spec, 0))

@@ -58,7 +58,7 @@ async def test_a_phone_asks_with_the_same_nonce_and_sends_the_same_bytes_until_i
 ) -> None:
     monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
     load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
     )
     load._clients = [0]
     trainer: Any = Flaky()
@@ -80,7 +80,7 @@ async def test_phones_that_share_a_request_ask_again_for_the_draws_that_did_not_
             return [f"drawn by {each}" for each in nonces[:2]]
 
     load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
     )
     trainer: Any = Busy()
     crowd = Crowd(CROWD_JOB, OPENING, CROWD_CONSORTIUM)
@@ -98,7 +98,7 @@ async def test_a_crowd_gives_up_on_a_trainer_that_never_answers(
 
     monkeypatch.setattr(crowds, "_PAUSE_SECONDS", 0.0)
     load = CrowdLoad(
-        book=world.book, job=CROWD_JOB.digest, keys=[KEY], records=RECORD, monotonic=lambda: 0.0
+        book=world.book, job=CROWD_JOB.digest, key=KEY, records=RECORD, monotonic=lambda: 0.0
     )
     load._clients = [0]
     trainer: Any = Silent()

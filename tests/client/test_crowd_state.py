@@ -109,7 +109,7 @@ def test_what_crowds_cost_is_summed_by_job_and_what_is_left_by_client(state: Sta
     assert left_to_records(state, 2, cap) == RecordsLeft(3.0, 0.5, 1.5)
     thirds = Cap(epsilon=2.5 + 1e-15, delta=0.0)
     assert left_to_records(state, 2, thirds).least == 0.0
-    site = SimpleNamespace(policy=CROWD_POLICY, keys=range(3))
+    site = SimpleNamespace(policy=CROWD_POLICY, positions=lambda: range(3))
     accounts = so_far(state, cast(Site, site))
     assert accounts.jobs == (
         CrowdSpending(CROWD, 3, 2, 1.0),

@@ -31,9 +31,10 @@ from shoal_protocol.crowds.evidence import CrowdEvidence, fingerprint
 from shoal_protocol.crowds.updates import design_rows, steps
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart
+from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.encoding import Int64Vector
-from tests.world.around_holder import COLUMNS, problem, records_for, state_of
+from tests.world.around_holder import COLUMNS, problem, state_of
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld, Lies, StandIn
 from tests.world.clock import NOW, HandMovedTimer
 from tests.world.examples import AUTHORITY, signing_key
@@ -136,11 +137,10 @@ async def test_a_client_contributes_as_often_whatever_its_records_and_their_cap_
     tmp_path: Path, whole: int
 ) -> None:
     """Of five rows so many are whole, of which each may spend as much as one contribution."""
-    world = CrowdWorld(tmp_path, contributions_per_client=3, contributions_per_record=1)
+    world = CrowdWorld(tmp_path, 1, contributions_per_client=3, contributions_per_record=1)
     values = np.array([[20.0, 90.0], [50.0, 150.0], [80.0, 120.0], [5.0, 80.0], [70.0, 70.0]])
     values[whole:, 1] = np.nan
     holder = world.holder(
-        keys=world.keys[:1],
         records=Records(COLUMNS, values, np.array([0, 5])),
         policy=policy(maximum_local_epsilon=0.5),
     )
@@ -785,17 +785,16 @@ async def test_records_that_lost_a_column_end_a_job_that_goes_on(world: CrowdWor
 async def test_a_job_goes_on_when_others_are_enrolled_and_revoked(
     world: CrowdWorld, is_taken_before: bool
 ) -> None:
-    """Who came later is not on the job's roster, and who was revoked contributes no more."""
-    late = SigningKey(b"late" * 8)
-    holder = world.holder(keys=[*world.keys, late], records=records_for(5))
+    """The slots that came later are not on the job's roster."""
+    other = (SigningKey(b"late" * 8).verify_key, 2)
+    holder = world.holder()
     if is_taken_before:
         await holder.step()
-    roster = world.consortium.roster.with_enrolled([late.verify_key]).with_revoked([1])
+    roster = with_revoked(with_grown(with_enrolled(world.consortium.roster, [other]), 0, 1), [1])
     newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     world.book.accept(newer.encode(), roster.encode())
     await world.run(holder, seconds=WHOLE_TIME)
-    opened = await holder.opened()
-    assert (opened.enrolled, opened.clients) == (4, 5)
-    assert contributors(world) == {0: 3, 2: 3, 3: 3}
-    assert (await status(holder)).contributions == {"acknowledged": 9}
+    assert (await holder.opened()).enrolled == 5
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert (await status(holder)).contributions == {"acknowledged": 12}
     await holder.close()

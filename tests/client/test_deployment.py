@@ -11,7 +11,7 @@ from nacl.signing import SigningKey
 from shoal_consortium.deployment import Finding, Severity, check
 from shoal_consortium.parties import NewParty, PartyRole, first_manifest, new_party
 from shoal_protocol.trust.manifest import ComputeParty, Manifest, Policy
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of
 from tests.world.chance import fixed_bytes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def manifest(nodes: int = 3, clients: int = 60, **policy: Any) -> Manifest:
     return first_manifest(
         "trial",
         [each.card for each in parties],
-        roster=Roster(b"").with_enrolled(CLIENTS[:clients]),
+        roster=roster_of((key, 1) for key in CLIENTS[:clients]),
         policy=POLICY.model_copy(update=policy),
         authority=AUTHORITY,
     ).body

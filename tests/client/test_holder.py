@@ -18,7 +18,7 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.answering import Answering
-from shoal_agent.client_files import write_client_keys, write_pin
+from shoal_agent.client_files import write_holder_key, write_pin
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
 from shoal_agent.vault_link import VaultGone
@@ -37,9 +37,20 @@ from shoal_protocol.queries import Column, SecondMomentMatrix, SecondMoments
 from shoal_protocol.sharing import received
 from shoal_protocol.studies.linear_regression.round_rules import query_for, thresholds_for
 from shoal_protocol.trust.manifest import Consortium
+from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from tests.client.test_policy import RULES
-from tests.world.around_holder import COLUMNS, NODES, POLICY, PRIVACY, QUERY, TASK, World, problem
-from tests.world.examples import AUTHORITY
+from tests.world.around_holder import (
+    COLUMNS,
+    NODES,
+    POLICY,
+    PRIVACY,
+    QUERY,
+    TASK,
+    World,
+    problem,
+    records_for,
+)
+from tests.world.examples import AUTHORITY, signing_key
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -217,40 +228,54 @@ async def test_a_broken_list_of_jobs_is_survived(
 async def test_clients_join_and_answer_whatever_their_records(world: World) -> None:
     """Two of the first, none that is whole of the second, none at all of the third."""
     lacking = np.array([[np.nan, 100.0], [np.nan, np.nan]])
-    values = np.vstack([world.records.values[:2], lacking, world.records.values[2:-1]])
+    values = np.vstack([world.records.values[:2], lacking, world.records.values[2:-2]])
     world.records = Records(COLUMNS, values, np.array([0, 2, *range(3, len(values) + 1)]))
-    holder = world.holder(keys=world.keys[: len(world.records)])
+    holder = world.holder()
     request = world.submit()
     await holder.step()
-    assert sorted(world.trainer.joined[request.digest]) == list(range(len(world.records)))
+    assert sorted(world.trainer.joined[request.digest]) == list(EVERYONE)
     world.announce(request)
     await steps(world, holder, 2)
-    assert all(sorted(node.held) == list(range(len(world.records))) for node in world.nodes)
-    nothing = np.zeros(QUERY.dimension, np.int64)
-    assert world.total([1]).tolist() == world.total([2]).tolist() == nothing.tolist()
+    assert all(sorted(node.held) == list(EVERYONE) for node in world.nodes)
+    nothing = np.zeros(QUERY.dimension, np.int64).tolist()
+    assert world.total([1]).tolist() == world.total([2]).tolist() == nothing
+    empty = [client for client in EVERYONE if client >= len(world.records)]
+    assert len(empty) == 1 and world.total(empty).tolist() == nothing
     chosen = [QUERY.encode(values[[place]]).tolist() for place in (0, 1)]
     assert world.total([0]).tolist() in chosen
     await holder.close()
 
 
-async def test_when_no_client_can_join_the_reasons_are_counted(world: World) -> None:
-    keys = [SigningKey(bytes([251, n]) * 16) for n in range(CLIENTS)]
-    holder = world.holder(keys=keys)
+async def test_a_data_holder_that_is_not_on_the_roster_joins_nothing(world: World) -> None:
+    holder = world.holder(key=SigningKey(b"s" * 32))
     request = world.submit()
     await holder.step()
-    reason = (await holder.status()).refused[request.digest]
-    assert f"0 of {CLIENTS} keys are enrolled, and none of these has budget left" in reason
+    status = await holder.status()
+    assert "of 0 slots that are enrolled none has budget left" in status.refused[request.digest]
+    assert status.enrolled == 0
+    assert world.trainer.joined == {}
     await holder.close()
 
 
-async def test_clients_that_are_not_on_the_roster_do_not_join(world: World) -> None:
-    keys = [SigningKey(b"s" * 32), *world.keys[1:]]
-    holder = world.holder(keys=keys)
+async def test_a_data_holder_that_grew_answers_for_its_further_slots_too(world: World) -> None:
+    holder = world.holder(records=records_for(CLIENTS))
+    stranger = (signing_key("stranger").verify_key, 5)
+    roster = with_grown(with_enrolled(world.consortium.roster, [stranger]), 0, 3)
+    newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
+    world.consortium = world.consortium.successor(newer.encode(), roster.encode())
+    world.book.accept(newer.encode(), roster.encode())
     request = world.submit()
     await holder.step()
-    assert sorted(world.trainer.joined[request.digest]) == list(range(1, CLIENTS))
-    assert (await holder.status()).enrolled == CLIENTS - 1
+    slots = [*EVERYONE, CLIENTS + 5, CLIENTS + 6, CLIENTS + 7]
+    assert sorted(world.trainer.joined[request.digest]) == slots
     await holder.close()
+    more = world.holder(records=records_for(CLIENTS + 3))
+    world.announce(request, population=BitMap(slots))
+    await more.step()
+    assert all(sorted(node.held) == slots for node in world.nodes)
+    last = QUERY.encode(records_for(CLIENTS + 3).of(CLIENTS + 2, COLUMNS))
+    assert world.total([slots[-1]]).tolist() == last.tolist()
+    await more.close()
 
 
 async def test_the_budget_holds_over_jobs_that_run_at_the_same_time(world: World) -> None:
@@ -258,10 +283,7 @@ async def test_the_budget_holds_over_jobs_that_run_at_the_same_time(world: World
     first, second = world.submit(), world.submit()
     await holder.step()
     assert first.digest in world.trainer.joined
-    assert (
-        "none of these has budget left for epsilon 1 at"
-        in (await holder.status()).refused[second.digest]
-    )
+    assert "none has budget left for epsilon 1 at" in (await holder.status()).refused[second.digest]
     await holder.close()
 
 
@@ -296,9 +318,9 @@ async def test_a_join_that_is_refused_is_recorded_and_not_repeated(
     assert (await holder.status()).jobs[0].joins == {"too-late": CLIENTS}
 
 
-async def test_keys_and_records_must_match_in_number(world: World) -> None:
-    with pytest.raises(ValueError, match="11 keys for 12 clients"):
-        world.holder(keys=world.keys[1:])
+async def test_there_must_be_a_slot_for_each_client_of_the_records(world: World) -> None:
+    with pytest.raises(ValueError, match=r"13 clients in the records, .* 12 slots: .* agent grow"):
+        world.holder(records=records_for(CLIENTS + 1))
 
 
 # Answering
@@ -575,15 +597,15 @@ async def test_one_request_carries_many_envelopes_or_one(world: World, bulk: boo
     await holder.close()
 
 
-async def test_a_single_client_sends_a_single_envelope(world: World) -> None:
-    one = Records(COLUMNS, world.records.values[3:4], np.array([0, 1]))
-    holder = world.holder(keys=world.keys[3:4], records=one)
+async def test_a_single_client_sends_a_single_envelope(tmp_path: Path) -> None:
+    world = World(tmp_path, 1, others=CLIENTS - 1)
+    holder = world.holder()
     request = world.submit()
     await holder.step()
     world.announce(request)
     await holder.step()
     for node in world.nodes:
-        assert [received.parse(body).header.client for body in node.bodies] == [3]
+        assert [received.parse(body).header.client for body in node.bodies] == [0]
     await holder.close()
 
 
@@ -857,8 +879,9 @@ async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_o
     world: World, holder: DataHolder
 ) -> None:
     versions = {}
-    for client in (5, 6):
-        roster = world.consortium.roster.with_revoked([client])
+    for name in ("newcomer", "stranger"):
+        entry = (signing_key(name).verify_key, 2)
+        roster = with_enrolled(world.consortium.roster, [entry])
         newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
         world.consortium = world.consortium.successor(newer.encode(), roster.encode())
         address = f"/v1/manifests/{world.consortium.manifest.sequence}"
@@ -875,13 +898,13 @@ async def test_all_newer_manifests_are_fetched_when_a_job_is_bound_to_the_last_o
     request = world.submit()
     await holder.step()
     assert world.book.current.digest == world.consortium.digest
-    assert sorted(world.trainer.joined[request.digest]) == [k for k in EVERYONE if k not in (5, 6)]
+    assert sorted(world.trainer.joined[request.digest]) == list(EVERYONE)
 
 
 async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
     world: World, holder: DataHolder
 ) -> None:
-    roster = world.consortium.roster.with_revoked([5])
+    roster = with_revoked(world.consortium.roster, [0])
     stolen = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     forged = replace(stolen, signature="00" * 64)
     asked = []
@@ -907,7 +930,7 @@ async def test_a_manifest_that_the_authority_did_not_sign_changes_nothing(
 async def test_a_roster_that_is_not_the_manifest_s_changes_nothing(
     world: World, holder: DataHolder, wrong: Any
 ) -> None:
-    roster = world.consortium.roster.with_revoked([5])
+    roster = with_revoked(world.consortium.roster, [0])
     newer = next_manifest(world.consortium, roster=roster, authority=AUTHORITY)
     sent = wrong(roster.encode()) if callable(wrong) else wrong
     answers = {"/v1/manifests/2": newer.encode(), f"/v1/rosters/{roster.digest}": sent}
@@ -1026,7 +1049,7 @@ def site_of(world: World) -> Path:
     create(
         world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
     )
-    write_client_keys(site / "clients.key", world.keys)
+    write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
     write_pin(site, world.consortium.digest, replace_other=False)
     rows = [f"{age},SECRET,{pressure}" for age, pressure in world.records.values]
     (site / "records.csv").write_text("\n".join(["age,name,pressure", *rows]))
@@ -1039,21 +1062,21 @@ def test_a_site_is_opened_from_its_directory_by_one_data_holder_at_a_time(world:
     site, consortium = site_of(world), world.directory / "consortium"
     with DataHolder.open(site, consortium, world.directory / "one") as holder:
         status = holder.run(until=lambda _: True)
-        assert (status.enrolled, status.clients) == (CLIENTS, CLIENTS)
+        assert status.enrolled == CLIENTS
         assert status.isolation == "no sockets"
         for state in ("one", "two"):  # a second state would answer the same rounds again
-            with pytest.raises(ValueError, match=r"clients\.key is in use"):
+            with pytest.raises(ValueError, match=r"holder\.key is in use"):
                 DataHolder.open(site, consortium, world.directory / state)
     with DataHolder.open(str(site), str(consortium), str(world.directory / "two")):
         pass
 
 
 @pytest.mark.slow
-def test_a_site_that_cannot_be_opened_leaves_its_keys_free(world: World) -> None:
+def test_a_site_that_cannot_be_opened_leaves_its_key_free(world: World) -> None:
     site, consortium = site_of(world), world.directory / "consortium"
     good = (site / "records.csv").read_text()
-    (site / "records.csv").write_text("age,pressure\n1,2\n")
-    with pytest.raises(ValueError, match="12 keys for 1 clients"):
+    (site / "records.csv").write_text("age,pressure\n" + 13 * "1,2\n")
+    with pytest.raises(ValueError, match="13 clients in the records"):
         DataHolder.open(site, consortium, world.directory / "one")
     (site / "records.csv").write_text(good)
     DataHolder.open(site, consortium, world.directory / "one").__exit__()

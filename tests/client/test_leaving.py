@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_agent.client_files import write_client_keys
+from shoal_agent.client_files import write_holder_key
 from shoal_agent.leaving_alone import leave_alone
 from shoal_consortium.consortium_files import create
 from shoal_holder.exits import Joined
-from shoal_holder.site_files import STATE_FILE, lock_keys
+from shoal_holder.site_files import STATE_FILE, lock_key
 from shoal_holder.state import State
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.membership import JobWithdrawal, Leave
@@ -305,13 +305,13 @@ async def test_a_job_can_be_left_while_the_agent_does_not_run(world: World, tmp_
     create(consortium, world.consortium.signed_manifest, world.consortium.roster)
     site.mkdir()
     (site / "pin").write_text(world.consortium.digest + "\n")
-    write_client_keys(site / "clients.key", world.keys)
+    write_holder_key(site / "holder.key", world.key, slots=CLIENTS)
     holder = world.holder()
     request = world.submit()
     await holder.step()
     await holder.close()
     data = tmp_path / "holder"
-    with lock_keys(site / "clients.key"), pytest.raises(ValueError, match="in use"):
+    with lock_key(site / "holder.key"), pytest.raises(ValueError, match="in use"):
         leave_alone(site, consortium, data, request.digest)
     with pytest.raises(ValueError, match="no agent has run"):
         leave_alone(site, consortium, tmp_path / "elsewhere", request.digest)

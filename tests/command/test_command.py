@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from shoal_agent.enrolment_files import read_enrolments
+from shoal_agent.enrolment_files import read_enrolment
 from shoal_consortium import quickstart as quickstart_module
-from shoal_holder.keys import read_client_keys
+from shoal_holder.keys import read_holder_key
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party, read_pin
 from shoal_hosting.security import server_tls
@@ -53,9 +53,9 @@ def parties(tmp_path) -> Path:
 
 @pytest.fixture
 def consortium(parties) -> Path:
-    shoal("clients", "new", parties / "clients.key", "--count", 4)
+    shoal("agent", "new", parties / "clinic", "--slots", 4)
     arguments = ["--authority", parties / "authority", "--name", "trial", *cards(parties), *POLICY]
-    enrolment = ["--clients", parties / "clients.key.enrolment"]
+    enrolment = ["--holder", parties / "clinic" / "holder.key.enrolment"]
     shoal("consortium", "create", parties / "consortium", *arguments, *enrolment)
     return parties / "consortium"
 
@@ -78,10 +78,15 @@ def test_organisations_make_their_parties_and_the_services_accept_the_consortium
 
 def test_show_names_parties_operators_policy_and_roster(consortium) -> None:
     text = words(shoal("consortium", "show", consortium))
-    facts = ("node-a Ltd", "https://127.0.0.1:8440", "Enrolled 4", "Maximum epsilon 2 Delta 1e-06")
+    facts = (
+        "node-a Ltd",
+        "https://127.0.0.1:8440",
+        "Slots Enrolled 4",
+        "Maximum epsilon 2 Delta 1e-06",
+    )
     for fact in (*ROLES, *facts):
         assert fact in text
-    assert described(consortium)["clients"] == {"enrolled": 4, "revoked": 0}
+    assert described(consortium)["slots"] == {"enrolled": 4, "revoked": 0}
 
 
 def test_show_warns_of_an_operator_of_two_services(parties) -> None:
@@ -149,18 +154,21 @@ def test_both_mechanisms_are_allowed_if_both_are_named(parties) -> None:
 
 def test_the_authority_enrols_and_revokes_and_the_chain_holds(consortium) -> None:
     home = consortium.parent
-    shoal("clients", "new", home / "more.key", "--count", 2)
+    shoal("agent", "new", home / "more", "--slots", 2)
     authority = ["--authority", home / "authority"]
-    more = home / "more.key.enrolment"
-    assert "indices 4 to 5" in shoal("consortium", "enrol", consortium, more, *authority).stdout
-    assert "enrolled already" in refused("consortium", "enrol", consortium, more, *authority)
-    shoal("consortium", "revoke", consortium, 0, 5, *authority)
-    assert "revoked already" in refused("consortium", "revoke", consortium, 5, *authority)
-    assert "not on the roster" in refused("consortium", "revoke", consortium, 6, *authority)
+    more = home / "more" / "holder.key.enrolment"
+    assert "slots, 4 to 5" in shoal("consortium", "enrol", consortium, more, *authority).stdout
+    assert "as many slots already" in refused("consortium", "enrol", consortium, more, *authority)
+    shoal("agent", "grow", home / "more", "--slots", 5)
+    assert "slots, 6 to 8" in shoal("consortium", "enrol", consortium, more, *authority).stdout
+    shoal("consortium", "revoke", consortium, 0, *authority)
+    assert "revoked already" in refused("consortium", "revoke", consortium, 0, *authority)
+    assert "no such data holder" in refused("consortium", "revoke", consortium, 6, *authority)
     chain = open_chain(consortium)
-    assert [len(version.roster) for version in chain] == [4, 6, 6]
-    assert chain[-1].roster.enrolled().tolist() == [1, 2, 3, 4]
-    assert described(consortium)["clients"] == {"enrolled": 4, "revoked": 2}
+    assert [len(version.roster) for version in chain] == [4, 6, 9, 9]
+    assert list(chain[-1].roster.enrolled_set) == [4, 5, 6, 7, 8]
+    assert described(consortium)["slots"] == {"enrolled": 5, "revoked": 4}
+    assert described(consortium)["holders"] == 2
 
 
 def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) -> None:
@@ -170,22 +178,14 @@ def test_only_the_authority_s_own_directory_can_change_the_roster(consortium) ->
     assert "no such key" in refused("consortium", "revoke", consortium, 0, *nobody)
 
 
-def test_clients_keys_are_never_overwritten(tmp_path) -> None:
-    shoal("clients", "new", tmp_path / "clients.key", "--count", 3)
-    before = (tmp_path / "clients.key").read_bytes()
-    assert "exists already" in refused("clients", "new", tmp_path / "clients.key", "--count", 3)
-    assert (tmp_path / "clients.key").read_bytes() == before
-    assert len(read_enrolments([tmp_path / "clients.key.enrolment"])) == 3
-
-
 def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:
     home = consortium.parent
-    shoal("clients", "new", home / "more.key", "--count", 2)
-    enrol = ["consortium", "enrol", consortium, home / "more.key", "--authority"]
-    line = refused(*enrol, home / "authority")
-    assert "private key file" in line and "more.key.enrolment" in line
+    shoal("agent", "new", home / "more", "--slots", 2)
+    key = home / "more" / "holder.key"
+    line = refused("consortium", "enrol", consortium, key, "--authority", home / "authority")
+    assert "private key file" in line and "holder.key.enrolment" in line
     create = ["consortium", "create", home / "other", "--authority", home / "other-authority"]
-    options = ["--name", "trial", *cards(home), *POLICY, "--clients", home / "more.key"]
+    options = ["--name", "trial", *cards(home), *POLICY, "--holder", key]
     assert "private key file" in refused(*create, *options)
     assert not (home / "other").exists()
     assert len(open_chain(consortium)) == 1
@@ -193,32 +193,30 @@ def test_a_private_key_file_is_never_taken_for_an_enrolment(consortium) -> None:
 
 def test_an_agents_directory_needs_only_a_pin_and_its_owners_two_files(consortium) -> None:
     site = consortium.parent / "site"
-    made = shoal("agent", "new", site, "--count", 3, "--host", "agent.example", "--san", "::1")
+    made = shoal("agent", "new", site, "--slots", 3, "--host", "agent.example", "--san", "::1")
     assert "--consortium" in made.stdout
     assert {path.name: path.stat().st_mode & 0o777 for path in site.iterdir()} == {
-        "clients.key": 0o600,
-        "clients.key.enrolment": 0o644,
+        "holder.key": 0o600,
+        "holder.key.enrolment": 0o644,
         "tls.crt": 0o644,
         "tls.key": 0o600,
     }
     server_tls(site / "tls.crt", site / "tls.key", (site / "tls.crt").read_text())
-    enrol = ["consortium", "enrol", consortium, site / "clients.key.enrolment"]
+    enrol = ["consortium", "enrol", consortium, site / "holder.key.enrolment"]
     shoal(*enrol, "--authority", consortium.parent / "authority")
     chain = open_chain(consortium)
     shoal("party", "pin", site, chain[-1].digest, "--consortium", consortium)
     assert read_pin(site) == chain[-1].digest
-    indices = chain[-1].roster.indices(
-        key.verify_key for key in read_client_keys(site / "clients.key")
-    )
-    assert indices == [4, 5, 6]
-    assert "exists already" in refused("agent", "new", site, "--count", 3)
+    holder = chain[-1].roster.holder_with(read_holder_key(site / "holder.key").verify_key)
+    assert holder is not None and list(chain[-1].roster.slots_of(holder)) == [4, 5, 6]
+    assert "exists already" in refused("agent", "new", site, "--slots", 3)
 
 
 def test_no_secret_is_ever_printed(tmp_path) -> None:
     printed = [
         new_party(tmp_path, "node-a"),
-        shoal("clients", "new", tmp_path / "clients.key", "--count", 1),
-        shoal("agent", "new", tmp_path / "agent", "--count", 1),
+        shoal("agent", "new", tmp_path / "agent", "--slots", 1),
+        shoal("agent", "grow", tmp_path / "agent", "--slots", 9),
         shoal("quickstart", tmp_path / "all", "--clients", "site=1"),
         shoal("quickstart", tmp_path / "all", "--if-missing", "--json"),
     ]
@@ -245,7 +243,7 @@ def test_a_party_needs_a_well_formed_name_and_url(tmp_path) -> None:
         ("consortium", "publish", "nowhere"),
         ("party", "pin", "nowhere", "ab" * 32),
         ("records", "check", "nowhere.csv"),
-        ("clients", "new", "/dev/null/clients.key", "--count", "1"),
+        ("agent", "new", "/dev/null/agent", "--slots", "1"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_one_line(arguments) -> None:
@@ -264,8 +262,10 @@ def test_quickstart_makes_a_federation_whose_parties_pass_their_own_checks(tmp_p
         party = home / "parties" / name
         assert read_pin(party) == first.digest
         check_party(load_party(party), first)
-    enrolled = [home / "clients" / site / "clients.key.enrolment" for site in ("north", "south")]
-    assert first.roster.indices(read_enrolments(enrolled)) == [0, 1, 2, 3, 4]
+    for holder, (site, slots) in enumerate({"north": 3, "south": 2}.items()):
+        asked = read_enrolment(home / "clients" / site / "holder.key.enrolment")
+        assert (first.roster.holder_with(asked.key), asked.slots) == (holder, slots)
+        assert len(first.roster.slots_of(holder)) == slots
     for site in ("north", "south"):
         assert read_pin(home / "clients" / site) == first.digest
 

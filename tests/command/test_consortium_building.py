@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
+from shoal_agent.enrolment_files import Enrolment
 from shoal_consortium.parties import (
     Card,
     PartyRole,
@@ -22,6 +23,7 @@ from shoal_consortium.parties import (
 )
 from shoal_protocol.trust.manifest import Consortium, Policy
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of, with_grown, with_revoked
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(
@@ -64,7 +66,11 @@ def keys(number: int, first: int = 0) -> list[SigningKey]:
 
 
 def roster(number: int) -> Roster:
-    return Roster(b"".join(bytes(key.verify_key) for key in keys(number)))
+    return roster_of((key.verify_key, 1) for key in keys(number))
+
+
+def asking(number: int, slots: int = 1) -> Enrolment:
+    return Enrolment(keys(1, first=number)[0].verify_key, slots)
 
 
 def consortium(clients: int = 3) -> Consortium:
@@ -157,7 +163,7 @@ def test_a_name_or_a_key_in_use_by_two_parties_is_refused() -> None:
 
 def test_the_next_version_follows_and_changes_only_the_roster() -> None:
     current = consortium(2)
-    longer = enrol(current.roster, [key.verify_key for key in keys(3, first=50)])
+    longer = enrol(current.roster, [asking(50, slots=2), asking(51)])
     signed = next_manifest(current, roster=longer, authority=AUTHORITY)
     following = current.successor(signed.encode(), longer.encode())
     before, after = (
@@ -176,17 +182,17 @@ def test_only_the_authority_can_make_the_next_version() -> None:
 @given(enrolled=st.integers(0, 8), further=st.integers(1, 8))
 def test_enrolling_keeps_every_index_that_was_given(enrolled, further) -> None:
     before = roster(enrolled)
-    after = enrol(before, [key.verify_key for key in keys(further, first=enrolled)])
+    after = enrol(before, [asking(number) for number in range(enrolled, enrolled + further)])
     expected = [bytes(key.verify_key) for key in keys(enrolled + further)]
     assert [after.verify_key_bytes(index) for index in range(len(after))] == expected
 
 
 def test_a_client_is_enrolled_only_once() -> None:
-    twice = [key.verify_key for key in keys(1, first=9)] * 2
     for held, new, why in (
-        (roster(3), [keys(1)[0].verify_key], "enrolled already"),
-        (roster(3), twice, "twice"),
-        (roster(3), [], "no client"),
+        (roster(3), [asking(0)], "as many slots already"),
+        (with_grown(roster(3), 0, 4), [asking(0, slots=4)], "as many slots already"),
+        (roster(3), [asking(9), asking(9, slots=2)], "twice"),
+        (roster(3), [], "no data holder"),
     ):
         with pytest.raises(ValueError, match=why):
             enrol(held, new)
@@ -194,11 +200,17 @@ def test_a_client_is_enrolled_only_once() -> None:
 
 def test_a_revoked_client_is_not_enrolled_again_with_the_same_key() -> None:
     first = roster(3)
-    later = first.with_revoked([1])
-    again = [keys(1, first=1)[0].verify_key]
+    later = with_revoked(first, [1])
     with pytest.raises(ValueError, match="revoked, which is for good"):
-        enrol(later, again, earlier=[first, later])
-    assert len(enrol(later, [keys(1, first=7)[0].verify_key], earlier=[first, later])) == 4
+        enrol(later, [asking(1)], earlier=[first, later])
+    assert len(enrol(later, [asking(7)], earlier=[first, later])) == 4
+
+
+def test_a_data_holder_that_asks_for_more_slots_gets_those_that_it_lacks() -> None:
+    grown = enrol(roster(3), [asking(1, slots=4), asking(5, slots=2)])
+    assert list(grown.slots_of(1)) == [1, 3, 4, 5]
+    assert list(grown.slots_of(3)) == [6, 7]
+    assert grown.follows(roster(3))
 
 
 def test_operators_that_run_several_services_are_named() -> None:

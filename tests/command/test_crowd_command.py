@@ -22,7 +22,7 @@ from shoal_agent.status import HolderStatus
 from shoal_command.rendering import rendered
 from shoal_command_groups.crowd import in_list
 from shoal_holder.crowds.status import CrowdStatus
-from shoal_holder.keys import read_client_keys
+from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.sampling.exact import exact_noise
@@ -96,7 +96,7 @@ def holder_of(trial: Trial) -> DataHolder:
     data = trial.home / "data" / "site"
     values = np.column_stack([np.linspace(20.0, 80.0, CLIENTS), np.linspace(90.0, 170.0, CLIENTS)])
     return DataHolder(
-        keys=read_client_keys(site / "clients.key"),
+        key=read_holder_key(site / "holder.key"),
         records=Records(("age", "pressure"), values, np.arange(CLIENTS + 1)),
         policy=POLICY,
         book=ManifestBook.open(trial.home / "consortium", read_pin(site), data),
@@ -352,7 +352,6 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     def show() -> HolderStatus:
         rounds = (RoundStatus("cd" * 32, 0, "delivered", 30, {"acknowledged": 90}, 30, 0),)
         return HolderStatus(
-            clients=30,
             enrolled=29,
             isolation="no sockets",
             jobs=(JobStatus("ab" * 32, None, {"acknowledged": 30}, rounds),),
@@ -372,7 +371,7 @@ async def test_an_agents_status_says_whether_the_trainer_cheated(
     assert told in shown.stdout + shown.stderr
     said = words(shown)
     for fact in (
-        "Clients 30 Enrolled 29",
+        "Enrolled 29",
         f"{'ab' * 32} 30 1 30 none no",
         "3f2a-91c0",
         "7 acknowledged",

@@ -1,4 +1,4 @@
-"""Enrolment files: the keys that come out are those that went in, each proven by its owner."""
+"""Enrolment files: the key and slots that come out are those that went in, proven by its owner."""
 
 from pathlib import Path
 
@@ -7,10 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from nacl.signing import SigningKey
 
-from shoal_agent.enrolment_files import encode_enrolment, read_enrolments
+from shoal_agent.enrolment_files import Enrolment, encode_enrolment, read_enrolment
 from shoal_protocol.wire.encoding import domain
 
-KEYS = [SigningKey(bytes([number]) * 32) for number in range(1, 4)]
+KEY, OTHER = SigningKey(b"\1" * 32), SigningKey(b"\2" * 32)
+PUBLIC = bytes(KEY.verify_key)
+SLOTS = 300
 
 
 def written(path: Path, content: str) -> Path:
@@ -18,26 +20,33 @@ def written(path: Path, content: str) -> Path:
     return path
 
 
-def test_keys_come_back_in_their_order(tmp_path) -> None:
-    for number, keys in enumerate((KEYS[:2], KEYS[2:])):
-        (tmp_path / str(number)).write_bytes(encode_enrolment(keys))
-    read = read_enrolments([tmp_path / "0", tmp_path / "1"])
-    assert read == [key.verify_key for key in KEYS]
+@pytest.mark.parametrize("slots", [1, SLOTS, 2**32 - 1])
+def test_key_and_slots_come_back(tmp_path, slots) -> None:
+    (tmp_path / "file").write_bytes(encode_enrolment(KEY, slots=slots))
+    assert read_enrolment(tmp_path / "file") == Enrolment(KEY.verify_key, slots)
 
 
-def test_each_line_is_the_key_and_its_own_signature() -> None:
-    header, line = encode_enrolment(KEYS[:1]).decode().splitlines()
-    public, proof = (bytes.fromhex(part) for part in line.split(" "))
+@pytest.mark.parametrize("slots", [0, -1, 2**32])
+def test_a_number_of_slots_that_cannot_be_is_not_asked_for(slots) -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        encode_enrolment(KEY, slots=slots)
+
+
+def test_the_line_is_the_key_its_slots_and_its_own_signature() -> None:
+    header, line = encode_enrolment(KEY, slots=SLOTS).decode().splitlines()
+    public, slots, proof = line.split(" ")
     assert header == "shoal enrolment 1"
-    assert public == bytes(KEYS[0].verify_key)
-    KEYS[0].verify_key.verify(b"shoal/v1/enrolment\n" + public, proof)
+    assert (bytes.fromhex(public), int(slots)) == (PUBLIC, SLOTS)
+    message = b"shoal/v1/enrolment\n" + PUBLIC + SLOTS.to_bytes(4, "little")
+    KEY.verify_key.verify(message, bytes.fromhex(proof))
 
 
-def _line(public: bytes, signer: SigningKey, message: bytes) -> str:
-    return f"shoal enrolment 1\n{public.hex()} {signer.sign(message).signature.hex()}\n"
+def _file(public: bytes, signer: SigningKey, message: bytes, slots: object = SLOTS) -> str:
+    proof = signer.sign(message).signature.hex()
+    return f"shoal enrolment 1\n{public.hex()} {slots} {proof}\n"
 
 
-PUBLIC = bytes(KEYS[0].verify_key)
+MESSAGE = domain("enrolment") + PUBLIC + SLOTS.to_bytes(4, "little")
 
 
 @pytest.mark.parametrize(
@@ -46,27 +55,34 @@ PUBLIC = bytes(KEYS[0].verify_key)
         ("", "first line"),
         ("xyz\n", "first line"),
         ("é" * 64, "first line"),
-        ("shoal enrolment 1\n", "holds no client's key"),
-        ("shoal enrolment 1\nSECRET\n", "line 2 is not a verify key"),
+        ("shoal enrolment 1\n", "not one line with a verify key"),
+        ("shoal enrolment 1\nSECRET\n", "not one line with a verify key"),
+        (_file(PUBLIC, KEY, MESSAGE) + "more\n", "not one line with a verify key"),
+        (_file(PUBLIC, KEY, MESSAGE, "0"), "not one line with a verify key"),
+        (_file(PUBLIC, KEY, MESSAGE, f"0{SLOTS}"), "not one line with a verify key"),
+        (_file(PUBLIC, KEY, MESSAGE, 2**32), "not one line with a verify key"),
         ("ab" * 32 + "\n", r"private key file: hand over file\.enrolment"),
         ("shoal enrolment 1\n" + "ab" * 32 + "\n", "private key file"),
-        (_line(PUBLIC, KEYS[1], domain("enrolment") + PUBLIC), "not by the key beside it"),
-        (_line(PUBLIC, KEYS[0], PUBLIC), "not by the key beside it"),
-        (_line(b"\0" * 32, KEYS[0], domain("enrolment") + b"\0" * 32), "not by the key"),
+        (_file(PUBLIC, OTHER, MESSAGE), "not by the key beside it"),
+        (_file(PUBLIC, KEY, PUBLIC), "not by the key beside it"),
+        (_file(PUBLIC, KEY, MESSAGE, SLOTS + 1), "not by the key beside it"),
+        (_file(b"\0" * 32, KEY, MESSAGE), "not by the key"),
     ],
 )
 def test_what_is_no_enrolment_is_refused_with_its_file_named(tmp_path, content, message) -> None:
     file = written(tmp_path / "file", content)
     with pytest.raises(ValueError, match=message) as refusal:
-        read_enrolments([file])
+        read_enrolment(file)
     assert str(file) in str(refusal.value)
     assert "SECRET" not in str(refusal.value)
 
 
-@given(position=st.integers(18, len(encode_enrolment(KEYS)) - 1), digit=st.sampled_from("0f z"))
+WHOLE = encode_enrolment(KEY, slots=SLOTS).decode()
+
+
+@given(position=st.integers(18, len(WHOLE) - 2), digit=st.sampled_from("0f z"))
 def test_no_changed_line_passes(tmp_path_factory, position, digit) -> None:
-    content = encode_enrolment(KEYS).decode()
-    assume(content[position] != digit)
-    changed = content[:position] + digit + content[position + 1 :]
+    assume(WHOLE[position] != digit)
+    changed = WHOLE[:position] + digit + WHOLE[position + 1 :]
     with pytest.raises(ValueError):
-        read_enrolments([written(tmp_path_factory.mktemp("changed") / "file", changed)])
+        read_enrolment(written(tmp_path_factory.mktemp("changed") / "file", changed))

@@ -691,7 +691,7 @@ async def test_an_answer_of_another_shape_is_one_line(trial) -> None:
 
 async def test_publishing_says_which_services_did_not_take_the_version(trial) -> None:
     async with trainer_of(trial):
-        revoke = ["consortium", "revoke", trial.home / "consortium", 3]
+        revoke = ["consortium", "revoke", trial.home / "consortium", 0]
         await shoal(*revoke, "--authority", trial.home / "authority")
         published = await asyncio.to_thread(
             run, "consortium", "publish", trial.home / "consortium", "--json"
@@ -715,7 +715,7 @@ def test_an_agent_that_cannot_start_says_why(trial, monkeypatch) -> None:
     (site / "policy.toml").write_text("")
     result = run(
         *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
-        *("--data", trial.home / "data" / "site", "--keys", site / "clients.key"),
+        *("--data", trial.home / "data" / "site", "--key", site / "holder.key"),
         *("--records", site / "records.csv", "--policy", site / "policy.toml"),
     )
     assert result.exit_code == 78
@@ -735,7 +735,7 @@ def test_an_agent_without_its_packages_says_which_extra_to_install(trial, monkey
     site = trial.home / "clients" / "site"
     result = run(
         *("agent", "run", "--party", site, "--consortium", trial.home / "consortium"),
-        *("--data", site, "--keys", site, "--records", site, "--policy", site),
+        *("--data", site, "--key", site, "--records", site, "--policy", site),
     )
     assert result.exit_code == 1
     assert "shoal-holder[agent]" in result.stderr

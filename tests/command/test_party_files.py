@@ -1,18 +1,19 @@
 """Files of parties and consortia: private where they must be, never overwritten, never half."""
 
 import pytest
-from nacl.signing import SigningKey
 
 from shoal_agent import client_files
-from shoal_agent.enrolment_files import read_enrolments
+from shoal_agent.enrolment_files import Enrolment, read_enrolment
 from shoal_consortium import consortium_files, party_files
 from shoal_consortium.parties import PartyRole, new_party, next_manifest
+from shoal_holder.keys import read_holder_key
 from shoal_hosting import private_files
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_chain import open_chain
 from shoal_hosting.party import check_party, load_party
 from shoal_hosting.private_files import replace, write_new
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
 from tests.command.test_consortium_building import (
     AUTHORITY,
     NOW,
@@ -113,18 +114,31 @@ def test_a_party_is_written_completely_or_not_at_all(tmp_path, monkeypatch) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clients_keys_are_private_and_their_enrolment_matches_line_by_line(tmp_path) -> None:
-    made = keys(5)
-    enrolment = client_files.write_client_keys(tmp_path / "clients.key", made)
-    assert (tmp_path / "clients.key").stat().st_mode & 0o777 == 0o600
-    seeds = (tmp_path / "clients.key").read_text().split()
-    assert [SigningKey(bytes.fromhex(seed)).verify_key for seed in seeds] == (
-        read_enrolments([enrolment])
-    )
+def test_a_data_holders_key_is_private_and_its_enrolment_is_of_it(tmp_path) -> None:
+    [made], path = keys(1), tmp_path / "holder.key"
+    enrolment = client_files.write_holder_key(path, made, slots=7)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_holder_key(path) == made
+    assert read_enrolment(enrolment) == Enrolment(made.verify_key, 7)
     before = files(tmp_path)
     with pytest.raises(FileExistsError):
-        client_files.write_client_keys(tmp_path / "clients.key", keys(1))
+        client_files.write_holder_key(path, keys(1)[0], slots=7)
     assert files(tmp_path) == before
+    assert read_enrolment(client_files.grow(path, slots=9)) == Enrolment(made.verify_key, 9)
+    with pytest.raises(ValueError, match="at least one slot"):
+        client_files.grow(path, slots=0)
+    assert read_enrolment(enrolment).slots == 9
+
+
+@pytest.mark.parametrize(
+    "content", ["", "ab" * 31, "ab" * 33, "xy" * 32, "ab" * 32 + "\n" * 2 + "ab"]
+)
+def test_what_is_no_key_is_not_shown(tmp_path, content) -> None:
+    path = tmp_path / "holder.key"
+    write_new(path, content.encode(), private=True)
+    with pytest.raises(ValueError, match="is not a key of 64 hex digits") as refusal:
+        read_holder_key(path)
+    assert not content or content not in str(refusal.value)
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path) -> None:
@@ -154,7 +168,7 @@ def test_what_is_no_digest_is_not_pinned(tmp_path, digest) -> None:
 
 def test_every_version_is_kept_and_the_newest_one_repeated(tmp_path) -> None:
     first = stored(tmp_path)
-    revoked = first.roster.with_revoked([1])
+    revoked = with_revoked(first.roster, [1])
     signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
     consortium_files.add_version(tmp_path, signed, revoked)
     assert [version.digest for version in open_chain(tmp_path)] == [
@@ -175,7 +189,7 @@ def test_a_service_that_pinned_the_first_version_follows_the_directory_to_the_ne
     tmp_path,
 ) -> None:
     first = stored(tmp_path / "consortium")
-    longer = first.roster.with_enrolled([keys(1, first=70)[0].verify_key])
+    longer = with_enrolled(first.roster, [(keys(1, first=70)[0].verify_key, 2)])
     signed = next_manifest(first, roster=longer, authority=AUTHORITY)
     consortium_files.add_version(tmp_path / "consortium", signed, longer)
     book = ManifestBook.open(tmp_path / "consortium", first.digest, tmp_path / "data")
@@ -185,7 +199,7 @@ def test_a_service_that_pinned_the_first_version_follows_the_directory_to_the_ne
 def test_a_version_that_does_not_follow_changes_nothing(tmp_path) -> None:
     first = stored(tmp_path)
     before = files(tmp_path)
-    shorter = Roster(b"")
+    shorter = Roster()
     rival = next_manifest(first, roster=shorter, authority=AUTHORITY)
     with pytest.raises(ValueError, match="does not follow"):
         consortium_files.add_version(tmp_path, rival, shorter)
@@ -207,7 +221,7 @@ def test_a_crash_while_a_version_is_added_leaves_a_whole_chain(
     tmp_path, monkeypatch, stop_after
 ) -> None:
     first = stored(tmp_path)
-    revoked = first.roster.with_revoked([0])
+    revoked = with_revoked(first.roster, [0])
     signed = next_manifest(first, roster=revoked, authority=AUTHORITY)
 
     class Crash(BaseException):

@@ -10,6 +10,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.manifests.manifest_routes import manifest_routes
 from shoal_hosting.server.application import create_application
 from shoal_protocol.trust.manifest import Consortium, Manifest
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import sign
 from tests.command.test_consortium_building import AUTHORITY, consortium
 
@@ -54,7 +55,7 @@ def renamed(first: Consortium) -> Consortium:
 def chain_of(versions: int) -> list[Consortium]:
     chain = [renamed(consortium(5))]
     for index in range(versions - 1):
-        roster = chain[-1].roster.with_revoked([index])
+        roster = with_revoked(chain[-1].roster, [index])
         signed = next_manifest(chain[-1], roster=roster, authority=AUTHORITY)
         chain.append(chain[-1].successor(signed.encode(), roster.encode()))
     return chain

@@ -16,6 +16,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import Header, frame, seal
 from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium, RosterReference
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, sign
 from tests.world import examples
 from tests.world.around_node import SECOND, Federation, envelopes
@@ -138,12 +139,12 @@ async def test_a_client_revoked_since_the_round_began_is_refused(
     federation: Federation, spec: Signed[RoundSpec]
 ) -> None:
     first = federation.consortium
-    roster = first.roster.with_revoked([3])
+    roster = with_revoked(first.roster, [3])
     manifest = first.manifest.model_copy(
         update={
             "sequence": 2,
             "previous": first.digest,
-            "roster": RosterReference(digest=roster.digest, clients=len(roster)),
+            "roster": RosterReference.of(roster),
         }
     )
     signed = sign(manifest, AUTHORITY_NAME, AUTHORITY)

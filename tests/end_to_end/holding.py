@@ -28,7 +28,7 @@ def data_of(trust: Trust, site: str) -> Path:
 def holder_of(trust: Trust, site: str) -> DataHolder:
     home, data = trust.directory / "clients" / site, data_of(trust, site)
     return DataHolder(
-        keys=trust.keys(site),
+        key=trust.key(site),
         records=trust.records(site),
         policy=POLICY,
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),

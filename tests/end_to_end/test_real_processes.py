@@ -23,7 +23,7 @@ from demo.federation import Federation as Processes
 from shoal import Analyst, Federation, JobRefused, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegression
 from shoal.jobs.analyst import Job
-from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_client_keys
+from shoal_agent import DataHolder, ManifestBook, Policy, Records, read_holder_key
 from shoal_agent.status import HolderStatus
 from shoal_hosting.party import read_pin
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
@@ -237,7 +237,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     allowed = POLICY.model_dump(mode="json", exclude_none=True)
     rules.write_text("\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items()))
     return DataHolder(
-        keys=read_client_keys(home / "clients.key"),
+        key=read_holder_key(home / "holder.key"),
         records=Records.from_csv(table),
         policy=Policy.from_toml(rules),
         book=ManifestBook.open(trust.directory / "consortium", read_pin(home), data),

@@ -14,7 +14,7 @@ from shoal_consortium import quickstart
 from shoal_redteam.registry import all_attacks
 from tests.world.trust import SITES, Trust
 
-# their owners allow nothing: the red team has their clients' keys, and answers in their place
+# their owners allow nothing: the red team has their keys, and answers in their place
 POLICY = """
 analysts = []
 queries = []

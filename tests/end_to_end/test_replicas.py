@@ -18,7 +18,7 @@ import pytest
 
 from bench.drive import SITE, Drive, matrix_query, quickstart
 from demo.federation import Federation, Process
-from shoal_agent import read_client_keys
+from shoal_agent import read_holder_key
 from shoal_holder.contribution import box_keys, seal_contribution
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -90,7 +90,7 @@ def noise(client: int, dimension: int) -> np.ndarray:
 
 
 def envelopes(directory: Path, drive: Drive, spec: RoundSpec) -> list[list[bytes]]:
-    keys = read_client_keys(directory / "clients" / SITE / "clients.key")
+    key = read_holder_key(directory / "clients" / SITE / "holder.key")
     values = spec.query.encode(np.full((1, len(spec.query.columns)), 0.25))
     return [
         seal_contribution(
@@ -98,7 +98,7 @@ def envelopes(directory: Path, drive: Drive, spec: RoundSpec) -> list[list[bytes
             noise(client, spec.dimension),
             random_bytes=secrets.token_bytes,
         )
-        for client, key in enumerate(keys[: spec.population_size])
+        for client in range(spec.population_size)
     ]
 
 

@@ -1,30 +1,30 @@
-"""A new manifest version enrols and revokes clients while all services run."""
+"""A new manifest version enrols and revokes data holders while all services run."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
 from shoal_consortium.party_files import read_signing_key
-from shoal_holder.records import Records
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.roster_changes import with_enrolled, with_revoked
 from tests.world.audit import audit
 from tests.world.federation import Federation
-from tests.world.trust import COLUMNS, SITES, Trust
+from tests.world.trust import SITES, Trust
 
 CLIENTS = sum(SITES.values())
 NEWCOMER = SigningKey(b"newcomer".ljust(32, b"."))
-REVOKED = CLIENTS - 1  # the last client of the last clinic
+REVOKED = list(SITES).index("clinic-c")
+SLOTS = SITES["clinic-c"]
 
 
 def second_version(trust: Trust) -> Consortium:
     first = trust.consortium
     key = read_signing_key(trust.directory / "authority" / "signing.key")
-    roster = first.roster.with_enrolled([NEWCOMER.verify_key]).with_revoked([REVOKED])
+    roster = with_revoked(with_enrolled(first.roster, [(NEWCOMER.verify_key, SLOTS)]), [REVOKED])
     manifest = next_manifest(first, roster=roster, authority=key)
     return first.successor(manifest.encode(), roster.encode())
 
@@ -35,7 +35,7 @@ async def publish(federation: Federation, version: Consortium, *names: str) -> N
         assert answer.status_code == 200, answer.text
 
 
-async def test_a_client_revoked_while_its_round_is_open_is_left_out_of_it(
+async def test_a_data_holder_revoked_while_its_round_is_open_is_left_out_of_it(
     federation: Federation, trust: Trust
 ) -> None:
     job, round_id = await federation.collecting()
@@ -45,7 +45,7 @@ async def test_a_client_revoked_while_its_round_is_open_is_left_out_of_it(
     assert state["phase"] == "finished", state
     result = (await audit(federation))[round_id]
     assert result is not None
-    assert result["cohort_size"] == CLIENTS - 1
+    assert result["cohort_size"] == CLIENTS - SLOTS
     refusals = [
         outcome["problem"]["type"]
         for message in federation.wire.log
@@ -53,23 +53,20 @@ async def test_a_client_revoked_while_its_round_is_open_is_left_out_of_it(
         for outcome in json.loads(message.answer)["outcomes"]
         if outcome["status"] != 201
     ]
-    assert refusals == ["urn:shoal:problem:revoked-client"] * len(federation.nodes)
+    assert refusals == ["urn:shoal:problem:revoked-client"] * len(federation.nodes) * SLOTS
 
 
 async def test_the_next_job_is_open_to_who_was_enrolled_and_not_to_who_was_revoked(
     trust: Trust, tmp_path: Path
 ) -> None:
-    keys = [*trust.keys("clinic-c"), NEWCOMER]
-    old = trust.records("clinic-c")
-    records = Records(COLUMNS, np.vstack([old.values, [[50.0, 120.0]]]), np.arange(4))
-    holders = {"clinic-c": {"keys": keys, "records": records}}
+    holders = {"clinic-c": {"key": NEWCOMER}}
     async with Federation(trust, tmp_path, holders=holders) as federation:
         await publish(federation, second_version(trust), *federation.services)
         federation.analyst_book.accept(*both(second_version(trust)))
         report = await federation.learn()
 
-        assert report.population_size == CLIENTS  # one more and one less
-        assert (await federation.holder("clinic-c").status()).enrolled == 2
+        assert report.population_size == CLIENTS  # as many more as less
+        assert (await federation.holder("clinic-c").status()).enrolled == SLOTS
         (result,) = (await audit(federation)).values()
         assert result is not None
         assert result["cohort_size"] == CLIENTS
@@ -86,7 +83,7 @@ async def test_services_that_missed_a_version_learn_it_from_the_trainer(
     federation.analyst_book.accept(*both(second_version(trust)))
     report = await federation.learn()
 
-    assert report.population_size == CLIENTS - 1
+    assert report.population_size == CLIENTS - SLOTS
     for name in federation.services:
         answer = await federation.ask(name, "/v1/manifest")
         assert answer.json()["body"]["sequence"] == 2

@@ -1,4 +1,4 @@
-"""One client's keys on two machines whose states differ, as after a restored backup."""
+"""One data holder's key on two machines whose states differ, as after a restored backup."""
 
 from pathlib import Path
 
@@ -20,12 +20,12 @@ SITE = "clinic-c"
 
 
 def twin_of_site(federation: Federation, life: Life, directory: Path) -> DataHolder:
-    """Return a second machine of the site: same keys and records, own state and randomness."""
+    """Return a second machine of the site: same key and records, own state and randomness."""
     trust = federation.trust
     directory.mkdir()
     pin = read_pin(trust.directory / "clients" / SITE)
     return DataHolder(
-        keys=trust.keys(SITE),
+        key=trust.key(SITE),
         records=trust.records(SITE),
         policy=HOLDER_POLICY,
         book=ManifestBook.open(trust.directory / "consortium", pin, directory),

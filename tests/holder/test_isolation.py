@@ -72,7 +72,7 @@ def test_no_socket_of_any_kind_can_be_made_once_a_process_is_isolated() -> None:
 
 def started(world: World) -> VaultPipes:
     contents = contents_of(
-        keys=world.keys,
+        key=world.key,
         records=world.records,
         policy=POLICY,
         book=world.book,
@@ -169,7 +169,7 @@ async def test_the_running_vault_cannot_make_a_socket(tmp_path: Path) -> None:
 def test_an_owner_who_requires_isolation_is_served_by_no_other_vault(tmp_path: Path) -> None:
     world = World(tmp_path)
     strict = POLICY.model_copy(update={"require_isolation": True})
-    site = Site(world.keys, world.records, strict, world.book, Sources(no_noise))
+    site = Site(world.key, world.records, strict, world.book, Sources(no_noise))
     with pytest.raises(ValueError, match="require_isolation"):
         open_vault(site, tmp_path / "data", isolation=NONE, accept_loss=None)
     open_vault(site, tmp_path / "data", isolation=NO_SOCKETS, accept_loss=None).close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal_agent import vault_link
-from shoal_agent.client_files import write_client_keys
+from shoal_agent.client_files import write_holder_key
 from shoal_agent.vault_link import VaultGone, VaultLink, VaultPipes, VaultRefused
 from shoal_consortium.consortium_files import create
 from shoal_holder import serving
@@ -37,7 +37,7 @@ def settings(world: World) -> Settings:
     create(
         world.directory / "consortium", world.consortium.signed_manifest, world.consortium.roster
     )
-    write_client_keys(home / "clients.key", world.keys)
+    write_holder_key(home / "holder.key", world.key, slots=CLIENTS)
     (home / "pin").write_text(world.consortium.digest + "\n")
     rows = [f"{age},{pressure}" for age, pressure in world.records.values]
     (home / "records.csv").write_text("\n".join(["age,pressure", *rows]))
@@ -46,7 +46,7 @@ def settings(world: World) -> Settings:
         party=home,
         consortium=world.directory / "consortium",
         data=world.directory / "data",
-        agent_keys=home / "clients.key",
+        agent_key=home / "holder.key",
         agent_records=home / "records.csv",
         agent_policy=home / "policy.toml",
     )
@@ -164,7 +164,7 @@ def test_a_second_vault_over_the_same_keys_does_not_start_until_the_first_has_en
 ) -> None:
     first = VaultLink.over(VaultPipes.start(settings, None), silent)
     other = settings.model_copy(update={"data": world.directory / "other"})
-    with pytest.raises(VaultRefused, match=r"clients\.key is in use"):
+    with pytest.raises(VaultRefused, match=r"holder\.key is in use"):
         VaultLink.over(VaultPipes.start(other, None), silent)
     first.close()
     VaultLink.over(VaultPipes.start(other, None), silent).close()

@@ -7,6 +7,7 @@ import pytest
 from shoal_hosting.manifests.manifest_book import ManifestBook, history_paths, write_durably
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
+from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.examples import (
@@ -75,7 +76,7 @@ def test_a_rival_of_an_accepted_version_is_refused_naming_both_files(
 def test_a_client_who_was_revoked_is_not_accepted_under_another_index(tmp_path: Path) -> None:
     book = ManifestBook(CONSORTIUM, tmp_path)
     book.accept(SECOND.signed_manifest.encode(), SECOND.roster.encode())
-    members = SECOND.roster.with_enrolled([client_key(0).verify_key])
+    members = with_enrolled(SECOND.roster, [(client_key(0).verify_key, 1)])
     body = manifest(of=members, sequence=3, previous=SECOND.digest)
     signed = sign(body, AUTHORITY_NAME, AUTHORITY)
     with pytest.raises(MalformedDocument, match="again who was revoked"):

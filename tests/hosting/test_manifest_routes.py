@@ -28,19 +28,21 @@ from shoal_hosting.server.application import create_application
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES, framed
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Signed, sign
 from tests.hosting.test_limits import JumpingClock
 from tests.world import examples, parties
 from tests.world.examples import CONSORTIUM
 
-LARGER = CONSORTIUM.roster.with_enrolled(
-    [SigningKey(number.to_bytes(32, "big")).verify_key for number in range(1, 2001)]
+LARGER = with_enrolled(
+    CONSORTIUM.roster,
+    [(SigningKey(number.to_bytes(32, "big")).verify_key, 1) for number in range(1, 2001)],
 )
 
 
 def next_manifest(roster: Roster = LARGER, signer: str = AUTHORITY_NAME) -> Signed[Manifest]:
     """Return the version that follows, with another roster."""
-    named = RosterReference(digest=roster.digest, clients=len(roster))
+    named = RosterReference.of(roster)
     changes = {"sequence": 2, "previous": CONSORTIUM.digest, "roster": named}
     body = CONSORTIUM.manifest.model_copy(update=changes)
     return sign(body, AUTHORITY_NAME, examples.signing_key(signer))
@@ -232,7 +234,7 @@ async def test_others_are_answered_while_a_roster_comes(
 async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> None:
     """Six junk rosters of 32 MiB behind the right manifest take no memory."""
     clients = 1 << 20
-    named = RosterReference(digest="0" * 64, clients=clients)
+    named = RosterReference(digest="0" * 64, holders=clients, ranges=0, clients=0)
     changes = {"sequence": 2, "previous": CONSORTIUM.digest, "roster": named}
     body = CONSORTIUM.manifest.model_copy(update=changes)
     signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY).encode()

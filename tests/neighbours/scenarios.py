@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_agent import assembly
-from shoal_agent.client_files import write_client_keys
+from shoal_agent.client_files import write_holder_key
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.settings import Settings
 from shoal_consortium.consortium_files import create
@@ -173,7 +173,7 @@ class _Library:
         self._left = left
         self._holder = DataHolder(
             records=Records(COLUMNS, np.array(values, np.float64), starts),
-            keys=left.world.keys,
+            key=left.world.key,
             policy=_policy(case.kind),
             book=left.world.book,
             data_directory=left.world.directory / "data",
@@ -203,7 +203,7 @@ class _Agent:
         (home / "party").mkdir(parents=True)
         create(home / "consortium", world.consortium.signed_manifest, world.consortium.roster)
         (home / "party" / "pin").write_text(world.consortium.digest + "\n")
-        write_client_keys(home / "party" / "clients.key", world.keys)
+        write_holder_key(home / "party" / "holder.key", world.key, slots=world.clients)
         lines = ["who,age,pressure"]
         for client, own in enumerate(rows):
             cells = (["" if cell is None else repr(cell) for cell in row] for row in own)
@@ -216,7 +216,7 @@ class _Agent:
             "SHOAL_CONSORTIUM": str(home / "consortium"),
             "SHOAL_DATA": str(home / "data"),
             "SHOAL_PORT": "0",
-            "SHOAL_AGENT_KEYS": str(home / "party" / "clients.key"),
+            "SHOAL_AGENT_KEY": str(home / "party" / "holder.key"),
             "SHOAL_AGENT_RECORDS": str(home / "records.csv"),
             "SHOAL_AGENT_POLICY": str(home / "policy.toml"),
             "SHOAL_AGENT_CLIENT_COLUMN": "who",

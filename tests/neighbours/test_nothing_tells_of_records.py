@@ -77,12 +77,14 @@ async def test_what_is_compared_has_everything_in_it(
 def declines_by_count(patch: pytest.MonkeyPatch) -> None:
     positions = Site.positions
 
+    started: set[int] = set()
+
     def few(self: Site) -> dict[int, int]:
-        return {
-            client: here
-            for client, here in positions(self).items()
-            if self.records.counts[here] <= 1
-        }
+        own = positions(self)
+        if id(self) not in started:  # it compares the numbers of slots and clients first
+            started.add(id(self))
+            return own
+        return {client: here for client, here in own.items() if self.records.counts[here] <= 1}
 
     patch.setattr(Site, "positions", few)
 

@@ -67,7 +67,7 @@ async def sent_at(
     records: float = 50.0,
 ) -> list[float]:
     """Let a data holder answer a round; return when each of its requests with shares came."""
-    world = World(directory)
+    world = World(directory, clients, others=12)
     times: list[float] = []
 
     def stamp(request: httpx.Request) -> None:
@@ -78,7 +78,6 @@ async def sent_at(
         world.scripts[f"compute-{node.index}"] = stamp
     values = np.full((clients, len(COLUMNS)), records)
     holder = world.holder(
-        keys=world.keys[:clients],
         records=Records(COLUMNS, values, np.arange(clients + 1)),
         noise=noise,
         timer=timer,

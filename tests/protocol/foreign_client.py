@@ -130,13 +130,19 @@ def verify(body: dict[str, Any], signature: str, key: str) -> None:
 
 
 def read_roster(file: bytes) -> list[bytes]:
+    """Return each slot's key: its holder's."""
     require(file[:12] == b"SHOALROSTER\1", "magic")
-    (count,) = struct.unpack("<I", file[12:16].ljust(4, b"\0"))
-    require(len(file) == 16 + 32 * count, "length")
-    keys = [file[start : start + 32] for start in range(16, len(file), 32)]
+    count, ranges = struct.unpack("<II", file[12:20].ljust(8, b"\0"))
+    end = 20 + 32 * count
+    require(len(file) == end + 8 * ranges, "length")
+    keys = [file[start : start + 32] for start in range(20, end, 32)]
     enrolled = [key for key in keys if any(key)]
     require(len(set(enrolled)) == len(enrolled), "a key twice")
-    return keys
+    given = list(struct.iter_unpack("<II", file[end:]))
+    require({holder for holder, _ in given} == set(range(count)), "a range of nobody, or none")
+    require(all(slots for _, slots in given), "an empty range")
+    require(sum(slots for _, slots in given) < 1 << 32, "too many slots")
+    return [keys[holder] for holder, slots in given for _ in range(slots)]
 
 
 # Section 6: sets of clients

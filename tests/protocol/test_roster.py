@@ -1,6 +1,7 @@
 """The roster: keys by index, revoked for good, never reassigned, quick at a million clients."""
 
 import hashlib
+import struct
 
 import numpy as np
 import pytest
@@ -9,17 +10,30 @@ from hypothesis import strategies as st
 from nacl.signing import VerifyKey
 
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.errors import MalformedDocument, RevokedClient, UnknownClient
 from tests.world.examples import CLIENTS, REVOKED, client_key, roster, signing_key
 
 MAGIC = b"SHOALROSTER\1"
-rosters = st.sets(st.binary(min_size=32, max_size=32).filter(any), max_size=12).map(
-    lambda keys: Roster(b"".join(sorted(keys)))
+holders = st.lists(
+    st.tuples(st.binary(min_size=32, max_size=32).filter(any), st.integers(1, 2**20)),
+    unique_by=lambda each: each[0],
+    max_size=12,
 )
+rosters = holders.map(lambda given: roster_of(((VerifyKey(key), slots) for key, slots in given)))
 
 
 def key_of(client: int) -> bytes:
     return bytes(client_key(client).verify_key)
+
+
+def ranges_of(*pairs: tuple[int, int]) -> bytes:
+    return struct.pack(f"<{2 * len(pairs)}I", *(number for pair in pairs for number in pair))
+
+
+def single(keys: bytes) -> Roster:
+    """Return the roster of holders with one slot each."""
+    return Roster(keys, ranges_of(*((holder, 1) for holder in range(len(keys) // 32))))
 
 
 @given(rosters)
@@ -28,13 +42,61 @@ def test_a_roster_comes_back_from_its_file(example: Roster) -> None:
     assert again.encode() == example.encode()
     assert again.digest == example.digest
     assert len(again) == len(example)
+    assert len(again.enrolled_set) == len(example)
 
 
-def test_the_files_layout_is_magic_version_count_and_keys() -> None:
-    keys = key_of(0) + bytes(32) + key_of(2)
-    assert Roster(keys).encode() == MAGIC + bytes([3, 0, 0, 0]) + keys
-    content = b"shoal/v1/roster\n" + Roster(keys).encode()
-    assert Roster(keys).digest == hashlib.sha256(content).hexdigest()
+def test_the_files_layout_is_magic_version_counts_keys_and_ranges() -> None:
+    keys, ranges = key_of(0) + bytes(32) + key_of(2), ranges_of((0, 7), (1, 1), (2, 300), (0, 2))
+    made = Roster(keys, ranges)
+    assert made.encode() == MAGIC + bytes([3, 0, 0, 0, 4, 0, 0, 0]) + keys + ranges
+    content = b"shoal/v1/roster\n" + made.encode()
+    assert made.digest == hashlib.sha256(content).hexdigest()
+
+
+def test_slots_are_given_in_ranges_one_after_another() -> None:
+    first, second = client_key(0).verify_key, client_key(1).verify_key
+    made = with_grown(roster_of([(first, 3), (second, 2)]), 0, 4)
+    assert [made.holder_of(slot) for slot in range(len(made))] == [0] * 3 + [1] * 2 + [0] * 4
+    assert list(made.slots_of(0)) == [0, 1, 2, 5, 6, 7, 8]
+    assert list(made.slots_of(1)) == [3, 4]
+    assert made.verify_key_bytes(8) == bytes(first) and made.verify_key_bytes(4) == bytes(second)
+    revoked = with_revoked(made, [0])
+    assert list(revoked.enrolled_set) == [3, 4]
+    assert list(revoked.slots_of(0)) == list(made.slots_of(0)), "a slot is never given again"
+    with pytest.raises(RevokedClient):
+        revoked.verify_key_bytes(5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ranges"),
+    [
+        (key_of(0), ranges_of()),  # a holder without a slot
+        (key_of(0), ranges_of((0, 0))),  # a range without a slot
+        (key_of(0), ranges_of((0, 1), (1, 1))),  # a range of nobody
+        (key_of(0), ranges_of((0, 2**32 - 1), (0, 1))),  # too many slots
+        (key_of(0)[:31], ranges_of((0, 1))),
+        (key_of(0), ranges_of((0, 1))[:7]),
+    ],
+)
+def test_keys_and_ranges_fit_each_other(keys: bytes, ranges: bytes) -> None:
+    with pytest.raises(ValueError, match=r"roster's|2\^32"):
+        Roster(keys, ranges)
+
+
+@pytest.mark.parametrize("slots", [0, -1, 2**32])
+def test_a_number_of_slots_that_cannot_be_is_refused(slots: int) -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        roster_of([(client_key(0).verify_key, slots)])
+    with pytest.raises(ValueError, match="at least one slot"):
+        with_grown(roster(), 0, slots)
+
+
+def test_a_million_slots_of_a_thousand_holders_take_40_kilobytes() -> None:
+    keys = b"".join(hashlib.sha256(b"%d" % each).digest() for each in range(1000))
+    made = Roster(keys, ranges_of(*((each, 1000) for each in range(1000))))
+    assert len(made) == 1_000_000
+    assert len(made.encode()) == 20 + 40 * 1000
+    assert made.holder_of(999_999) == 999
 
 
 def test_a_client_is_found_by_its_index() -> None:
@@ -47,35 +109,37 @@ def test_a_client_is_found_by_its_index() -> None:
 def test_an_index_beyond_the_roster_is_unknown(client: int) -> None:
     with pytest.raises(UnknownClient):
         roster().verify_key_bytes(client)
-    with pytest.raises(UnknownClient):
-        roster().with_revoked([client])
+    with pytest.raises(ValueError, match="no such data holder"):
+        with_revoked(roster(), [client])
 
 
 def test_a_revoked_client_is_told_from_an_unknown_one() -> None:
     with pytest.raises(RevokedClient):
         roster().verify_key_bytes(REVOKED)
-    assert roster().enrolled().tolist() == list(range(REVOKED))
     assert list(roster().enrolled_set) == list(range(REVOKED))
 
 
-def test_keys_are_looked_up_together() -> None:
-    keys = [client_key(4).verify_key, signing_key("stranger").verify_key, VerifyKey(bytes(32))]
-    assert roster().indices(keys) == [4, None, None]
+def test_a_holder_is_found_by_its_key() -> None:
+    assert roster().holder_with(client_key(4).verify_key) == 4
+    assert roster().holder_with(signing_key("stranger").verify_key) is None
+    assert roster().holder_with(client_key(REVOKED).verify_key) is None
 
 
-def test_new_clients_take_the_next_indices_and_never_a_revoked_ones() -> None:
-    grown = roster().with_enrolled([signing_key("newcomer").verify_key])
-    assert len(grown) == CLIENTS + 1
-    assert grown.indices([signing_key("newcomer").verify_key]) == [CLIENTS]
+def test_new_holders_take_the_next_indices_and_never_a_revoked_ones() -> None:
+    grown = with_enrolled(roster(), [(signing_key("newcomer").verify_key, 5)])
+    assert len(grown) == CLIENTS + 5
+    assert grown.holder_with(signing_key("newcomer").verify_key) == CLIENTS
+    assert list(grown.slots_of(CLIENTS)) == list(range(CLIENTS, CLIENTS + 5))
     with pytest.raises(RevokedClient):
         grown.verify_key_bytes(REVOKED)
 
 
 def test_a_key_is_enrolled_once() -> None:
     with pytest.raises(ValueError, match="share a key"):
-        roster().with_enrolled([client_key(3).verify_key])
-    with pytest.raises(MalformedDocument):
-        Roster.decode(MAGIC + bytes([2, 0, 0, 0]) + key_of(1) * 2)
+        with_enrolled(roster(), [(client_key(3).verify_key, 1)])
+    head = MAGIC + bytes([2, 0, 0, 0, 2, 0, 0, 0])
+    with pytest.raises(MalformedDocument, match="share a key"):
+        Roster.decode(head + key_of(1) * 2 + ranges_of((0, 1), (1, 1)))
 
 
 def test_many_clients_may_be_revoked() -> None:
@@ -91,7 +155,7 @@ def test_a_roster_file_cut_short_is_refused(example: Roster, data: st.DataObject
         Roster.decode(content + b"\0")
 
 
-@pytest.mark.parametrize("position", range(16))
+@pytest.mark.parametrize("position", range(20))
 def test_every_byte_of_the_files_head_counts(position: int) -> None:
     content = bytearray(roster().encode())
     content[position] ^= 1
@@ -110,10 +174,12 @@ def test_arbitrary_bytes_are_a_roster_or_refused_as_malformed(content: bytes) ->
 
 def test_a_roster_follows_one_that_it_extends_or_revokes_from() -> None:
     start = roster(revoked=())
-    later = start.with_enrolled([signing_key("newcomer").verify_key]).with_revoked([5, 7])
+    later = with_revoked(with_enrolled(start, [(signing_key("newcomer").verify_key, 1)]), [5, 7])
     assert start.follows(start)
     assert later.follows(start)
-    assert roster().follows(Roster(b""))
+    assert with_grown(later, 3, 10).follows(later)
+    assert not later.follows(with_grown(later, 3, 10))
+    assert roster().follows(Roster())
 
 
 @pytest.mark.parametrize(
@@ -127,34 +193,47 @@ def test_a_roster_follows_one_that_it_extends_or_revokes_from() -> None:
     ids=["shorter", "exchanged", "reassigned", "un-revoked"],
 )
 def test_a_roster_that_does_anything_else_does_not_follow(keys: bytes) -> None:
-    assert not Roster(keys).follows(Roster(key_of(0) + key_of(1) + bytes(32)))
+    assert not single(keys).follows(single(key_of(0) + key_of(1) + bytes(32)))
+
+
+@pytest.mark.parametrize(
+    "ranges", [((0, 3), (1, 2)), ((0, 2), (1, 4)), ((0, 2), (1, 2), (0, 1)), ((1, 3), (0, 2))]
+)
+def test_ranges_that_were_given_stay_as_they_are(ranges: tuple[tuple[int, int], ...]) -> None:
+    keys = key_of(0) + key_of(1)
+    earlier = Roster(keys, ranges_of((0, 2), (1, 3)))
+    assert not Roster(keys, ranges_of(*ranges)).follows(earlier)
+
+
+MILLION = (1_000_000).to_bytes(4, "little") * 2
+ONE_EACH = np.column_stack([np.arange(1_000_000), np.ones(1_000_000)]).astype("<u4").tobytes()
 
 
 @pytest.mark.slow
-def test_a_million_clients_are_decoded_and_a_shared_key_among_them_is_found() -> None:
+def test_a_million_holders_are_decoded_and_a_shared_key_among_them_is_found() -> None:
     rows = np.zeros((1_000_000, 4), "<u8")
     rows[:, 3] = np.arange(1, 1_000_001)  # keys that differ in their last bytes only
-    content = MAGIC + (1_000_000).to_bytes(4, "little") + rows.tobytes()
-    assert len(Roster.decode(content)) == 1_000_000
+    content = MAGIC + MILLION + rows.tobytes() + ONE_EACH
+    assert len(Roster.decode(content).enrolled_set) == 1_000_000
     rows[999_999] = rows[17]
     with pytest.raises(MalformedDocument, match="share a key"):
-        Roster.decode(MAGIC + (1_000_000).to_bytes(4, "little") + rows.tobytes())
+        Roster.decode(MAGIC + MILLION + rows.tobytes() + ONE_EACH)
 
 
-def test_a_million_revoked_clients_share_no_key() -> None:
-    content = MAGIC + (1_000_000).to_bytes(4, "little") + bytes(32_000_000)
+def test_a_million_revoked_holders_share_no_key() -> None:
+    content = MAGIC + MILLION + bytes(32_000_000) + ONE_EACH
     assert len(Roster.decode(content).enrolled_set) == 0
 
 
 def test_a_key_has_one_index_for_ever() -> None:
-    """Under another one its client would begin with nothing spent."""
+    """Under another one its slots would begin with nothing spent."""
     start = roster(revoked=())
-    key = client_key(5).verify_key
-    at_once = start.with_revoked([5]).with_enrolled([key])
+    key, other = (client_key(5).verify_key, 1), (signing_key("newcomer").verify_key, 1)
+    at_once = with_enrolled(with_revoked(start, [5]), [key])
     assert at_once.enrols_again(start)
     assert not at_once.follows(start)
-    revoked = start.with_revoked([5])
-    later = revoked.with_enrolled([signing_key("newcomer").verify_key]).with_enrolled([key])
+    revoked = with_revoked(start, [5])
+    later = with_enrolled(with_enrolled(revoked, [other]), [key])
     assert later.enrols_again(start)
     assert not later.enrols_again(revoked)  # which no longer knows the key
-    assert not revoked.with_enrolled([signing_key("newcomer").verify_key]).enrols_again(start)
+    assert not with_enrolled(revoked, [other]).enrols_again(start)

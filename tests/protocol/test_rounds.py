@@ -20,7 +20,7 @@ from shoal_protocol.rounds.spec_checks import LARGEST_POPULATION, check_spec
 from shoal_protocol.rounds.spec_making import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.threshold import ThresholdSharing
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, RefusedSpec
@@ -40,6 +40,7 @@ from tests.world.examples import (
     THRESHOLD_SPEC,
     consortium,
     named,
+    signing_key,
     spec,
 )
 
@@ -222,9 +223,8 @@ def test_a_sum_that_fits_the_ring_but_not_the_field_is_refused_under_threshold_s
 
 @pytest.mark.slow
 def test_a_population_beyond_the_bound_is_refused() -> None:
-    rows = np.zeros((LARGEST_POPULATION + 1, 4), "<u8")
-    rows[:, 0] = np.arange(1, LARGEST_POPULATION + 2)
-    crowd = consortium(of=Roster(rows.tobytes()))
+    key = signing_key("holder").verify_key
+    crowd = consortium(of=roster_of([(key, LARGEST_POPULATION + 1)]))
     arguments = {"manifest": crowd, "query": MOMENTS, "mu": 0.5}
     spec(population=BitMap(range(LARGEST_POPULATION)), **arguments)
     with pytest.raises(ValueError, match="at most 1048576 clients"):
@@ -377,9 +377,7 @@ def test_a_trainer_that_asks_for_the_impossible_is_told_so(arguments: Any, reaso
 
 
 def test_a_spec_for_a_hundred_thousand_clients_is_made_and_checked() -> None:
-    rows = np.zeros((100_000, 4), "<u8")
-    rows[:, 0] = np.arange(1, 100_001)
-    crowd = consortium(of=Roster(rows.tobytes()))
+    crowd = consortium(of=roster_of([(signing_key("holder").verify_key, 100000)]))
     made = make_spec(
         manifest=crowd,
         job=JOB.digest,

@@ -24,6 +24,7 @@ from shoal_protocol.crowds.documents import (
 )
 from shoal_protocol.crowds.draws import commitment, replaced_instance
 from shoal_protocol.trust.manifest_bundle import bundle
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service, assemble_serving
@@ -214,7 +215,7 @@ async def test_a_client_revoked_at_one_process_is_soon_revoked_at_all(
     trainer: Trainer, asker: Asker
 ) -> None:
     drawn = [await asker.draw(JOB, number) for number in range(2)]
-    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
     assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=1)).status_code == 200
     await trainer.step()
     for app in range(3):
@@ -227,7 +228,7 @@ async def test_a_job_of_a_new_manifest_is_served_by_a_process_that_was_not_hande
     trainer: Trainer,
 ) -> None:
     asker = trainer.asker()
-    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
     assert (await asker.ask("PUT", "/v1/manifest", bundle(later), app=0)).status_code == 200
     request = crowd(manifest=later.digest)
     assert (await asker.open(request, app=1)).status_code == 201

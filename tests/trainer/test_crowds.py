@@ -21,6 +21,7 @@ from shoal_protocol.crowds.documents import (
 from shoal_protocol.crowds.draws import commitment, drawn_instance
 from shoal_protocol.crowds.sanity import largest_change
 from shoal_protocol.queries.bounds import ColumnBounds
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import UnknownManifest
@@ -150,7 +151,7 @@ async def test_a_draw_is_what_the_nonce_and_the_committed_seed_say_and_stores_no
 async def test_a_trainer_does_not_start_without_the_manifest_of_an_open_job(
     opened: Asker, tmp_path: Path, clock: HandMovedClock
 ) -> None:
-    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
     with pytest.raises(UnknownManifest):
         assemble(
             party=party("trainer", later),
@@ -440,7 +441,7 @@ async def test_a_client_who_was_revoked_since_contributes_no_more(
     opened: Asker, trainer: Service
 ) -> None:
     drawn = await opened.draw(JOB, "a")
-    later = successor(CONSORTIUM, CONSORTIUM.roster.with_revoked([3]))
+    later = successor(CONSORTIUM, with_revoked(CONSORTIUM.roster, [3]))
     trainer.resources.book.accept(later.signed_manifest.encode(), later.roster.encode())
     assert problem_code(await opened.submit(JOB, answer_to(drawn, 3))) == "revoked-client"
     assert (await opened.submit(JOB, answer_to(drawn, 4))).status_code == 201

@@ -14,6 +14,7 @@ from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.trust.manifest import Analyst, Consortium
+from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_trainer import store
 from shoal_trainer.assembly import Service, assemble
@@ -328,7 +329,7 @@ async def test_a_client_revoked_between_two_rounds_is_left_out_of_the_second(
 ) -> None:
     federation.decided = False
     await running(trainer, clock)
-    federation.consortium = successor(CONSORTIUM, examples.roster().with_revoked((3, 7)))
+    federation.consortium = successor(CONSORTIUM, with_revoked(examples.roster(), (3, 7)))
     accept(trainer, federation.consortium)
     federation.decided = True
     await trainer.step()
@@ -343,7 +344,7 @@ async def test_a_job_fails_if_too_many_of_its_clients_are_revoked(
 ) -> None:
     federation.decided = False
     await running(trainer, clock)
-    accept(trainer, successor(CONSORTIUM, examples.roster().with_revoked((3, 7, 8))))
+    accept(trainer, successor(CONSORTIUM, with_revoked(examples.roster(), (3, 7, 8))))
     federation.decided = True
     await trainer.step()
     expected = "too many clients of the population were revoked"
@@ -355,7 +356,7 @@ async def test_a_client_revoked_after_joining_is_left_out(
 ) -> None:
     federation.decided = False
     await joined(trainer)
-    following = successor(CONSORTIUM, examples.roster().with_revoked((3,)))
+    following = successor(CONSORTIUM, with_revoked(examples.roster(), (3,)))
     accept(trainer, following)
     federation.down = {"aggregator", "compute-0", "compute-1", "compute-2"}
     clock.now = JOB.join_deadline

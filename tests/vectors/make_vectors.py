@@ -34,6 +34,7 @@ from shoal_protocol.sharing.shares import Share, ShareKind
 from shoal_protocol.sharing.threshold import ThresholdSharing
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_grown
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
@@ -134,18 +135,25 @@ def as_base64(content: bytes) -> str:
 
 def roster_cases() -> Iterator[Case]:
     keys = [bytes(examples.client_key(client).verify_key).hex() for client in range(3)]
-    yield "nobody", "encode_roster", {"keys": []}
-    yield "three clients", "encode_roster", {"keys": keys}
-    yield "the second revoked", "encode_roster", {"keys": [keys[0], "00" * 32, keys[2]]}
-    good = Roster(bytes.fromhex("".join(keys))).encode()
-    yield "three clients, read", "decode_roster", {"bytes": good.hex()}
+    ranges = [[0, 1], [1, 10_000], [2, 3], [0, 7]]
+    revoked = [keys[0], "00" * 32, keys[2]]
+    yield "nobody", "encode_roster", {"keys": [], "ranges": []}
+    yield "three holders", "encode_roster", {"keys": keys, "ranges": ranges}
+    yield "the second revoked", "encode_roster", {"keys": revoked, "ranges": ranges}
+    given = roster_of((examples.client_key(client).verify_key, 2) for client in range(3))
+    good = with_grown(given, 1, 5).encode()
+    yield "three holders, read", "decode_roster", {"bytes": good.hex()}
     for name, content in {
         "cut short": good[:-1],
         "a byte too many": good + b"\0",
         "another version": good[:11] + b"\2" + good[12:],
         "another magic": b"X" + good[1:],
         "a count that does not fit": good[:12] + b"\2" + good[13:],
-        "a key twice": good[:-32] + good[16:48],
+        "a number of ranges that does not fit": good[:16] + b"\3" + good[17:],
+        "a key twice": good[:52] + good[20:52] + good[84:],
+        "a range of nobody": good[:-8] + b"\3" + good[-7:],
+        "an empty range": good[:-4] + bytes(4),
+        "a holder without a range": good[:124] + b"\1" + good[125:],
         "empty": b"",
     }.items():
         yield name, "decode_roster", {"bytes": content.hex()}
@@ -651,17 +659,17 @@ def manifest_cases() -> Iterator[Case]:
 
     yield "the pinned manifest", "pin_manifest", pin(first.encode(), CONSORTIUM.digest)
     yield "another pin", "pin_manifest", pin(first.encode(), seed("other").hex())
-    short = Roster(b"").encode()
+    short = Roster().encode()
     yield "another roster", "pin_manifest", pin(first.encode(), CONSORTIUM.digest, short)
     forged = sign(first.body, AUTHORITY_NAME, examples.signing_key("foreign authority"))
     yield "a foreign authority", "pin_manifest", pin(forged.encode(), CONSORTIUM.digest)
     named = sign(first.body, "trainer", examples.AUTHORITY)
     yield "not in the authority's name", "pin_manifest", pin(named.encode(), CONSORTIUM.digest)
 
-    grown = CONSORTIUM.roster.with_enrolled([examples.signing_key("newcomer").verify_key])
-    keys = bytearray(ROSTER[16:])
-    keys[:32] = bytes(examples.signing_key("usurper").verify_key)
-    usurped = Roster(bytes(keys))
+    grown = with_enrolled(CONSORTIUM.roster, [(examples.signing_key("newcomer").verify_key, 4)])
+    file = bytearray(ROSTER)
+    file[20:52] = bytes(examples.signing_key("usurper").verify_key)
+    usurped = Roster.decode(bytes(file))
 
     def follow(roster: Roster = grown, key: str = AUTHORITY_NAME, **changes: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {"sequence": 2, "previous": CONSORTIUM.digest} | changes

@@ -1,6 +1,7 @@
 """What a vector asks for, by name: each operation takes the inputs and returns bytes or refuses."""
 
 import base64
+import struct
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -97,7 +98,8 @@ def cohort_digest(given: Inputs) -> Output:
 
 
 def encode_roster(given: Inputs) -> Output:
-    roster = Roster(bytes.fromhex("".join(given["keys"])))
+    ranges = b"".join(struct.pack("<II", *each) for each in given["ranges"])
+    roster = Roster(bytes.fromhex("".join(given["keys"])), ranges)
     return {"bytes": roster.encode().hex(), "digest": roster.digest}
 
 

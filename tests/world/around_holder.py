@@ -38,14 +38,14 @@ from shoal_protocol.sharing.ring import from_ring
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask
 from shoal_protocol.studies.linear_regression.round_rules import query_for
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.encoding import Int64Vector, canonical_json, decode_clients, encode_clients
 from shoal_protocol.wire.receipt_query import decode_query, encode_answer
 from tests.world import examples
 from tests.world.chance import fixed_bytes
 from tests.world.clock import HandMovedClock, HandMovedTimer
-from tests.world.examples import client_key, signing_key
+from tests.world.examples import signing_key
 from tests.world.parties import reachable
 
 NODES = 3
@@ -113,8 +113,8 @@ class FakeNode:
     def tell_charges(self, request: httpx.Request) -> httpx.Response:
         asked = [from_json(each, ChargesQuery) for each in json.loads(request.content)["documents"]]
         for query in asked:
-            if query.body.client < len(self.world.keys):  # others were enrolled later
-                query.verify_signature(self.world.keys[query.body.client].verify_key)
+            if query.body.client < self.world.clients:  # others were enrolled later
+                query.verify_signature(self.world.key.verify_key)
         clients = BitMap(query.body.client for query in asked)
         name, end = f"compute-{self.index}", len(self.charged)
         after = int(request.url.params["after"])
@@ -214,15 +214,18 @@ class World:
         directory: Path,
         clients: int = 12,
         *,
+        others: int = 0,
         queries: tuple[QueryName, ...] = ("second_moments", "second_moment_matrix"),
         maximum_local_epsilon: float | None = None,
     ) -> None:
+        """Give the data holder slots for `clients`, and another one slots for `others`."""
         self.directory = directory
         self.clock = HandMovedClock()
-        self.keys = [client_key(client) for client in range(clients)]
+        self.key, self.clients = signing_key("holder"), clients
         self.records = records_for(clients)
         self.random_bytes = fixed_bytes("holder")
-        roster = Roster(b"").with_enrolled(key.verify_key for key in self.keys)
+        holders = [(self.key.verify_key, clients), (signing_key("others").verify_key, others)]
+        roster = roster_of(each for each in holders if each[1])
         self.consortium = reachable(
             NODES,
             of=roster,
@@ -261,7 +264,7 @@ class World:
         for each in ("noise", "timer"):
             sources |= {each: changes.pop(each)} if each in changes else {}
         arguments: dict[str, Any] = {
-            "keys": self.keys,
+            "key": self.key,
             "records": self.records,
             "policy": POLICY,
             "book": self.book,
@@ -312,7 +315,7 @@ class World:
             "query": QUERY,
             "mechanism": request.body.privacy.mechanism,
             "cost": request.body.privacy.cost if mu is None else Cost.gaussian(mu),
-            "population": BitMap(range(len(self.keys))),
+            "population": BitMap(range(len(self.consortium.roster))),
             "dropouts": request.body.privacy.dropouts,
             "colluders": request.body.privacy.colluders,
             "opened_at": self.clock(),

@@ -67,7 +67,7 @@ def successor(consortium: Consortium, roster: Roster) -> Consortium:
     fields = consortium.manifest.model_dump() | {
         "sequence": consortium.manifest.sequence + 1,
         "previous": consortium.digest,
-        "roster": RosterReference(digest=roster.digest, clients=len(roster)),
+        "roster": RosterReference.of(roster),
     }
     body = Manifest.model_validate(fields)
     signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY)

@@ -197,9 +197,9 @@ def _encoded_records(
     roster = federation.trust.consortium.roster
     for site in SITES:
         records = federation.trust.records(site)
-        indices = roster.indices(key.verify_key for key in federation.trust.keys(site))
-        for position, client in enumerate(indices):
-            assert client is not None
+        holder = roster.holder_with(federation.trust.key(site).verify_key)
+        assert holder is not None
+        for position, client in enumerate(roster.slots_of(holder)):
             rows = records.of(position, spec.query.column_names)
             yield site, client, spec.query.encode(rows)
 

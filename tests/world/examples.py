@@ -56,6 +56,7 @@ from shoal_protocol.trust.manifest import (
     ServiceParty,
 )
 from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import roster_of, with_revoked
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
@@ -109,9 +110,9 @@ def service(role: str) -> dict[str, str]:
 
 
 def roster(clients: int = CLIENTS, revoked: tuple[int, ...] = (REVOKED,)) -> Roster:
-    empty = Roster(b"")
-    enrolled = empty.with_enrolled(client_key(client).verify_key for client in range(clients))
-    return enrolled.with_revoked(revoked)
+    """Return the roster of data holders with one slot each."""
+    enrolled = roster_of((client_key(client).verify_key, 1) for client in range(clients))
+    return with_revoked(enrolled, revoked)
 
 
 POLICY = Policy(
@@ -146,7 +147,7 @@ def manifest(*, nodes: int = NODES, of: Roster | None = None, **changes: Any) ->
                 verify_key=bytes(signing_key("analyst").verify_key).hex(),
             ),
         ),
-        "roster": RosterReference(digest=of.digest, clients=len(of)),
+        "roster": RosterReference.of(of),
         "policy": POLICY,
     }
     return Manifest(**(fields | changes))

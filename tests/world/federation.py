@@ -151,7 +151,7 @@ class Federation:
         if self._same_noise and isinstance(noise, FixedNoise):
             noise.begin_again()
         arguments: dict[str, Any] = {
-            "keys": self.trust.keys(name),
+            "key": self.trust.key(name),
             "records": self.trust.records(name),
             "policy": HOLDER_POLICY,
             "book": self._book(name),

@@ -10,7 +10,7 @@ import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_consortium import quickstart
-from shoal_holder.keys import read_client_keys
+from shoal_holder.keys import read_holder_key
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds
@@ -55,12 +55,12 @@ class Trust:
     directory: Path
     consortium: Consortium
 
-    def keys(self, site: str) -> list[SigningKey]:
-        return read_client_keys(self.directory / "clients" / site / "clients.key")
+    def key(self, site: str) -> SigningKey:
+        return read_holder_key(self.directory / "clients" / site / "holder.key")
 
     def records(self, site: str) -> Records:
         """Return made-up records of which every client's is another one."""
-        count = len(self.keys(site))
+        count = SITES[site]
         first = list(SITES).index(site) * 7
         age = 30.0 + (np.arange(count) * 37 + first) % 50
         pressure = 90.0 + 0.5 * age + (np.arange(count) * 13) % 9

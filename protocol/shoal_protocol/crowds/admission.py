@@ -1,6 +1,9 @@
 """Checks a crowd job against the consortium's policy, not against an owner's."""
 
+from datetime import datetime
+
 from shoal_protocol.crowds.documents import CrowdJobRequest
+from shoal_protocol.trust.limits import Limits, is_too_far
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.errors import RefusedJob
 
@@ -22,3 +25,11 @@ def check_crowd_job(request: CrowdJobRequest, manifest: Manifest) -> None:
             f"epsilon {request.client_epsilon:g} of all that one client may contribute exceeds "
             f"what the policy allows one crowd job: {allowed:g}"
         )
+
+
+def reach_refusal(request: CrowdJobRequest, limits: Limits, *, now: datetime) -> str | None:
+    """Return why a crowd job reaches too far ahead of `now`, or None."""
+    if is_too_far(request.closes_at, limits.maximum_job_seconds, now):
+        most = limits.maximum_job_seconds
+        return f"closes_at is further ahead than the policy's maximum_job_seconds, {most}"
+    return None

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from shoal_protocol.crowds.documents import CrowdJobRequest
     from shoal_protocol.jobs.job_request import JobRequest
 
 JOIN_SECONDS: Final = 14 * 86_400
@@ -35,22 +34,15 @@ class Limits(Protocol):
 
 def job_refusal(request: "JobRequest", limits: Limits, *, now: datetime) -> str | None:
     """Return why a job in rounds reaches too far ahead of `now`, or None."""
-    if _too_far(request.join_deadline, limits.maximum_join_seconds, now):
+    if is_too_far(request.join_deadline, limits.maximum_join_seconds, now):
         most = limits.maximum_join_seconds
         return f"join_deadline is further ahead than the policy's maximum_join_seconds, {most}"
-    if _too_far(request.ends_by, limits.maximum_job_seconds, now):
+    if is_too_far(request.ends_by, limits.maximum_job_seconds, now):
         most = limits.maximum_job_seconds
         return f"the job may last longer than the policy's maximum_job_seconds, {most}"
     return None
 
 
-def crowd_refusal(request: "CrowdJobRequest", limits: Limits, *, now: datetime) -> str | None:
-    """Return why a crowd job reaches too far ahead of `now`, or None."""
-    if _too_far(request.closes_at, limits.maximum_job_seconds, now):
-        most = limits.maximum_job_seconds
-        return f"closes_at is further ahead than the policy's maximum_job_seconds, {most}"
-    return None
-
-
-def _too_far(moment: datetime, seconds: int, now: datetime) -> bool:
+def is_too_far(moment: datetime, seconds: int, now: datetime) -> bool:
+    """Tell whether a moment is more than so many seconds ahead of `now`, by clocks that differ."""
     return moment - now > timedelta(seconds=seconds) + CLOCKS_APART

@@ -138,15 +138,27 @@ class Policy(Model):
 
 
 class RosterReference(Model):
-    """A roster by its digest."""
+    """A roster by its digest: of how many data holders, ranges and slots, `clients`, it is."""
 
     digest: Digest
-    clients: int = Field(ge=0)
+    holders: Annotated[int, Field(ge=0)]
+    ranges: Annotated[int, Field(ge=0)]
+    clients: Annotated[int, Field(ge=0)]
+
+    @classmethod
+    def of(cls, roster: Roster) -> Self:
+        """Return what a manifest says of this roster."""
+        return cls(
+            digest=roster.digest,
+            holders=roster.holders,
+            ranges=roster.ranges,
+            clients=len(roster),
+        )
 
     @property
     def size_bytes(self) -> int:
         """Return the length of the roster file."""
-        return roster_size(self.clients)
+        return roster_size(holders=self.holders, ranges=self.ranges)
 
 
 class Manifest(Document):
@@ -308,7 +320,7 @@ class Consortium(Parties):
         follows = self._opened(signed, roster, authority=self.manifest.authority)
         if not follows.roster.follows(self.roster):
             raise MalformedDocument(
-                "a roster only enrols and revokes; an index keeps its client, a client its index"
+                "a roster only enrols, grows and revokes; indices keep their holders and slots"
             )
         return follows
 
@@ -317,7 +329,7 @@ class Consortium(Parties):
         parties = Parties.of(signed, authority=authority)
         opened = Roster.decode(roster)
         named = signed.body.roster
-        if opened.digest != named.digest or len(opened) != named.clients:
+        if RosterReference.of(opened) != named:
             raise MalformedDocument("the roster is not the one that the manifest names")
         return cls(parties.signed_manifest, opened)
 

@@ -1,11 +1,15 @@
-"""The roster: every enrolled client's verify key, by client index.
+"""The roster: data holders' verify keys, and which slots each of them has.
 
-Layout: b"SHOALROSTER", version (1 byte), number of clients (4 bytes, little-endian), then 32
-bytes for each client: its Ed25519 verify key, or zeros if its enrolment was revoked.
+A slot is one place for one individual's records: the client that a round counts. Slots are given in
+ranges, one after another from 0, so a range needs no more than its holder and its length. What was
+given stays: a holder that grows gets a further range, one that is revoked keeps its ranges.
+
+Layout, integers little-endian: b"SHOALROSTER", version (1 byte), number of holders (4 bytes),
+number of ranges (4 bytes); 32 bytes for each holder: its Ed25519 verify key, or zeros if it was
+revoked; 8 bytes for each range: its holder (4 bytes) and its number of slots (4 bytes).
 """
 
 import hashlib
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
@@ -18,14 +22,16 @@ from shoal_protocol.wire.encoding import VERSION, domain
 from shoal_protocol.wire.errors import MalformedDocument, RevokedClient, UnknownClient
 
 _MAGIC: Final = b"SHOALROSTER"
-_HEADER_BYTES: Final = len(_MAGIC) + 1 + 4
-_KEY_BYTES: Final = 32
-_REVOKED: Final = bytes(_KEY_BYTES)
+_HEADER_BYTES: Final = len(_MAGIC) + 1 + 4 + 4
+KEY_BYTES: Final = 32
+_RANGE_BYTES: Final = 8
+_REVOKED: Final = bytes(KEY_BYTES)
+MOST_SLOTS: Final = 2**32 - 1
 
 
-def roster_size(clients: int) -> int:
-    """Return the length of the file of a roster with so many clients."""
-    return _HEADER_BYTES + _KEY_BYTES * clients
+def roster_size(*, holders: int, ranges: int) -> int:
+    """Return the length of the file of a roster with so many holders and ranges."""
+    return _HEADER_BYTES + KEY_BYTES * holders + _RANGE_BYTES * ranges
 
 
 def roster_digest() -> "hashlib._Hash":
@@ -34,29 +40,46 @@ def roster_digest() -> "hashlib._Hash":
 
 
 class Roster:
-    """Verify keys by client index. Immutable; an index is never given to another client."""
+    """Holders by index, slots by index. Immutable; neither index is ever given away again."""
 
-    def __init__(self, keys: bytes) -> None:
-        """Hold `keys`, 32 bytes for each client.
+    def __init__(self, keys: bytes = b"", ranges: bytes = b"") -> None:
+        """Hold `keys`, 32 bytes for each holder, and `ranges`, 8 bytes for each, as in the file.
 
         Raises:
-            ValueError: the length is not a multiple of 32, or two clients share a key.
+            ValueError: a length is wrong, two holders share a key, a holder has no range, a range
+                has no slot or no holder, or there are more than 2^32 - 1 slots.
         """
-        if len(keys) % _KEY_BYTES:
-            raise ValueError("a roster's keys are 32 bytes each")
-        count = (len(keys) // _KEY_BYTES).to_bytes(4, "little")
-        self._encoded = b"".join((_MAGIC, bytes([VERSION]), count, keys))
-        rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, _KEY_BYTES)))
-        enrolled = rows[rows != np.void(_REVOKED)]
+        if len(keys) % KEY_BYTES or len(ranges) % _RANGE_BYTES:
+            raise ValueError("a roster's keys are 32 bytes each, and its ranges 8")
+        self.holders = len(keys) // KEY_BYTES
+        self._ranges: npt.NDArray[np.uint32] = np.frombuffer(ranges, "<u4").reshape(-1, 2)
+        sizes = [self.holders.to_bytes(4, "little"), len(self._ranges).to_bytes(4, "little")]
+        self._encoded = b"".join((_MAGIC, bytes([VERSION]), *sizes, keys, ranges))
+        self._rows: npt.NDArray[np.void] = np.frombuffer(keys, np.dtype((np.void, KEY_BYTES)))
+        enrolled = self._rows[self._rows != np.void(_REVOKED)]
         if np.unique(enrolled).size != enrolled.size:
-            raise ValueError("two clients of a roster share a key")
+            raise ValueError("two data holders of a roster share a key")
+        owners, counts = self._ranges[:, 0], self._ranges[:, 1]
+        if not np.array_equal(np.unique(owners), np.arange(self.holders)) or not counts.all():
+            raise ValueError("a roster's ranges are of its data holders, one at least of each")
+        self._ends: npt.NDArray[np.int64] = np.cumsum(counts, dtype=np.int64)
+        if len(self) > MOST_SLOTS:
+            raise ValueError("a roster has at most 2^32 - 1 slots")
 
     def __len__(self) -> int:
-        return (len(self._encoded) - _HEADER_BYTES) // _KEY_BYTES
+        """Return how many slots were ever given."""
+        return int(self._ends[-1]) if self._ends.size else 0
 
     @property
-    def _keys(self) -> memoryview:
-        return memoryview(self._encoded)[_HEADER_BYTES:]
+    def ranges(self) -> int:
+        """Return the number of ranges."""
+        return len(self._ranges)
+
+    @property
+    def parts(self) -> tuple[bytes, bytes]:
+        """Return keys and ranges, as this class takes them."""
+        end = _HEADER_BYTES + KEY_BYTES * self.holders
+        return self._encoded[_HEADER_BYTES:end], self._encoded[end:]
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Roster":
@@ -65,13 +88,16 @@ class Roster:
         Raises:
             MalformedDocument: not a roster of this version, or cut short.
         """
-        count = int.from_bytes(encoded[len(_MAGIC) + 1 : _HEADER_BYTES], "little")
-        if encoded[: len(_MAGIC) + 1] != _MAGIC + bytes([VERSION]):
+        place = len(_MAGIC) + 1
+        holders = int.from_bytes(encoded[place : place + 4], "little")
+        ranges = int.from_bytes(encoded[place + 4 : _HEADER_BYTES], "little")
+        if encoded[:place] != _MAGIC + bytes([VERSION]):
             raise MalformedDocument("not a roster of version 1")
-        if len(encoded) != roster_size(count):
-            raise MalformedDocument("the roster's length does not match its number of clients")
+        if len(encoded) != roster_size(holders=holders, ranges=ranges):
+            raise MalformedDocument("the roster's length does not match its numbers")
+        end = _HEADER_BYTES + KEY_BYTES * holders
         try:
-            return cls(encoded[_HEADER_BYTES:])
+            return cls(encoded[_HEADER_BYTES:end], encoded[end:])
         except ValueError as error:
             raise MalformedDocument(str(error)) from error
 
@@ -86,79 +112,73 @@ class Roster:
         running.update(self._encoded)
         return running.hexdigest()
 
+    def holder_of(self, client: int) -> int:
+        """Return the index of the data holder whose slot this is.
+
+        Raises:
+            UnknownClient: the slot was never given.
+        """
+        if not 0 <= client < len(self):
+            raise UnknownClient
+        return int(self._ranges[np.searchsorted(self._ends, client, side="right"), 0])
+
     def verify_key_bytes(self, client: int) -> bytes:
-        """Return a client's verify key, 32 bytes.
+        """Return the verify key of the data holder whose slot this is, 32 bytes.
 
         Raises:
             UnknownClient, RevokedClient
         """
-        if not 0 <= client < len(self):
-            raise UnknownClient
-        key = bytes(self._keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES])
+        holder = self.holder_of(client)
+        key: bytes = self._rows[holder].tobytes()
         if key == _REVOKED:
             raise RevokedClient
         return key
 
-    def indices(self, keys: Iterable[VerifyKey]) -> list[int | None]:
-        """Return the client index of each key, or None for one that is not enrolled."""
-        own = self._keys.tobytes()
-        by_key = {
-            own[client * _KEY_BYTES : (client + 1) * _KEY_BYTES]: client
-            for client in range(len(self))
-        }
-        by_key.pop(_REVOKED, None)
-        return [by_key.get(bytes(key)) for key in keys]
+    def holder_with(self, key: VerifyKey) -> int | None:
+        """Return the index of the data holder with this key, None if none is enrolled."""
+        found = np.flatnonzero(self._rows == np.void(bytes(key)))
+        return int(found[0]) if found.size else None
 
-    def enrolled(self) -> npt.NDArray[np.uint32]:
-        """Return the indices of all clients that are enrolled and not revoked, ascending."""
-        rows = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)
-        return np.flatnonzero(rows.any(axis=1)).astype(np.uint32)
+    def slots_of(self, holder: int) -> BitMap:
+        """Return the slots of a data holder, whether it is revoked or not."""
+        slots = BitMap()
+        for place in np.flatnonzero(self._ranges[:, 0] == holder):
+            end = int(self._ends[place])
+            slots.add_range(end - int(self._ranges[place, 1]), end)
+        return slots
 
     @cached_property
     def enrolled_set(self) -> BitMap:
-        """The clients of `enrolled`, as a set."""
-        return BitMap(self.enrolled())
+        """The slots of all data holders that are not revoked."""
+        owners = self._ranges[:, 0]
+        is_in = np.concatenate([[False], self._rows[owners] != np.void(_REVOKED), [False]])
+        begins, ends = np.flatnonzero(is_in[1:] != is_in[:-1]).reshape(-1, 2).T
+        starts = np.concatenate([[0], self._ends])
+        slots = BitMap()
+        for begin, end in zip(begins, ends, strict=True):
+            slots.add_range(int(starts[begin]), int(starts[end]))
+        return slots
 
     def follows(self, earlier: "Roster") -> bool:
-        """Tell whether this roster only enrols and revokes clients, compared with `earlier`."""
-        if len(self) < len(earlier):
+        """Tell whether this roster only enrols, grows and revokes, compared with `earlier`."""
+        if self.holders < earlier.holders or self.ranges < earlier.ranges:
             return False
-        before = np.frombuffer(earlier._keys, np.uint8).reshape(-1, _KEY_BYTES)
-        after = np.frombuffer(self._keys, np.uint8).reshape(-1, _KEY_BYTES)[: len(earlier)]
-        kept = (before == after).all(axis=1)
-        return bool((kept | ~after.any(axis=1)).all()) and not self.enrols_again(earlier)
+        if not np.array_equal(self._ranges[: earlier.ranges], earlier._ranges):
+            return False
+        after = self._rows[: earlier.holders]
+        kept = (after == earlier._rows) | (after == np.void(_REVOKED))
+        return bool(kept.all()) and not self.enrols_again(earlier)
 
     def enrols_again(self, earlier: "Roster") -> bool:
         """Tell whether a key of `earlier` that was revoked since has got another index here.
 
-        Its client would begin with nothing spent. `self` follows `earlier`, perhaps not at once.
+        Its slots would begin with nothing spent. `self` follows `earlier`, perhaps not at once.
         """
-        rows = np.frombuffer(self._keys, np.dtype((np.void, _KEY_BYTES)))
-        new, there = rows[len(earlier) :], rows[: len(earlier)]
+        rows = self._rows
+        new, there = rows[earlier.holders :], rows[: earlier.holders]
         new = new[new != np.void(_REVOKED)]
         if not new.size:
             return False
-        before = np.frombuffer(earlier._keys, np.dtype((np.void, _KEY_BYTES)))
+        before = earlier._rows
         revoked = before[(before != np.void(_REVOKED)) & (there == np.void(_REVOKED))]
         return bool(np.isin(revoked, new).any())
-
-    def with_enrolled(self, keys: Iterable[VerifyKey]) -> "Roster":
-        """Return a roster with further clients at the next free indices.
-
-        Raises:
-            ValueError: a key is on the roster already, or twice among `keys`.
-        """
-        return Roster(b"".join((self._keys, *(bytes(key) for key in keys))))
-
-    def with_revoked(self, clients: Iterable[int]) -> "Roster":
-        """Return a roster on which `clients` are revoked for good.
-
-        Raises:
-            UnknownClient: one of them was never enrolled.
-        """
-        keys = bytearray(self._keys)
-        for client in clients:
-            if not 0 <= client < len(self):
-                raise UnknownClient
-            keys[client * _KEY_BYTES : (client + 1) * _KEY_BYTES] = _REVOKED
-        return Roster(bytes(keys))

@@ -7,6 +7,7 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.study_request import StudyRequest
 from shoal_protocol.privacy.accounting import Cost
+from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
 from shoal_redteam.attack import Attack
@@ -80,32 +81,36 @@ class LiesAboutBatches(Attack):
     async def _asked_too_often(
         self, target: Target, job: Signed[StudyRequest], cost: Cost, most: int, how: str
     ) -> Finding:
-        """Ask one client in every round of a job."""
+        """Ask the same clients in every round of a job."""
         answered = 0
         async with victim(target, job) as prey:
             for number in range(_ROUNDS):
                 spec = round_of(target, job, BitMap(target.crew), cost=cost, number=number)
                 answered += await prey.shown(spec)
-            paid = [len(costs) for costs in (await prey.holder.spent()).values()]
+            paid = {len(costs) for costs in (await prey.holder.spent()).values()}
             if answered < most:
                 raise CannotAttack(f"the data holder answers {answered} of {most} honest rounds")
             return seen(
                 f"one client asked {how} {most} of {_ROUNDS} at most",
-                stopped=answered == most and paid == [most] and "cost more" in prey.refusal,
+                stopped=answered == most and paid == {most} and "cost more" in prey.refusal,
                 answered=f"a data holder: answers {answered}; {prey.refusal}",
                 check="its ledger of the job, which may cost no more than it said",
             )
 
     async def _left_out(self, target: Target, job: Signed[StudyRequest], share: Cost) -> Finding:
         """Show a client a round of a batch that it is not in."""
-        others = BitMap((*target.crew[1:], target.outsiders[0]))
+        left_out, *rest = target.crew
+        others = BitMap((*rest, target.outsiders[0]))
         async with victim(target, job) as prey:
-            answers = await prey.shown(round_of(target, job, others, cost=share))
-            spent = await prey.holder.spent()
+            spec = round_of(target, job, others, cost=share)
+            await prey.shown(spec)
+            sent = map(parse, prey.network.envelopes.get(spec.digest, ()))
+            answers = left_out in {each.header.client for each in sent}
+            pays = bool((await prey.holder.spent()).get(left_out))
             return seen(
                 "a round shown to a client that is not in its batch",
-                stopped=not answers and not any(spent.values()),
-                answered=f"a data holder: {'answers' if answers else 'sends and pays nothing'}",
+                stopped=not answers and not pays,
+                answered=f"a data holder: {'answers' if answers else 'sends nothing for it'}",
                 check="only who is in a round's population answers it",
             )
 

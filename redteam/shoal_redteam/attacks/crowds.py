@@ -57,7 +57,8 @@ class CrowdSubmissions(Attack):
 
 
 async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
-    target, (client, other, *_) = crowd.target, crowd.target.crew
+    target, client = crowd.target, crowd.target.crew[0]
+    other = target.crew_of(client, same=False)[0]
     draw = await crowd.draw()
     first, second = draw.body.weights
     too_far = largest_change(crowd.request.task) + 1
@@ -90,14 +91,14 @@ async def _dishonest_steps(crowd: Crowd) -> AsyncIterator[Finding]:
         check="the trainer signed the draw that comes back",
     )
     yield refused(
-        "a submission under another client's index",
+        "a submission under a client's index of another data holder",
         {
             target.trainer: await crowd.submit(
                 crowd.submission(draw, other, (first, second), key=client)
             )
         },
         by={BadSignature.code},
-        check="the client signed the submission",
+        check="the holder of the slot signed the submission",
     )
     stranger = len(target.consortium.roster) + 1
     yield refused(

@@ -48,7 +48,8 @@ class FarDeadline(Attack):
         )
         by_trainer = withdrawal.model_copy(update={"analyst": target.trainer})
         elsewhere = withdrawal.model_copy(update={"job": target.random_bytes(32).hex()})
-        first, second = target.crew[:2]
+        first = target.crew[0]
+        second = target.crew_of(first, same=False)[0]
         leave = Leave(manifest=job.body.manifest, job=job.digest, client=first)
         anothers = sign(leave, Role.CLIENT.value, target.keys.clients[second])
         forged: dict[str, tuple[str, bytes, str]] = {

@@ -38,11 +38,11 @@ class SentNoise(Attack):
     stopped_by = "each answer has noise of its own, of the variance promised: tests at 10⁻⁶"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
-        """Have a data holder answer some rounds for the whole crew, and open what it sends."""
+        """Have a data holder answer some rounds for all that it has of the crew, and open them."""
         jobs = [job_request(target, round_seconds=3600, grace_seconds=60) for _ in range(_ROUNDS)]
         rounds = [spec_of(target, job, price=_PRICE, seconds=_SECONDS) for job in jobs]
         opened = []
-        async with victim(target, jobs[0], clients=len(target.crew)) as prey:
+        async with victim(target, jobs[0]) as prey:
             for job, spec in zip(jobs, rounds, strict=True):
                 await prey.answer(job, spec)
                 opened.append(noise_in(target, spec, prey.network.envelopes[spec.digest]))
@@ -53,12 +53,14 @@ class SentNoise(Attack):
 
 
 def noise_in(target: Target, spec: RoundSpec, envelopes: list[bytes]) -> list[Int64Vector]:
-    """Return what the crew's answers hold beside a record of zeros: each shape (dimension,).
+    """Return what a holder's answers hold beside a record of zeros: each shape (dimension,).
 
     Raises:
         CannotAttack: a node has no box key, or there is not one answer of each client.
     """
-    shares: dict[int, dict[int, Uint64Vector]] = {client: {} for client in target.crew}
+    shares: dict[int, dict[int, Uint64Vector]] = {
+        client: {} for client in target.crew_of(target.crew[0], same=True)
+    }
     for each in map(parse, envelopes):
         node, client = each.header.node, each.header.client
         private = target.keys.parties[spec.compute_nodes[node]].box_private_key

@@ -18,7 +18,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.studies.linear_regression import LinearRegressionTask, RegressionMethod
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Manifest, RosterReference
 from shoal_protocol.trust.manifest_bundle import framed
-from shoal_protocol.trust.roster import Roster
+from shoal_protocol.trust.roster_changes import with_enrolled
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.encoding import domain, encode_clients
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedSpec, UnknownClient
@@ -31,7 +31,6 @@ from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.played_round import begin, honest_spec
 from shoal_redteam.target import DROPOUTS, Target
 
-_ROSTER_HEADER: Final = 16  # bytes before the keys
 _JOIN_SECONDS: Final = 20.0
 
 
@@ -60,8 +59,8 @@ class Sybil(Attack):
                 target.keys.clients[outsider],
                 NotInPopulation.code,
             ),
-            "one client's key under another client's index": (
-                played.clients[1],
+            "one data holder's key under a client's index of another": (
+                target.crew_of(member, same=False)[0],
                 target.keys.clients[member],
                 BadSignature.code,
             ),
@@ -112,8 +111,8 @@ class Sybil(Attack):
 
     async def _rosters(self, target: Target, stranger: SigningKey) -> AsyncIterator[Finding]:
         roster = target.consortium.roster
-        longer = Roster(roster.encode()[_ROSTER_HEADER:] + bytes(stranger.verify_key))
-        named = RosterReference(digest=longer.digest, clients=len(longer))
+        longer = with_enrolled(roster, [(stranger.verify_key, 1)])
+        named = RosterReference.of(longer)
         await hand_over(target, target.consortium.signed_manifest, longer.encode())
         path = f"/v1/rosters/{roster.digest}"
         shown = [(await target.ask(name, path)).body for name in target.services]
@@ -133,14 +132,14 @@ class Sybil(Attack):
             check="a version must follow by the signature of the pinned authority",
         )
         own_key = bytes(target.keys.clients[target.crew[0]].verify_key)
-        twice = longer.encode()[: -len(own_key)] + own_key
+        twice = longer.encode().replace(bytes(stranger.verify_key), own_key)
         digest = hashlib.sha256(domain("roster") + twice).hexdigest()
         doubled = next_manifest(target, roster=named.model_copy(update={"digest": digest}))
         yield refused(
             "one key under two indices, on a roster that the authority itself signed",
             await hand_over(target, sign(doubled, AUTHORITY_NAME, target.keys.authority), twice),
             by={MalformedDocument.code},
-            check="no two clients of a roster share a key",
+            check="no two data holders of a roster share a key",
         )
 
 
@@ -161,7 +160,8 @@ class SybilJoin(Attack):
         other = job_request(target)
         await target.send(target.trainer, "/v1/jobs", other.encode())
         path, keys = f"/v1/jobs/{request.digest}/joins", target.keys.clients
-        member, neighbour = target.crew[:2]
+        member = target.crew[0]
+        neighbour = target.crew_of(member, same=False)[0]
         stranger = SigningKey(target.random_bytes(32))
         joins = {
             "a join of a client beyond the roster": (
@@ -170,7 +170,7 @@ class SybilJoin(Attack):
                 stranger,
                 UnknownClient.code,
             ),
-            "one client's key under another client's index": (
+            "one data holder's key under a client's index of another": (
                 request,
                 neighbour,
                 keys[member],

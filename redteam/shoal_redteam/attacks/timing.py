@@ -141,9 +141,10 @@ _LONG: Final = 300.0  # seconds: the round must not end before all is measured
 
 
 def _forged(played: PlayedRound, client: int) -> bytes:
-    """Return an envelope in a client's name that another client signed."""
+    """Return an envelope in a client's name that another data holder signed."""
     whole = played.contribution(client).envelopes[0]
-    signer = played.target.keys.clients[played.clients[1]]
+    target = played.target
+    signer = target.keys.clients[target.crew_of(client, same=False)[0]]
     return transplanted(whole, parse(whole).header, signer)
 
 

@@ -12,7 +12,7 @@ from shoal_protocol.wire.encoding import domain
 from shoal_protocol.wire.errors import BadSignature
 from shoal_protocol.wire.service_errors import TransplantedCiphertext, UnopenableCiphertext
 from shoal_redteam.attack import Attack
-from shoal_redteam.findings import Finding, refused, seen
+from shoal_redteam.findings import CannotAttack, Finding, refused, seen
 from shoal_redteam.played_round import PlayedRound, begin
 from shoal_redteam.target import Target
 
@@ -40,7 +40,11 @@ class Transplant(Attack):
         played, other = await begin(target), await begin(target)
         victim, keys = played.clients[0], target.keys.clients
         # the thief is due the same kind of share, so that only the box can give it away
-        thief = victim + len(target.nodes)
+        others = target.crew_of(victim, same=False)
+        alike = [each for each in others if (each - victim) % len(target.nodes) == 0]
+        if not alike:
+            raise CannotAttack("no client of another data holder is due the same kind of share")
+        thief = alike[0]
         stolen = played.contribution(victim).envelopes[0]
         header = parse(stolen).header
 
@@ -69,7 +73,7 @@ class Transplant(Attack):
             replace(header, client=thief),
             victim,
             BadSignature.code,
-            "the client in the header must have signed",
+            "the holder of the slot in the header must have signed",
         )
         yield await attempt(
             "in another round of another task, signed by its owner",

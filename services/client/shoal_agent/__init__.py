@@ -1,6 +1,6 @@
 """Takes part in jobs for a data holder: the agent, and the library for programs of one's own.
 
-from shoal_agent import DataHolder, Policy, Records, read_client_keys
+from shoal_agent import DataHolder, Policy, Records, read_holder_key
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal_agent.data_holder import DataHolder as DataHolder
-    from shoal_holder.keys import read_client_keys as read_client_keys
+    from shoal_holder.keys import read_holder_key as read_holder_key
     from shoal_holder.policy import Policy as Policy
     from shoal_holder.records import Records as Records
     from shoal_hosting.manifests.manifest_book import ManifestBook as ManifestBook
@@ -18,7 +18,7 @@ _WHERE = {
     "ManifestBook": "shoal_hosting.manifests.manifest_book",
     "Policy": "shoal_holder.policy",
     "Records": "shoal_holder.records",
-    "read_client_keys": "shoal_holder.keys",
+    "read_holder_key": "shoal_holder.keys",
 }
 __all__ = sorted(_WHERE)
 

@@ -114,12 +114,11 @@ def _vault(settings: Settings, report: Report, inside: Sources | None) -> VaultL
 
 
 def _log_opened(opened: Opened) -> None:
-    enrolled, keys = opened.enrolled, opened.clients
-    log.info(f"{enrolled} of {keys} keys are enrolled", enrolled=enrolled, keys=keys)
-    if enrolled == 0:
+    log.info(f"{opened.enrolled} slots are enrolled", enrolled=opened.enrolled)
+    if opened.enrolled == 0:
         log.warning(
-            "no client here can join a job: hand the keys' enrolment file to the consortium's "
-            "authority, which enrols them and publishes the new manifest"
+            "no client here can join a job: hand the key's enrolment file to the consortium's "
+            "authority, which enrols its holder and publishes the new manifest"
         )
     log.info("the vault is open", isolation=opened.isolation)
     if opened.isolation not in (NO_SOCKETS, NO_NETWORK):

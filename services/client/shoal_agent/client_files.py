@@ -1,9 +1,9 @@
-"""A data holder's files: clients' keys with their enrolment, and the agent's directory."""
+"""A data holder's files: its key with its enrolment, and the agent's directory."""
 
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,8 @@ from typing import Final
 from nacl.signing import SigningKey
 
 from shoal_agent.enrolment_files import encode_enrolment
-from shoal_holder.site_files import CLIENT_KEYS
+from shoal_holder.keys import read_holder_key
+from shoal_holder.site_files import HOLDER_KEY
 from shoal_hosting.private_files import PRIVATE_DIRECTORY, replace, write_new
 from shoal_hosting.tls_certificates import TlsIdentity
 
@@ -38,14 +39,14 @@ def new_directory(directory: Path) -> Iterator[Path]:
         raise
 
 
-def write_agent(directory: Path, keys: Sequence[SigningKey], tls: TlsIdentity) -> None:
-    """Write a new agent's directory, complete or not at all: clients' keys, enrolment, TLS.
+def write_agent(directory: Path, key: SigningKey, *, slots: int, tls: TlsIdentity) -> None:
+    """Write a new agent's directory, complete or not at all: key, enrolment, TLS.
 
     Raises:
         FileExistsError: the directory exists; nothing is overwritten.
     """
     with new_directory(directory) as pending:
-        write_client_keys(pending / CLIENT_KEYS, keys)
+        write_holder_key(pending / HOLDER_KEY, key, slots=slots)
         write_tls(pending, tls)
 
 
@@ -55,22 +56,40 @@ def write_tls(directory: Path, tls: TlsIdentity) -> None:
     write_new(directory / "tls.crt", tls.certificate_pem.encode(), private=False)
 
 
-def write_client_keys(path: Path, keys: Sequence[SigningKey]) -> Path:
-    """Write clients' private keys, and beside them the public keys to hand to the authority.
+def write_holder_key(path: Path, key: SigningKey, *, slots: int) -> Path:
+    """Write a data holder's private key, and beside it what the authority enrols it by.
 
     Returns:
-        The enrolment file: the verify keys in the order of the key file, each proven.
+        The enrolment file: the verify key, proven, and how many slots it asks for.
 
     Raises:
         FileExistsError: one of the two files exists; nothing is overwritten.
+        ValueError: the number of slots is not positive.
     """
-    enrolment = path.with_name(path.name + ".enrolment")
+    enrolment, encoded = enrolment_of(path), encode_enrolment(key, slots=slots)
     if path.exists() or enrolment.exists():
         raise FileExistsError(f"{path} or {enrolment.name} exists already; nothing was written")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_new(path, b"".join(hex_line(bytes(key)) for key in keys), private=True)
-    write_new(enrolment, encode_enrolment(keys), private=False)
+    write_new(path, hex_line(bytes(key)), private=True)
+    write_new(enrolment, encoded, private=False)
     return enrolment
+
+
+def grow(path: Path, *, slots: int) -> Path:
+    """Have the enrolment file beside a private key ask for so many slots in all; return it.
+
+    Raises:
+        ValueError: the number is not positive, or the file holds no key or is open to others.
+        OSError: a file cannot be read or written.
+    """
+    enrolment = enrolment_of(path)
+    replace(enrolment, encode_enrolment(read_holder_key(path), slots=slots))
+    return enrolment
+
+
+def enrolment_of(path: Path) -> Path:
+    """Return the enrolment file that belongs to a file of a private key."""
+    return path.with_name(path.name + ".enrolment")
 
 
 def write_pin(directory: Path, digest: str, *, replace_other: bool) -> None:

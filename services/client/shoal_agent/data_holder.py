@@ -9,7 +9,7 @@ charge_comparison  asks nodes what they charged     crowds.taking_part  all abou
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -41,7 +41,7 @@ from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import CLIENT_KEYS, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
 from shoal_holder.status import JobStatus
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -64,15 +64,15 @@ IN_THIS_PROCESS: Final = "none: in the process that talks to others"
 class DataHolder:
     """Takes part in jobs for one or more clients, as far as `policy` and the ledger allow.
 
-    The i-th of `keys` signs for the i-th client of `records`; its index in the consortium is found
-    on the roster. What must survive a crash is in `data_directory`, which one process uses at a
-    time: whatever moment it is stopped at, the next one goes on from there.
+    The i-th client of `records` has the i-th of the slots that the roster gives the holder of
+    `key`. What must survive a crash is in `data_directory`, which one process uses at a time:
+    whatever moment it is stopped at, the next one goes on from there.
     """
 
     def __init__(
         self,
         *,
-        keys: Sequence[SigningKey],
+        key: SigningKey,
         records: Records,
         policy: Policy,
         book: ManifestBook,
@@ -88,7 +88,7 @@ class DataHolder:
         accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> None:
-        """Hand keys and records to a vault, which is another process without network.
+        """Hand key and records to a vault, which is another process without network.
 
         With `inside` the vault is in this process, over the same messages, with these sources of
         time and chance: for tests and simulations. `clock` and `random_bytes` are the courier's.
@@ -99,10 +99,10 @@ class DataHolder:
         the others must answer before anything is joined or answered.
 
         Raises:
-            ValueError: keys and records do not match, or the state cannot be used.
+            ValueError: there are more clients than slots, or the state cannot be used.
         """
         if inside is not None:
-            site = Site(keys, records, policy, book, inside)
+            site = Site(key, records, policy, book, inside)
             vault = open_vault(
                 site,
                 data_directory,
@@ -113,7 +113,7 @@ class DataHolder:
             link = VaultLink.inside(vault, report)
         else:
             contents = contents_of(
-                keys=keys,
+                key=key,
                 records=records,
                 policy=policy,
                 book=book,
@@ -179,13 +179,13 @@ class DataHolder:
     ) -> Self:
         """Open a data holder from its directory, the consortium's, and one for its state.
 
-        `site` holds clients.key, records.csv, policy.toml and pin. Only the columns that the
+        `site` holds holder.key, records.csv, policy.toml and pin. Only the columns that the
         policy allows are read, by the vault, which is another process without network. One row is
         one client's record; with `client_column`, rows with the same text there are one client's.
-        The keys are locked until the data holder is closed.
+        The key is locked until the data holder is closed.
 
         Raises:
-            ValueError: a file is broken, does not fit the others, or the keys are in use.
+            ValueError: a file is broken, does not fit the others, or the key is in use.
             StartupRefused: no manifest is pinned, or the consortium has none with that digest.
         """
         home = Path(site)
@@ -193,7 +193,7 @@ class DataHolder:
             party=home,
             consortium=Path(consortium),
             data=Path(data),
-            agent_keys=home / CLIENT_KEYS,
+            agent_key=home / HOLDER_KEY,
             agent_records=home / RECORDS,
             agent_client_column=client_column,
             agent_policy=home / POLICY,
@@ -246,7 +246,7 @@ class DataHolder:
         await self._joining.send()
 
     async def opened(self) -> Opened:
-        """Return the vault's own report: whose keys it has, and how it is isolated."""
+        """Return the vault's own report: how many slots it has, and how it is isolated."""
         return await self._vault.ask(Hello(), Opened)
 
     async def refusal(self) -> str | None:
@@ -263,7 +263,6 @@ class DataHolder:
         opened = await self.opened()
         jobs: tuple[JobStatus, ...] = await self._told(Ask(question="status"))
         return HolderStatus(
-            clients=opened.clients,
             enrolled=opened.enrolled,
             isolation=opened.isolation,
             jobs=jobs,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from shoal_holder import exits
 from shoal_holder.exits import LEFT, Joined
-from shoal_holder.keys import read_client_keys
+from shoal_holder.keys import read_holder_key
 from shoal_holder.opening import read_pin
-from shoal_holder.site_files import CLIENT_KEYS, STATE_FILE, lock_keys
+from shoal_holder.site_files import HOLDER_KEY, STATE_FILE, lock_key
 from shoal_holder.state import State
 from shoal_hosting.manifests.manifest_book import ManifestBook
 
@@ -24,17 +24,16 @@ def leave_alone(site: Path, consortium: Path, data: Path, job: str) -> Joined:
     path = data / STATE_FILE
     if not path.exists():
         raise ValueError(f"{path} is not there: no agent has run with this data directory")
-    with lock_keys(site / CLIENT_KEYS):
+    with lock_key(site / HOLDER_KEY):
         book = ManifestBook.open(consortium, read_pin(site), data)
-        keys = read_client_keys(site / CLIENT_KEYS)
+        key = read_holder_key(site / HOLDER_KEY)
         state = State(path, authority=book.current.manifest.authority)
         try:
             found = exits.joined(state.file, job)
-            indices = book.current.roster.indices(key.verify_key for key in keys)
-            own = {
-                client: key for client, key in zip(indices, keys, strict=True) if client is not None
-            }
-            state.end_job(job, LEFT, leaves=exits.sign_leaves(found, own))
+            roster = book.current.roster
+            holder = roster.holder_with(key.verify_key)
+            own = set() if holder is None else set(roster.slots_of(holder))
+            state.end_job(job, LEFT, leaves=exits.sign_leaves(found, own, key))
         finally:
             state.close()
     return found

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Settings(BaseModel):
-    """The agent's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEYS` and so on."""
+    """The agent's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEY` and so on."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -27,8 +27,8 @@ class Settings(BaseModel):
             "SHOAL_AGENT_... below; without it, the agent starts its vault"
         ),
     )
-    agent_keys: Path | None = Field(
-        default=None, description="the file with the clients' private keys, one on a line"
+    agent_key: Path | None = Field(
+        default=None, description="the file with the data holder's private key"
     )
     agent_records: Path | None = Field(
         default=None, description="the clients' records, a .csv or .parquet file"

@@ -16,7 +16,6 @@ class HolderStatus:
     how the process with the records is cut off from the network.
     """
 
-    clients: int
     enrolled: int
     isolation: str
     jobs: tuple[JobStatus, ...]

@@ -1,7 +1,7 @@
 """Builds the message in which a program hands a vault its contents, in place of files."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from nacl.signing import SigningKey
@@ -14,7 +14,7 @@ from shoal_hosting.manifests.manifest_book import ManifestBook
 
 def contents_of(
     *,
-    keys: Sequence[SigningKey],
+    key: SigningKey,
     records: Records,
     policy: Policy,
     book: ManifestBook,
@@ -31,7 +31,7 @@ def contents_of(
         without_nodes=tuple(without_nodes),
         parts=(
             policy.model_dump_json().encode(),
-            b"".join(bytes(key) for key in keys),
+            bytes(key),
             json.dumps(records.columns).encode(),
             records.values.astype("<f8").tobytes(),
             records.starts.astype("<i8").tobytes(),

@@ -43,7 +43,6 @@ class Answers:
             began=began, ready=site.timer.now(), allowed_seconds=allowed_seconds(spec, len(clients))
         )
         site.timer.sleep(leaves - site.timer.now())
-        positions = site.positions()
         keys, made = box_keys(site.book.get(spec.manifest)), 0
         for start in range(0, len(clients), SEALED_TOGETHER):
             if site.clock() >= spec.deadline:
@@ -56,7 +55,7 @@ class Answers:
                         spec,
                         keys,
                         clients[place],
-                        site.keys[positions[clients[place]]],
+                        site.key,
                         values[place],
                         noise[place],
                         random_bytes=site.random_bytes,

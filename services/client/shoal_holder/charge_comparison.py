@@ -111,13 +111,15 @@ class ChargeComparison:
         if node not in self.nodes:
             raise UnknownRound("the node is not asked")
         site, version = self._site, self._version(node, behind)
-        positions, asking = site.positions(), self._asking.get(node)
+        asking, own = self._asking.get(node), BitMap(site.positions())
         is_in_force = asking is not None and asking.version is version
-        if asking is None or not is_in_force or not asking.everybody.issubset(BitMap(positions)):
+        if asking is None or not is_in_force or not asking.everybody.issubset(own):
             asking = self._asking[node] = self._begun(node, version)
         asking.nonce = site.random_bytes(16).hex()
-        keys = [(client, site.keys[positions[client]]) for client in asking.left[0]]
-        return asking.after, sign_queries(version.digest, asking.nonce, site.clock(), keys)
+        signed = sign_queries(
+            version.digest, asking.nonce, site.clock(), list(asking.left[0]), site.key
+        )
+        return asking.after, signed
 
     def hear(self, node: str, document: bytes) -> bool:
         """Take a node's answer to the last query; tell whether there is another query.
@@ -204,21 +206,21 @@ class ChargeComparison:
         else:
             self.refusal = (
                 f"Compute nodes charged clients here for {_rounds(len(forgotten))} that the ledger "
-                "here does not hold: the state was lost or set back, or these keys are in use in "
+                "here does not hold: the state was lost or set back, or this key is in use in "
                 f"another place. Stop, and {RESTORE}. If it is lost for good, start once with "
                 f"{ACCEPT}={token} to take these rounds for spent"
             )
 
 
 def sign_queries(
-    manifest: str, nonce: str, at: datetime, clients: Sequence[tuple[int, SigningKey]]
+    manifest: str, nonce: str, at: datetime, clients: Sequence[int], key: SigningKey
 ) -> bytes:
-    """Return the body that asks for each (client, key)."""
+    """Return the body that asks for each client, by their holder's key."""
     queries = [
         sign(
             ChargesQuery(manifest=manifest, client=client, nonce=nonce, at=at), Role.CLIENT, key
         ).encode()
-        for client, key in clients
+        for client in clients
     ]
     return b'{"documents":[' + b",".join(queries) + b"]}"
 

@@ -1,4 +1,4 @@
-"""Chooses which of a client's records count, in which order, by a key of the client's alone.
+"""Chooses which of a client's records count, in which order, by the holder's key alone.
 
 A client takes part whatever its records are: with more than may count it gives as many as may,
 with none that is usable it gives none.
@@ -34,9 +34,9 @@ def bounded(records: Records, seeds: Sequence[bytes]) -> Records:
 def chosen_records(rows: NDArray[np.float64], seed: bytes, *, most: int) -> NDArray[np.float64]:
     """Return up to `most` of a client's `rows`, shape (r, m), that lack no value.
 
-    They come in the order of a pseudo-random number for each place, which follows from `seed`,
-    the client's signing key, alone. So every query of the same columns gets the same records, a
-    larger `most` only adds some, and one row more or less displaces one other at most.
+    They come in the order of a pseudo-random number for each place, which follows from `seed`
+    alone. So every query of the same columns gets the same records, a larger `most` only adds some,
+    and one row more or less displaces one other at most.
     """
     order = _order(len(rows), seed)
     is_whole = np.all(~np.isnan(rows), axis=1)

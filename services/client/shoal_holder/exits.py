@@ -3,7 +3,7 @@
 A job ends here once; which of its clients leave does not depend on their records.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,8 +83,8 @@ def joined(file: StateFile, job: str) -> Joined:
     return Joined(job, request, ended, tuple(client for (client,) in rows), answered)
 
 
-def sign_leaves(found: Joined, keys: Mapping[int, SigningKey]) -> list[tuple[int, bytes]]:
-    """Return (client, signed leave) of all clients of a job whose `keys` are here.
+def sign_leaves(found: Joined, own: Collection[int], key: SigningKey) -> list[tuple[int, bytes]]:
+    """Return (client, signed leave) of all clients of a job that are its holder's `own`.
 
     Raises:
         WrongPhase: the job has ended here, other than by being left.
@@ -95,12 +95,10 @@ def sign_leaves(found: Joined, keys: Mapping[int, SigningKey]) -> list[tuple[int
     return [
         (
             client,
-            sign(
-                Leave(manifest=manifest, job=found.job, client=client), Role.CLIENT, keys[client]
-            ).encode(),
+            sign(Leave(manifest=manifest, job=found.job, client=client), Role.CLIENT, key).encode(),
         )
         for client in found.clients
-        if client in keys
+        if client in own
     ]
 
 

@@ -65,19 +65,19 @@ class Jobs:
                 raise RefusedJob(reason)
         self._charges.check(joining=True)
         committed = self._state.committed()
-        cost, positions = request.privacy.cost, sorted(site.positions().items())
+        cost, slots = request.privacy.cost, sorted(site.positions())
         # joining must not depend on records: who joins is public, and no budget pays for it
         joining = [
-            (client, site.keys[here])
-            for client, here in positions
+            client
+            for client in slots
             if site.policy.cap.allows(compose([committed.get(client, NOTHING), cost]))
         ]
         if not joining:
             raise RefusedJob(
-                f"no client here can join: {len(positions)} of {len(site.keys)} keys are enrolled, "
-                f"and none of these has budget left for {request.privacy.cap}"
+                f"no client here can join: of {len(slots):,} slots that are enrolled none has "
+                f"budget left for {request.privacy.cap}"
             )
-        joins = sign_joins(request.manifest, job, joining)
+        joins = sign_joins(request.manifest, job, joining, site.key)
         self._state.add_job(job, signed.encode(), cost=cost, joins=joins)
         self._report("job joined", job=job, joining=len(joins))
 
@@ -120,8 +120,8 @@ class Jobs:
             WrongPhase: it has ended here otherwise.
         """
         found = exits.joined(self._state.file, job)
-        keys = {client: self._site.keys[here] for client, here in self._site.positions().items()}
-        self._state.end_job(job, LEFT, leaves=exits.sign_leaves(found, keys))
+        leaves = exits.sign_leaves(found, self._site.positions().keys(), self._site.key)
+        self._state.end_job(job, LEFT, leaves=leaves)
         self._report("job ended", job=job, reason=LEFT)
         return found
 
@@ -131,10 +131,10 @@ class Jobs:
 
 
 def sign_joins(
-    manifest: str, job: str, clients: Sequence[tuple[int, SigningKey]]
+    manifest: str, job: str, clients: Sequence[int], key: SigningKey
 ) -> list[tuple[int, bytes]]:
-    """Return (client, signed join in its wire form) for each (client, key)."""
+    """Return (client, signed join in its wire form) for each client, by their holder's key."""
     return [
         (client, sign(Join(manifest=manifest, job=job, client=client), Role.CLIENT, key).encode())
-        for client, key in clients
+        for client in clients
     ]

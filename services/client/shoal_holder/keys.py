@@ -1,4 +1,4 @@
-"""Clients' private keys, one for each client, read from their file."""
+"""A data holder's private key, and who else may touch the files beside it."""
 
 from os import PathLike
 from pathlib import Path
@@ -30,23 +30,18 @@ def check_not_writable(path: Path) -> None:
         raise ValueError(f"{path} can be changed by every user; run: chmod o-w {path}")
 
 
-def read_client_keys(path: str | PathLike[str]) -> list[SigningKey]:
-    """Read the keys of a file with one Ed25519 seed in hex on each line.
+def read_holder_key(path: str | PathLike[str]) -> SigningKey:
+    """Read the file of a data holder's Ed25519 seed, in hex on one line.
 
     Raises:
-        ValueError: the file is open to other users, or a line is not a key; the line is named,
-            never shown.
+        ValueError: the file is open to other users, or holds no key; it is never shown.
         OSError: the file cannot be read.
     """
     file = Path(path)
-    keys = []
-    for number, line in enumerate(read_private(file).splitlines(), start=1):
-        try:
-            if len(line) != _KEY_DIGITS:
-                raise ValueError
-            keys.append(SigningKey(bytes.fromhex(line.decode("ascii"))))
-        except ValueError:
-            raise ValueError(f"{file}: line {number} is not a key of 64 hex digits") from None
-    if not keys:
-        raise ValueError(f"{file} holds no keys")
-    return keys
+    content = read_private(file).strip()
+    try:
+        if len(content) != _KEY_DIGITS:
+            raise ValueError
+        return SigningKey(bytes.fromhex(content.decode("ascii")))
+    except ValueError:
+        raise ValueError(f"{file} is not a key of 64 hex digits") from None

@@ -56,19 +56,7 @@ def charge(
         sqlite3.IntegrityError: one of the clients has answered this round already.
     """
     job, number = file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-    _append(file, round_id, job, number, cost, now, BitMap(clients))
-
-
-def charge_contribution(file: StateFile, contribution: str, cost: Cost, now: datetime) -> None:
-    """Charge a contribution to a crowd, which is on file, to its client; as `charge`.
-
-    Raises:
-        sqlite3.IntegrityError: it was charged already.
-    """
-    job, number, client = file.one(
-        "SELECT job, number, client FROM contributions WHERE contribution = ?", contribution
-    )
-    _append(file, contribution, job, number, cost, now, BitMap([client]))
+    append(file, round_id, job, number, cost, now, BitMap(clients))
 
 
 def not_charged(file: StateFile, rounds: Iterable[Forgotten]) -> list[Forgotten]:
@@ -96,7 +84,7 @@ def adopt(file: StateFile, forgotten: Forgotten, now: datetime) -> None:
         " AND NOT EXISTS (SELECT 1 FROM adopted WHERE round = ?1)",
         (round_id, job, number),
     )
-    _append(file, round_id, job, number, forgotten.cost, now, forgotten.clients)
+    append(file, round_id, job, number, forgotten.cost, now, forgotten.clients)
 
 
 def contribution_id(submission: str, record: int) -> str:
@@ -107,7 +95,7 @@ def contribution_id(submission: str, record: int) -> str:
     return sha256("contribution", canonical_json({"record": record, "submission": submission}))
 
 
-def _append(
+def append(
     file: StateFile,
     charged_for: str,
     job: str,
@@ -116,6 +104,7 @@ def _append(
     now: datetime,
     clients: BitMap,
 ) -> None:
+    """Append an entry that charges clients; `charged_for` names a round or a contribution."""
     head = _head(file)
     entry = LedgerEntry(
         ledger=HOLDER,

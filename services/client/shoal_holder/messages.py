@@ -66,12 +66,11 @@ class Failure(Answer):
 
 
 class Opened(Answer):
-    """The first message of a vault that started: how it is isolated, and whose keys it has."""
+    """The first message of a vault that started: how it is isolated, and how many slots it has."""
 
     kind: Literal["opened"] = "opened"
     isolation: str
-    clients: Count
-    enrolled: Count
+    enrolled: Count  # slots
     sequence: Count  # of the manifest in force
     takes_crowds: bool  # may take part in crowd jobs, or did once
     charging_nodes: tuple[Name, ...] = ()  # to be asked what they charged the clients here
@@ -90,7 +89,7 @@ class Refused(Answer):
 class Contents(Message):
     """What a program hands to the vault that it starts, in place of files.
 
-    The parts are the policy as JSON, the clients' keys one after another, the columns' names as
+    The parts are the policy as JSON, the holder's key, the columns' names as
     JSON, the records' numbers and where each client's begin, then each accepted version of the
     manifest and its roster, the pinned one first.
     """

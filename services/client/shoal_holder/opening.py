@@ -3,26 +3,24 @@
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import numpy as np
 from nacl.signing import SigningKey
 
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
-from shoal_holder.keys import check_not_writable, read_client_keys
+from shoal_holder.keys import check_not_writable, read_holder_key
 from shoal_holder.messages import Contents
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import STATE_FILE, lock_keys
+from shoal_holder.site_files import STATE_FILE, lock_key
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_hosting.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
-
-KEY_BYTES: Final = 32
 
 
 def open_vault(
@@ -58,7 +56,7 @@ def open_vault(
 
 
 def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault:
-    """Return the vault that the settings describe, which locks its keys.
+    """Return the vault that the settings describe, which locks its key.
 
     Raises:
         ValueError, OSError, ImportError: a file is missing, broken, or does not fit the others.
@@ -68,14 +66,14 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
     policy = Policy.from_toml(settings.agent_policy)
-    lock = lock_keys(settings.agent_keys)
+    lock = lock_key(settings.agent_key)
     try:
-        keys = read_client_keys(settings.agent_keys)
+        key = read_holder_key(settings.agent_key)
         check_not_writable(settings.agent_records)
         records = Records.from_file(  # other columns are never in this process's memory
             settings.agent_records, policy.columns, client_column=settings.agent_client_column
         )
-        site = Site(keys, records, policy, book, sources)
+        site = Site(key, records, policy, book, sources)
         return open_vault(
             site,
             settings.data,
@@ -96,7 +94,7 @@ def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Va
         ValueError, OSError: something in it does not fit the rest, or the state cannot be used.
         ProtocolError: a manifest is not one that follows.
     """
-    policy, keys, columns, values, starts, first, roster, *followers = contents.parts
+    policy, key, columns, values, starts, first, roster, *followers = contents.parts
     data = Path(contents.data_directory)
     book = ManifestBook(Consortium.pinned(first, roster, digest=contents.pin), data)
     for manifest, its_roster in zip(followers[::2], followers[1::2], strict=True):
@@ -107,9 +105,8 @@ def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Va
         np.frombuffer(values, "<f8").reshape(-1, len(names)),
         np.frombuffer(starts, "<i8"),
     )
-    seeds = [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
     rules = Policy.model_validate_json(policy)
-    site = Site([SigningKey(seed) for seed in seeds], records, rules, book, sources)
+    site = Site(SigningKey(key), records, rules, book, sources)
     return open_vault(
         site,
         data,

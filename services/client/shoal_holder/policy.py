@@ -98,17 +98,6 @@ class Policy(Model):
             return f"{asked} exceeds what this data holder allows one client: {allowed}"
         return None
 
-    @property
-    def record_cap(self) -> Cap:
-        """Return what all crowd jobs together may cost one record.
-
-        Raises:
-            ValueError: no crowd job is allowed.
-        """
-        if self.maximum_local_epsilon is None:
-            raise ValueError("the policy allows no crowd jobs: it has no maximum_local_epsilon")
-        return Cap(epsilon=self.maximum_local_epsilon, delta=0.0)
-
     def _sharing_refusal(self, sharing: Sharing) -> str | None:
         if sharing.scheme == "additive":
             return None

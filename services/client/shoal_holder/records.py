@@ -51,11 +51,13 @@ class Records:
         return np.diff(self.starts)
 
     def of(self, position: int, columns: Sequence[str]) -> FloatMatrix:
-        """Return the rows of the client at `position`, shape (its rows, len(columns)).
+        """Return the rows at `position`, shape (r, len(columns)); none behind the last client's.
 
         Raises:
             ValueError: there is no such column.
         """
+        if position >= len(self):
+            return self.values[:0, positions(self.columns, columns, "the records")]
         rows = self.values[self.starts[position] : self.starts[position + 1]]
         return rows[:, positions(self.columns, columns, "the records")]
 

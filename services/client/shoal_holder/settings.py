@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Settings(BaseModel):
-    """The vault's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEYS` and so on."""
+    """The vault's settings, read once from `SHOAL_PARTY`, `SHOAL_AGENT_KEY` and so on."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -18,7 +18,7 @@ class Settings(BaseModel):
         description="the digest of the trusted manifest; without it, the file pin in SHOAL_PARTY",
     )
     data: Path = Field(description="a directory on durable storage, for this data holder alone")
-    agent_keys: Path = Field(description="the file with the clients' private keys, one on a line")
+    agent_key: Path = Field(description="the file with the data holder's private key")
     agent_records: Path = Field(description="the clients' records, a .csv or .parquet file")
     agent_client_column: str | None = Field(
         default=None, description="the column that says whose record a row is; without it, one each"

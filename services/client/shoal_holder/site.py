@@ -1,4 +1,4 @@
-"""One data holder's keys, records, policy, trusted manifests, and sources of time and chance."""
+"""One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import nacl.utils
 import numpy as np
 from nacl.signing import SigningKey
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from shoal_holder.choice import bounded, chosen_records
 from shoal_holder.noise import NoiseSampler
@@ -33,9 +34,9 @@ class Sources:
 
 @dataclass
 class Site:
-    """One data holder. The i-th key and the i-th client of the records belong together."""
+    """One data holder. The i-th of its slots is of the i-th client of the records."""
 
-    keys: Sequence[SigningKey] = field(repr=False)
+    key: SigningKey = field(repr=False)
     records: Records
     policy: Policy
     book: ManifestBook
@@ -43,12 +44,14 @@ class Site:
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.keys) != len(self.records):
+        slots = len(self.positions())
+        if 0 < slots < len(self.records):
             raise ValueError(
-                f"{len(self.keys)} keys for {len(self.records)} clients in the records: "
-                "there must be one key for each client, in the same order"
+                f"{len(self.records):,} clients in the records, and the consortium gives this data "
+                f"holder {slots:,} slots: ask for more by `shoal agent grow`"
             )
-        self.records = bounded(self.records, [bytes(key) for key in self.keys])
+        seeds = [self._seed(position) for position in range(len(self.records))]
+        self.records = bounded(self.records, seeds)
 
     @property
     def timer(self) -> Timer:
@@ -76,13 +79,17 @@ class Site:
             ValueError: there is no such column.
         """
         rows = self.records.of(position, columns)
-        return chosen_records(rows, bytes(self.keys[position]), most=most)
+        return chosen_records(rows, self._seed(position), most=most)
 
     def positions(self) -> dict[int, int]:
-        """Return {client index: position here} of the clients enrolled in the current manifest."""
+        """Return {slot: position here} of this holder's slots under the current manifest."""
         consortium = self.book.current
         if self._positions is None or self._positions[0] != consortium.digest:
-            indices = consortium.roster.indices(key.verify_key for key in self.keys)
-            enrolled = {index: here for here, index in enumerate(indices) if index is not None}
-            self._positions = (consortium.digest, enrolled)
+            holder = consortium.roster.holder_with(self.key.verify_key)
+            slots = BitMap() if holder is None else consortium.roster.slots_of(holder)
+            self._positions = (consortium.digest, {slot: here for here, slot in enumerate(slots)})
         return self._positions[1]
+
+    def _seed(self, position: int) -> bytes:
+        """Return what the choice among a client's rows follows from: nobody else knows it."""
+        return bytes(self.key) + position.to_bytes(8, "little")

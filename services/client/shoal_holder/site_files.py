@@ -1,23 +1,23 @@
-"""Names of the files in a data holder's directory, and the lock on its keys."""
+"""Names of the files in a data holder's directory, and the lock on its key."""
 
 import fcntl
 import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-CLIENT_KEYS: Final = "clients.key"
+HOLDER_KEY: Final = "holder.key"
 RECORDS: Final = "records.csv"
 POLICY: Final = "policy.toml"
 STATE_FILE: Final = "holder.sqlite"  # in the data directory
 
 
-def lock_keys(path: Path) -> BinaryIO:
+def lock_key(path: Path) -> BinaryIO:
     """Lock a key file for this process, until the returned lock is closed.
 
-    Two states for the same keys would answer one round twice, and spend each budget twice.
+    Two states for the same key would answer one round twice, and spend each budget twice.
 
     Raises:
-        ValueError: another process, or another data holder here, uses the keys.
+        ValueError: another process, or another data holder here, uses the key.
         OSError: the file cannot be opened.
     """
     writable = os.access(path, os.W_OK)  # a network file system locks no file that is only read

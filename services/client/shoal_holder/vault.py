@@ -71,7 +71,7 @@ class Vault:
         """Answer for a site; `isolation` says what of the network this process is without.
 
         `accept_loss` is the token of a loss that the owner accepts; Compute nodes in
-        `without_nodes` are not asked what they charged. `lock` is that of the keys' file, and
+        `without_nodes` are not asked what they charged. `lock` is that of the key's file, and
         closed with the vault.
         """
         self._lock = lock
@@ -149,10 +149,9 @@ class Vault:
         self._events.append(Event.model_validate({"name": event, "facts": facts}))
 
     def opened(self) -> Opened:
-        """Return whose keys are here, and how this process is isolated."""
+        """Return how many slots are here, and how this process is isolated."""
         return Opened(
             isolation=self._isolation,
-            clients=len(self._site.keys),
             enrolled=len(self._site.positions()),
             sequence=self._site.book.current.manifest.sequence,
             takes_crowds=self._takes_crowds,

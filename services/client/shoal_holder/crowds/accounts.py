@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shoal_holder.crowds.records_used import used_places
+from shoal_holder.crowds.records_used import record_cap, used_places
 from shoal_holder.crowds.status import CrowdAccounts, CrowdSpending, RecordsLeft
 from shoal_holder.site import Site
 from shoal_holder.state import State
@@ -19,7 +19,7 @@ def so_far(state: State, site: Site) -> CrowdAccounts:
     )
     left = None
     if site.policy.maximum_local_epsilon is not None:
-        left = left_to_records(state, len(site.keys), site.policy.record_cap)
+        left = left_to_records(state, len(site.positions()), record_cap(site.policy))
     return CrowdAccounts(tuple(CrowdSpending(*row) for row in rows), left)
 
 

@@ -3,13 +3,13 @@
 from datetime import datetime
 
 from shoal_holder.admission import check_columns
+from shoal_holder.crowds.records_used import record_cap
 from shoal_holder.crowds.status import NO_CROWDS
 from shoal_holder.policy import Policy
-from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import CrowdJobRequest, CrowdOpening
 from shoal_protocol.crowds.draws import check_beginning, check_opening
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.trust import limits as reach
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import RefusedJob
@@ -27,7 +27,7 @@ def crowd_refusal(policy: Policy, request: CrowdJobRequest) -> str | None:
     if forbidden := sorted(set(task.column_names) - set(policy.columns)):
         return f"this data holder does not allow the column {forbidden[0]!r}"
     one = Cost.pure(task.contribution_epsilon)
-    if not policy.record_cap.allows(one):
+    if not record_cap(policy).allows(one):
         return (
             f"epsilon {task.contribution_epsilon:g} of one contribution exceeds what this data "
             f"holder allows one record: {policy.maximum_local_epsilon:g}"
@@ -67,7 +67,7 @@ def check_crowd(
     for version in (bound_to, current):
         check_crowd_job(request, version.manifest)
     for limits in (bound_to.manifest.policy, current.manifest.policy, policy):
-        if reason := reach.crowd_refusal(request, limits, now=now):
+        if reason := reach_refusal(request, limits, now=now):
             raise RefusedJob(reason)
     for name in (request.analyst, opening.signer):
         if bound_to.party(name).verify_key != current.party(name).verify_key:

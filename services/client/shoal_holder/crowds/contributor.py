@@ -18,7 +18,7 @@ from shoal_holder.crowds.allowances import contributions_left
 from shoal_holder.crowds.contributing import draw_noise, make_submission, noise_part
 from shoal_holder.crowds.crowd import Crowd, verified
 from shoal_holder.crowds.memory import Prepared
-from shoal_holder.crowds.records_used import Limits, allowed_places
+from shoal_holder.crowds.records_used import Limits, allowed_places, record_cap
 from shoal_holder.crowds.schedule import Schedule
 from shoal_holder.negative_binomial import FairBits
 from shoal_holder.release_timing import encoding_seconds, release_time, sampling_seconds
@@ -69,7 +69,7 @@ class Contributor:
             per_client=request.contributions_per_client,
             per_record=request.contributions_per_record,
             cap=policy.cap,
-            record_cap=policy.record_cap,
+            record_cap=record_cap(policy),
         )
         self.portion = min(MOST_TOGETHER, request.task.instances)
         """How many are drawn for at a time. What comes back overwrites what its instance took in
@@ -124,7 +124,7 @@ class Contributor:
                 self.crowd,
                 draw,
                 each.client,
-                self._site.keys[each.position],
+                self._site.key,
                 each.record,
                 noise=each.noise,
                 random_bytes=self._site.random_bytes,

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from pyroaring import BitMap
+
 from shoal_holder import ledger
 from shoal_holder.crowds import nonces
 from shoal_holder.crowds.packing import packed, unpacked
 from shoal_holder.crowds.records_used import Limits, allowed_places
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
+from shoal_holder.state_file import StateFile
 from shoal_hosting.outcome import PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 
@@ -113,12 +116,24 @@ def charge(
             if allowed:
                 _store(state, job, each, near)
                 contribution = ledger.contribution_id(each.submission, each.place)
-                ledger.charge_contribution(state.file, contribution, limits.cost, now)
+                _charge(state.file, contribution, limits.cost, now)
                 anew[each.client] = compose([before, limits.cost])
             taken.append(allowed)
         nonces.answered(state, job, anew)
     state.commit_more(anew)
     return taken
+
+
+def _charge(file: StateFile, contribution: str, cost: Cost, now: datetime) -> None:
+    """Charge a contribution, which is on file, to its client.
+
+    Raises:
+        sqlite3.IntegrityError: it was charged already.
+    """
+    job, number, client = file.one(
+        "SELECT job, number, client FROM contributions WHERE contribution = ?", contribution
+    )
+    ledger.append(file, contribution, job, number, cost, now, BitMap([client]))
 
 
 def _store(state: State, job: str, prepared: Prepared, near: bytes) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
 
@@ -18,6 +19,17 @@ _SUMS: Final = (
 )
 _OF_ALL: Final = _SUMS + " GROUP BY client, job, record"
 _OF_ONE: Final = _SUMS + " WHERE client = ? GROUP BY client, job, record"
+
+
+def record_cap(policy: Policy) -> Cap:
+    """Return what all crowd jobs together may cost one record.
+
+    Raises:
+        ValueError: no crowd job is allowed.
+    """
+    if policy.maximum_local_epsilon is None:
+        raise ValueError("the policy allows no crowd jobs: it has no maximum_local_epsilon")
+    return Cap(epsilon=policy.maximum_local_epsilon, delta=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import Counter
 
 from shoal_protocol.crowds import updates
-from shoal_protocol.crowds.admission import check_crowd_job
+from shoal_protocol.crowds.admission import check_crowd_job, reach_refusal
 from shoal_protocol.crowds.documents import (
     CrowdClosing,
     CrowdClosingRequest,
@@ -19,7 +19,6 @@ from shoal_protocol.crowds.draws import commitment
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import check_ending
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.trust import limits
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import RefusedJob, UnknownJob
 from shoal_trainer.crowds import store
@@ -68,7 +67,7 @@ class Conductor:
         now = own.clock()
         if request.closes_at <= now:
             raise RefusedJob("closes_at has passed")
-        if reason := limits.crowd_refusal(request, consortium.manifest.policy, now=now):
+        if reason := reach_refusal(request, consortium.manifest.policy, now=now):
             raise RefusedJob(reason)
         seed = self._random_bytes(SEED_BYTES)
         opening = await asyncio.to_thread(self._opening, request, seed, now)
