@@ -58,7 +58,7 @@ CROWD = f"""
       - consortium:/consortium:ro
 """
 CONTRIBUTE = (
-    *("python", "-m", "bench.load", "crowd", "--clients-key", "/phones/holder.key"),
+    *("python", "-m", "bench.load", "crowd", "--holder-key", "/phones/holder.key"),
     *("--consortium", "/consortium", "--analyst", "/party", "--concurrency", "8"),
 )
 METRIC = "shoal_trainer_crowd_contributions_total"

@@ -33,7 +33,7 @@ def test_an_operator_loads_a_trainer_by_one_command(tmp_path: Path) -> None:
         home, clients={SITE: PHONES}, nodes=2, options=["--maximum-local-epsilon", "1"]
     )
     arguments = [
-        *("--clients-key", home / "clients" / SITE / "holder.key"),
+        *("--holder-key", home / "clients" / SITE / "holder.key"),
         *("--consortium", home / "consortium", "--analyst", home / "parties" / "analyst"),
     ]
     with Federation() as federation:

@@ -18,8 +18,8 @@ FALSE_ALARM: Final = 2.0**-40
 
 IMPOSSIBLE: Final = (
     "the total is larger than the query allows: probably shares of one client came from different "
-    "answers. Let each client's key be used on one machine only, and never from a restored backup; "
-    "then submit the job again"
+    "answers. Let each data holder's key be used on one machine only, and no restored backup; then "
+    "submit the job again"
 )
 """What to say of a total that is not possible; it names no client, for none is known."""
 
