@@ -102,14 +102,14 @@ class UnknownClient(ProtocolError):
     code = "unknown-client"
     title = "The client is not on the roster"
     status = 403
-    remedy = "Ask the consortium's authority to enrol the client."
+    remedy = "Ask the consortium's authority to enrol the client's data holder."
 
 
 class RevokedClient(ProtocolError):
     code = "revoked-client"
-    title = "The client's enrolment was revoked"
+    title = "The client's data holder was revoked"
     status = 403
-    remedy = "Ask the consortium's authority to enrol the client again under a new key."
+    remedy = "Ask the consortium's authority to enrol the data holder under a new key."
 
 
 class WrongPhase(ProtocolError):

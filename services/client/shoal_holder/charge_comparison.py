@@ -15,7 +15,7 @@ from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_holder import ledger
-from shoal_holder.ledger import Forgotten
+from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.reporting import Report
 from shoal_holder.site import Site
 from shoal_holder.state import State
@@ -73,7 +73,7 @@ class ChargeComparison:
         self._asking: dict[str, _Asking] = {}  # by node
         self._progress: dict[str, tuple[BitMap, int]] = {}  # by node: of whom, up to which entry
         self._heard = False  # whether a node said all since it was last judged
-        self._forgotten: dict[tuple[str, int], Forgotten] = {}  # by job and number
+        self._forgotten: dict[tuple[str, int], ChargedElsewhere] = {}  # by job and number
         self._is_news = False  # whether more is forgotten than when it was last judged
         self.refusal: str | None = None
         """What to do about a ledger that lacks nodes' charges; None while it lacks none."""
@@ -140,7 +140,7 @@ class ChargeComparison:
             asked=asking.left[0],
         )
         rounds = [
-            Forgotten(each.round, each.job, each.number, each.cost, whose)
+            ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
             for each, whose in charged
         ]
         self._note(ledger.not_charged(self._state.file, rounds))
@@ -184,7 +184,7 @@ class ChargeComparison:
         ]
         return _Asking(version, clients, parts, since=through, after=through)
 
-    def _note(self, forgotten: Iterable[Forgotten]) -> None:
+    def _note(self, forgotten: Iterable[ChargedElsewhere]) -> None:
         """Add to the lost charges; where nodes differ, the higher price counts."""
         for each in forgotten:
             place = (each.job, each.number)
@@ -192,11 +192,11 @@ class ChargeComparison:
             dearer = max(
                 before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.round_id)
             )
-            self._forgotten[place] = Forgotten(
+            self._forgotten[place] = ChargedElsewhere(
                 dearer.round_id, *place, dearer.cost, before.clients | each.clients
             )
 
-    def _adopt_or_refuse(self, forgotten: Sequence[Forgotten]) -> None:
+    def _adopt_or_refuse(self, forgotten: Sequence[ChargedElsewhere]) -> None:
         token = _token(self._site.book.current.manifest.authority, forgotten)
         self._is_news = False
         if token == self._accept:
@@ -229,7 +229,7 @@ def _rounds(count: int) -> str:
     return "1 round" if count == 1 else f"{count:,} rounds"
 
 
-def _token(authority: str, forgotten: Iterable[Forgotten]) -> str:
+def _token(authority: str, forgotten: Iterable[ChargedElsewhere]) -> str:
     said = [
         [each.round_id, each.number, each.cost.mu, each.cost.stated_epsilon, list(each.clients)]
         for each in forgotten

@@ -37,7 +37,7 @@ class ClientCharge:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ChargedElsewhere:
     """A round that nodes charged these clients, to be looked up in this ledger."""
 
     round_id: str
@@ -59,7 +59,7 @@ def charge(
     append(file, round_id, job, number, cost, now, BitMap(clients))
 
 
-def not_charged(file: StateFile, rounds: Iterable[Forgotten]) -> list[Forgotten]:
+def not_charged(file: StateFile, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
     """Return those of `rounds` that are not in this ledger, with the clients who lack them."""
     found = []
     for each in rounds:
@@ -75,7 +75,7 @@ def not_charged(file: StateFile, rounds: Iterable[Forgotten]) -> list[Forgotten]
     return found
 
 
-def adopt(file: StateFile, forgotten: Forgotten, now: datetime) -> None:
+def adopt(file: StateFile, forgotten: ChargedElsewhere, now: datetime) -> None:
     """Charge a round that is not in this ledger, in the caller's transaction."""
     round_id, job, number = forgotten.round_id, forgotten.job, forgotten.number
     file.database.execute(

@@ -265,7 +265,7 @@ class State:
             (round_id,),
         )
 
-    def adopt(self, forgotten: Sequence[ledger.Forgotten], now: datetime) -> None:
+    def adopt(self, forgotten: Sequence[ledger.ChargedElsewhere], now: datetime) -> None:
         """Charge rounds that this ledger lacks; their jobs are answered no more."""
         self._committed = None
         with self.file.transaction():

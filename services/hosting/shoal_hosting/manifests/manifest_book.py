@@ -178,7 +178,7 @@ class ManifestBook:
             successor = self._current.successor(signed_manifest, roster)
             for earlier in self._versions.values():
                 if successor.roster.enrols_again(earlier.roster):
-                    raise MalformedDocument("the roster enrols a client again who was revoked")
+                    raise MalformedDocument("the roster enrols a data holder again who was revoked")
             paths = history_paths(self._directory, successor.manifest.sequence)
             # the roster first: a manifest on file always has its roster
             write_durably(paths[1], roster)
