@@ -54,7 +54,7 @@ async def test_nothing_that_was_acknowledged_is_lost_when_either_process_is_kill
             for place in places:
                 nonce = b'{"nonce":"' + secrets.token_hex(32).encode() + b'"}'
                 drawn = await ask(client, f"/v1/crowds/{job}/draws", nonce)
-                [content] = submissions([drawn], place, trainer.keys, task)
+                [content] = submissions([drawn], place, trainer.key, task)
                 receipt = await ask(client, f"/v1/crowds/{job}/submissions", content)
                 draws.append(decode(drawn, Draw))
                 receipts.append(decode(receipt, SubmissionReceipt))
