@@ -21,10 +21,11 @@ REVOKED = list(SITES).index("clinic-c")
 SLOTS = SITES["clinic-c"]
 
 
-def second_version(trust: Trust) -> Consortium:
+def second_version(trust: Trust, *, revoked: tuple[int, ...] = (REVOKED,)) -> Consortium:
+    """Return a version with a newcomer, and without some data holders."""
     first = trust.consortium
     key = read_signing_key(trust.directory / "authority" / "signing.key")
-    roster = with_revoked(with_enrolled(first.roster, [(NEWCOMER.verify_key, SLOTS)]), [REVOKED])
+    roster = with_revoked(with_enrolled(first.roster, [(NEWCOMER.verify_key, SLOTS)]), revoked)
     manifest = next_manifest(first, roster=roster, authority=key)
     return first.successor(manifest.encode(), roster.encode())
 

@@ -18,6 +18,7 @@ from shoal_holder.crowds import audit as crowd_audit
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks, round_checks, study_request
+from shoal_protocol.crowds import admission
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.privacy.balances import Balances
@@ -126,7 +127,8 @@ def rough_prices(patch: pytest.MonkeyPatch) -> None:
 
 def endless_patience(patch: pytest.MonkeyPatch) -> None:
     """Nobody minds how far ahead a job reaches."""
-    patch.setattr(limits, "_too_far", lambda moment, seconds, now: False)
+    for reads in (limits, admission):
+        patch.setattr(reads, "is_too_far", lambda moment, seconds, now: False)
 
 
 def unread_tasks(patch: pytest.MonkeyPatch) -> None:
