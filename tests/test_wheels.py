@@ -146,7 +146,8 @@ def imported(wheel: Wheel) -> Iterator[str]:
 def test_no_file_is_in_both_wheels(holder: Wheel, analysis: Wheel) -> None:
     assert holder.files & analysis.files == frozenset()
     assert holder.packages == {
-        *("shoal_agent", "shoal_command", "shoal_holder", "shoal_hosting", "shoal_protocol")
+        *("shoal_agent", "shoal_command", "shoal_holder", "shoal_hosting"),
+        *("shoal_loader", "shoal_protocol"),
     }
     assert analysis.packages == {
         *("shoal", "shoal_command_groups", "shoal_consortium", "shoal_learning")
@@ -184,7 +185,7 @@ def test_all_that_a_holder_installs_of_hosting_is_used_there(holder: Wheel, tmp_
         "for name in sys.argv[1:]: importlib.import_module(name)\n"
         "print(*(name for name in sys.modules if name.startswith('shoal_hosting')))"
     )
-    needed = HOLDER["project"]["dependencies"] + holder.extras["agent"]
+    needed = HOLDER["project"]["dependencies"] + holder.extras["agent"] + holder.extras["loader"]
     there = install(tmp_path, needed, holder)
     loaded = there.run("-c", program, *others, "shoal_agent.__main__").split()
     lazily = {"shoal_hosting.installed_models", "shoal_hosting.digested_imports"}

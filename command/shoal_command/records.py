@@ -1,24 +1,47 @@
-"""`shoal records`: counts what is in a data holder's file on the spot; nothing leaves the machine.
+"""`shoal records`: loads a data holder's raw data, and counts it; nothing leaves the machine.
 
 These counts are for the owner's terminal alone: an agent's log, status and answers have none.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal_agent.clipping_report import clipping_report
-from shoal_command.terminal import AsJson, present
+from shoal_command.terminal import AsJson, ExitStatus, fail, present, say
 from shoal_holder.records import Records
 from shoal_protocol.queries.bounds import ColumnBounds
 
-app = typer.Typer(no_args_is_help=True, help="Check a data holder's records.")
+app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
 
 @app.callback()
 def _group() -> None:
-    """Check a data holder's records."""
+    """Load and check a data holder's records."""
+
+
+@app.command()
+def load(
+    directory: Annotated[Path, typer.Argument(help="The agent's directory, with records.toml.")],
+) -> None:
+    """Map raw data to records by id, as records.toml says, for the agent's next start.
+
+    It writes records.npz beside records.toml. Errors name rows and variables, never a value.
+    """
+    say(_loader("load", directory))
+
+
+def _loader(task: str, directory: Path, *bounds: str) -> str:
+    """Return what the loader prints, a process of its own: it has no key, and no network."""
+    words = [sys.executable, "-m", "shoal_loader", task, str(directory), *bounds]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        # the last line only: a traceback could quote values
+        fail(f"{(done.stderr.splitlines() or ['the loader ended'])[-1]}", ExitStatus.MISTAKE)
+    return done.stdout.strip()
 
 
 @app.command()

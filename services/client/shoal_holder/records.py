@@ -17,17 +17,31 @@ FloatMatrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Identity:
+    """Whose records these are, by personal ids, which are shown to nobody.
+
+    `ids` are canonical and all different; `column` is the column of the source that they come from.
+    Of one individual's rows at most `rows_per_record` count.
+    """
+
+    column: str
+    ids: tuple[str, ...] = field(repr=False)
+    rows_per_record: int
+
+
+@dataclass(frozen=True)
 class Records:
     """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
 
     `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
-    starts[i + 1]. It is the client of the i-th key in the key file, so neither order may change
-    while the other stays.
+    starts[i + 1]. Without `identity` it has the holder's i-th slot, so clients may not change their
+    order; with it, the i-th client is the individual of the i-th id, and order means nothing.
     """
 
     columns: tuple[str, ...]
     values: FloatMatrix = field(repr=False)
     starts: NDArray[np.int64] = field(repr=False)
+    identity: Identity | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) != len(self.columns):
@@ -40,6 +54,8 @@ class Records:
             raise ValueError("starts must divide all rows among one or more clients")
         if (self.counts < 1).any():
             raise ValueError("every client must have a row")
+        if self.identity and len(set(self.identity.ids)) != len(self):
+            raise ValueError("every client must have an id of its own")
 
     def __len__(self) -> int:
         """Return the number of clients."""

@@ -7,6 +7,7 @@ from typing import BinaryIO, Final
 
 HOLDER_KEY: Final = "holder.key"
 RECORDS: Final = "records.csv"
+RECORDS_BY_ID: Final = "records.npz"  # as the loader writes it
 POLICY: Final = "policy.toml"
 STATE_FILE: Final = "holder.sqlite"  # in the data directory
 

@@ -29,9 +29,9 @@ def write_new(path: Path, content: bytes, *, private: bool) -> None:
     _sync_directory(path.parent)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a public file in place of the one that may be there: readers see the old or the new."""
-    _write_pending(path, content, private=False).replace(path)
+def replace(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file in place of the one that may be there: readers see the old or the new."""
+    _write_pending(path, content, private=private).replace(path)
     _sync_directory(path.parent)
 
 

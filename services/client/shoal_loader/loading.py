@@ -1,0 +1,191 @@
+"""Evaluates `records.toml` over its source, and writes the records as a typed table for the vault.
+
+What DuckDB says of an error quotes values, so nobody is shown it: a message here names variable and
+row.
+"""
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal_holder.site_files import RECORDS_BY_ID
+from shoal_hosting.private_files import replace
+from shoal_loader.expressions import Expression, RefusedExpression, checked
+from shoal_loader.mapping import MAPPING, Column, Mapping
+from shoal_loader.source import KEY, SOURCE, Source, quoted
+
+_SQL_TYPE = {"number": "DOUBLE", "flag": "BOOLEAN", "category": "VARCHAR", "date": "DATE"}
+_UNKNOWN_LEVEL = -1.0
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Every variable's value in every row; rows come by id, then by their values.
+
+    `values`, shape (rows, columns), has NaN where one is missing. `unknown` counts texts that are
+    none of a category's levels, by variable; `faults` says what else is wrong with a variable.
+    """
+
+    mapping: Mapping
+    ids: list[str]
+    starts: NDArray[np.int64]
+    values: NDArray[np.float64]
+    unknown: dict[str, int]
+    faults: dict[str, str]
+
+
+def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
+    """Return what `records.toml` makes of its source.
+
+    Raises:
+        ValueError: the source or an expression cannot be used; no value is named.
+    """
+    source = Source(directory, mapping)
+    found, faults = _checked(source, mapping)
+    by_id = any(each.aggregates for each in found.values())
+    for name, each in found.items():
+        if by_id and each.bare:
+            faults[name] = (
+                f"names {min(each.bare)!r} outside an aggregate, as another variable's do"
+            )
+    if faults:
+        raise ValueError(
+            "; ".join(f"{MAPPING}, columns.{n}.sql {why}" for n, why in faults.items())
+        )
+    if by_id and mapping.rows_per_record != 1:
+        raise ValueError(f"{MAPPING}: aggregates make one row of an id: leave out rows_per_record")
+    source.read(set[str]().union(*(each.columns for each in found.values())))
+    order = f" GROUP BY {quoted(KEY)} ORDER BY {quoted(KEY)}" if by_id else ""
+    keys = source.database.execute(f"SELECT {quoted(KEY)} FROM {SOURCE}{order}").fetchnumpy()[KEY]  # noqa: S608
+    if not len(keys):
+        raise ValueError(f"{source.where} holds no rows")
+    values = np.full((len(keys), len(mapping.columns)), np.nan)
+    unknown: dict[str, int] = {}
+    for place, (name, column) in enumerate(mapping.columns.items()):
+        try:
+            values[:, place] = _evaluated(source, column, by_id)
+        except _RefusedValue as error:
+            faults[name] = str(error)
+        if column.type == "category":
+            unknown[name] = int((values[:, place] == _UNKNOWN_LEVEL).sum())
+    names, groups = np.unique(keys.astype(str), return_inverse=True)
+    values += 0.0  # −0.0 becomes 0.0: there is one zero: which of two came first must not show
+    kept = np.lexsort((*values.T[::-1], groups))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups))])
+    return Evaluated(mapping, names.tolist(), starts, values[kept], unknown, faults)
+
+
+def write_table(directory: Path, found: Evaluated) -> Path:
+    """Write the records where a vault reads them, for their owner alone; the old table or the new.
+
+    Raises:
+        ValueError: a variable cannot be used.
+        OSError: the file cannot be written.
+    """
+    said = dict(found.faults)
+    for name, count in found.unknown.items():
+        if count:
+            said[name] = "has texts that are none of its levels: map them to a level or to NULL"
+    if said:
+        raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in said.items()))
+    content = io.BytesIO()
+    np.savez(
+        content,
+        id_column=_lines([found.mapping.id]),
+        rows_per_record=np.array([found.mapping.rows_per_record]),
+        columns=_lines(found.mapping.columns),
+        ids=_lines(found.ids),
+        starts=found.starts,
+        **{f"column{place}": each for place, each in enumerate(found.values.T)},
+    )
+    path = directory / RECORDS_BY_ID
+    replace(path, content.getvalue(), private=True)
+    return path
+
+
+def _lines(texts: Iterable[str]) -> NDArray[np.uint8]:
+    """Return texts without line breaks as the bytes of lines."""
+    return np.frombuffer("\n".join(texts).encode(), np.uint8)
+
+
+class _RefusedValue(ValueError):
+    """A value cannot be taken; the message says in which row, never which."""
+
+
+def _checked(source: Source, mapping: Mapping) -> tuple[dict[str, Expression], dict[str, str]]:
+    found, faults = {}, {}
+    for name, column in mapping.columns.items():
+        try:
+            found[name] = checked(source.parse, _statement(column), column.sql, source.types)
+        except RefusedExpression as error:
+            faults[name] = str(error)
+    return found, faults
+
+
+def _statement(column: Column, rest: str = "") -> Callable[[str], str]:
+    kind = _SQL_TYPE[column.type]
+    return lambda sql: f"SELECT CAST((\n{sql}\n) AS {kind}) AS value FROM {SOURCE}{rest}"  # noqa: S608
+
+
+def _evaluated(source: Source, column: Column, by_id: bool) -> NDArray[np.float64]:
+    key = quoted(KEY)
+    group = f" GROUP BY {key} ORDER BY {key}" if by_id else ""
+
+    def rows(rest: str) -> NDArray[np.float64]:
+        statement = _statement(column, rest)
+        checked(source.parse, statement, column.sql, source.types)  # the very text that is run
+        found = source.database.execute(statement(column.sql)).fetchnumpy()["value"]
+        return _numbers(np.ma.asarray(found), column)
+
+    try:
+        return rows(group)
+    except duckdb.BinderException:
+        raise _RefusedValue(
+            "does not fit the types of its columns; those of a CSV file are text: write "
+            f"CAST(… AS DOUBLE), and a {column.type} at the end"
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise _RefusedValue("needs more than memory_megabytes") from None
+    except (duckdb.Error, _RefusedValue) as error:
+        row = _first_bad_row(source, rows, group)
+        why = str(error) if isinstance(error, _RefusedValue) else f"not a {column.type}"
+        raise _RefusedValue(f"cannot be made of row {row} of the source: {why}") from None
+
+
+def _first_bad_row(source: Source, rows: Callable[[str], NDArray[np.float64]], group: str) -> int:
+    """Return the row, from 1, by which evaluating all rows up to it first fails."""
+    good, bad = 0, source.rows
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            rows(f" WHERE rowid < {middle}{group}")
+            good = middle
+        except (duckdb.Error, _RefusedValue):
+            bad = middle
+    return bad
+
+
+def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
+    """Return the values of a masked array as numbers, NaN where one is missing."""
+    missing = np.ma.getmaskarray(found)
+    numbers = np.full(len(found), np.nan)
+    there = np.asarray(found)[~missing]
+    if column.type == "category":
+        place = {level: float(index) for index, level in enumerate(column.levels)}
+        numbers[~missing] = [place.get(str(each), _UNKNOWN_LEVEL) for each in there]
+    elif column.type == "date":
+        if np.isnat(there).any():
+            raise _RefusedValue("not a finite date")
+        days = there.astype("datetime64[D]") - np.datetime64(column.epoch)
+        numbers[~missing] = days.astype(np.float64)
+    else:
+        numbers[~missing] = there.astype(np.float64)
+        if not np.isfinite(numbers[~missing]).all():
+            raise _RefusedValue("not a finite number")
+    return numbers

@@ -1,0 +1,70 @@
+"""The owner's `records.toml`: where raw data are, whose a row is, what makes each column."""
+
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from shoal_holder.toml_files import read_toml
+from shoal_protocol.wire.documents import Model
+
+MAPPING: Final = "records.toml"
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
+ColumnName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,256}$")]
+
+
+class Table(Model):
+    """A table in a database: a DuckDB file, or a server by connection string.
+
+    `extension` is DuckDB's for that server. The owner installs it; none is fetched here.
+    """
+
+    database: Text
+    table: Text
+    extension: Literal["postgres", "mysql"] | None = None
+
+
+class Column(Model):
+    """One column of the records: its type, and `sql`, a scalar expression or an aggregate of rows.
+
+    A number is taken as it is, a flag becomes 0 or 1, a category the place of its level in
+    `levels`, from 0, a date the days since `epoch`. A NULL is a missing value.
+    """
+
+    sql: Text
+    type: Literal["number", "flag", "category", "date"] = "number"
+    levels: tuple[Text, ...] = ()
+    epoch: date = date(1970, 1, 1)
+
+    @model_validator(mode="after")
+    def _levels_are_for_categories(self) -> "Column":
+        if (self.type == "category") != bool(self.levels):
+            raise ValueError("a category needs levels, and nothing else has them")
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError("two levels are the same")
+        return self
+
+
+class Mapping(Model):
+    """What `records.toml` says. `id` is a column of the source; its text tells individuals apart.
+
+    Of one individual's rows at most `rows_per_record` count.
+    """
+
+    source: Text | Table
+    id: Text
+    rows_per_record: int = Field(default=1, ge=1, le=1000)
+    memory_megabytes: int = Field(default=1024, ge=64)
+    columns: dict[ColumnName, Column] = Field(min_length=1)
+
+    @classmethod
+    def from_directory(cls, directory: Path) -> "Mapping":
+        """Read `records.toml` of a data holder's directory.
+
+        Raises:
+            ValueError: something in it is missing, unknown or wrong.
+            OSError: it cannot be read.
+        """
+        return read_toml(directory / MAPPING, cls.model_validate)

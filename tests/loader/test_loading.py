@@ -1,0 +1,341 @@
+"""The loader maps raw data by SQL that no other individual's rows enter, and shows no value."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from shoal_holder.records import Records
+from shoal_holder.site_files import RECORDS_BY_ID
+from shoal_holder.typed_table import read_table
+from shoal_loader.loading import evaluate, write_table
+from shoal_loader.mapping import Mapping
+
+ROWS = {
+    "of-seven": [("40", "F", "1970-01-03", "true", "0.1"), ("41", "F", "", "false", "0.7")],
+    "of-eight": [("", "M", "2020-02-29", "", "1e3"), ("-0", "M", "1969-12-31", "true", "-12.25")],
+    "of-nine": [("60.5", "", "", "", "")],
+}
+SCALARS = """
+rows_per_record = 2
+[columns.age]
+sql = "CAST(age AS DOUBLE) / 3"
+[columns.sex]
+sql = "CASE sex WHEN 'F' THEN 'female' WHEN 'M' THEN 'male' END"
+type = "category"
+levels = ["female", "male"]
+[columns.seen]
+sql = "seen"
+type = "date"
+[columns.smokes]
+sql = "smokes"
+type = "flag"
+"""
+AGGREGATES = """
+[columns.visits]
+sql = "count(*)"
+[columns.oldest]
+sql = "max(CAST(age AS DOUBLE))"
+[columns.lab]
+sql = "avg(CAST(lab AS DECIMAL(18, 3))) / 3"
+[columns.smoked]
+sql = "count(*) FILTER (WHERE smokes = 'true') > 0"
+type = "flag"
+"""
+
+
+def directory_with(tmp_path: Path, rows: dict[str, list[tuple[str, ...]]], columns: str) -> Path:
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
+    directory.mkdir()
+    lines = [",".join((each, *row)) for each, its_rows in rows.items() for row in its_rows]
+    header = "patient,age,sex,seen,smokes,lab"
+    (directory / "raw.csv").write_text("\n".join([header, *lines]) + "\n")
+    (directory / "records.toml").write_text('source = "raw.csv"\nid = "patient"\n' + columns)
+    return directory
+
+
+def loaded(directory: Path) -> Records:
+    return read_table(
+        write_table(directory, evaluate(directory, Mapping.from_directory(directory))), None
+    )
+
+
+def by_id(records: Records) -> dict[str, bytes]:
+    assert records.identity is not None
+    return {
+        each: records.of(place, records.columns).tobytes()
+        for place, each in enumerate(records.identity.ids)
+    }
+
+
+def run(directory: Path, task: str = "load") -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "shoal_loader", task, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_type_becomes_numbers_and_a_null_is_missing(tmp_path: Path) -> None:
+    found = loaded(directory_with(tmp_path, ROWS, SCALARS))
+
+    assert found.columns == ("age", "sex", "seen", "smokes")
+    assert found.identity is not None
+    assert (found.identity.ids, found.identity.rows_per_record) == (tuple(sorted(ROWS)), 2)
+    np.testing.assert_array_equal(
+        found.of(found.identity.ids.index("of-seven"), found.columns),
+        [[40 / 3, 0, 2, 1], [41 / 3, 0, np.nan, 0]],
+    )
+    np.testing.assert_array_equal(
+        found.of(found.identity.ids.index("of-eight"), found.columns),
+        [[0, 1, -1, 1], [np.nan, 1, 18321, np.nan]],
+    )
+
+
+def test_aggregates_are_over_the_rows_of_one_id(tmp_path: Path) -> None:
+    found = loaded(directory_with(tmp_path, ROWS, AGGREGATES))
+
+    assert found.values.tolist()[:2] == [
+        [2, 0, 987.75 / 2 / 3, 1],
+        [1, 60.5, pytest.approx(np.nan, nan_ok=True), 0],
+    ]
+    assert found.values[2, :2].tolist() == [2, 41]
+    assert found.starts.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
+def test_without_one_id_all_others_values_are_the_same_bit_by_bit(
+    tmp_path: Path, columns: str
+) -> None:
+    many = {
+        f"{n:05}": [
+            (str(n % 90), "FM"[n % 2], "2020-02-29", "true", f"{n * 7919 % 1000}.{k}")
+            for k in range(1 + n % 3)
+        ]
+        for n in range(3000)
+    }
+    whole = by_id(loaded(directory_with(tmp_path, ROWS | many, columns)))
+    for gone in ("of-eight", "of-nine", "00000", "02048"):
+        others = {each: rows for each, rows in (ROWS | many).items() if each != gone}
+        rest = by_id(loaded(directory_with(tmp_path, others, columns)))
+        assert rest == {each: values for each, values in whole.items() if each != gone}
+
+
+@pytest.mark.parametrize("columns", [SCALARS, AGGREGATES])
+def test_the_order_of_rows_means_nothing(tmp_path: Path, columns: str) -> None:
+    turned = {each: rows[::-1] for each, rows in reversed(ROWS.items())}
+    tables = [directory_with(tmp_path, rows, columns) for rows in (ROWS, turned)]
+    first, second = (by_id(loaded(each)) for each in tables)
+    assert first == second
+
+
+def test_an_id_is_text_without_space_around_it_in_one_form_of_unicode(tmp_path: Path) -> None:
+    rows = {"  Zoe\u0301 ": ROWS["of-nine"], "Zo\u00e9": ROWS["of-nine"], "007": ROWS["of-nine"]}
+    found = loaded(directory_with(tmp_path, rows, SCALARS))
+    assert found.identity is not None
+    assert found.identity.ids == ("007", "Zo\u00e9")
+    assert found.counts.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "row_number() OVER ()",
+        "lag(age) OVER (ORDER BY patient)",
+        "(SELECT 1)",
+        "(SELECT max(age) FROM source)",
+        "EXISTS (SELECT 1)",
+        "CAST(age AS DOUBLE) > ANY (SELECT 1)",
+        "count(DISTINCT age)",
+        "sum(CAST(age AS DOUBLE))",
+        "avg(CAST(age AS FLOAT))",
+        "sum(age)",
+        "first(age)",
+        "any_value(age)",
+        "arg_max(age, seen)",
+        "string_agg(age, ',' ORDER BY age)",
+        "random()",
+        "uuid()",
+        "hash(age)",
+        "now()",
+        "current_date",
+        "nextval('s')",
+        "getenv('HOME')",
+        "current_setting('threads')",
+        "read_text('/etc/passwd')",
+        "rowid",
+        '"shoal record id"',
+        "source",
+        "source.age",
+        "COLUMNS(*)",
+        "*",
+        "#1",
+        "?",
+        "[x FOR x IN [1]]",
+        "list_transform([1], lambda x: x)",
+        "{'a': 1}",
+        "age COLLATE NOCASE",
+        "CAST(age AS BLOB)",
+        "age, sex",
+        "1) AS value FROM source; SELECT (1",
+        "1) AS DOUBLE), CAST((age",
+        "age) AS DOUBLE) AS value FROM source LIMIT 1 --",
+        "1 ORDER BY 1",
+        "1 FROM other",
+        "",
+        "--",
+        "no_such_column",
+        "max(max(age))",
+        "abs(1) FILTER (WHERE true)",
+        "main.abs(1)",
+    ],
+)
+def test_what_is_no_scalar_of_a_row_or_aggregate_of_an_id_is_refused(
+    tmp_path: Path, sql: str
+) -> None:
+    columns = f"[columns.x]\nsql = '''{sql}'''\n"
+    directory = directory_with(tmp_path, ROWS, columns)
+    with pytest.raises(ValueError, match=r"columns\.x"):
+        evaluate(directory, Mapping.from_directory(directory))
+
+
+def test_a_column_outside_an_aggregate_is_refused_beside_aggregates(tmp_path: Path) -> None:
+    columns = "[columns.n]\nsql = 'count(*)'\n[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n"
+    directory = directory_with(tmp_path, ROWS, columns)
+    with pytest.raises(ValueError, match="'age' outside an aggregate"):
+        evaluate(directory, Mapping.from_directory(directory))
+
+
+SECRET = "Zaphod"
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("CAST(sex AS DOUBLE)", "row 3 of the source: not a number"),
+        ("age * 2", "write CAST"),
+        ("CAST(sex AS BIGINT) + 1", "row 3 of the source: not a number"),
+        ("CAST(lab AS DOUBLE)", "row 3 of the source: not a finite number"),
+        ("max(CAST(sex AS DOUBLE))", "row 3 of the source: not a number"),
+        ("CAST(strptime(seen, '%d') AS VARCHAR)", "row"),
+    ],
+)
+def test_an_error_names_variable_and_row_and_no_value_or_id(
+    tmp_path: Path, sql: str, said: str
+) -> None:
+    rows = {
+        "one": [("1", "2", "3", "4", "5")] * 2,
+        f"{SECRET}-7": [(SECRET, SECRET, SECRET, SECRET, "inf")],
+    }
+    directory = directory_with(tmp_path, rows, f'[columns.x]\nsql = """{sql}"""\n')
+
+    done = run(directory)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "variable 'x'" in done.stderr
+    assert said in done.stderr
+    assert SECRET not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (directory / RECORDS_BY_ID).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"{SECRET},1,2,3,4,5,6", "a row cannot be read"),
+        (f'{SECRET},"1"x,2,3,4,5', "a row cannot be read"),
+        (f" ,{SECRET},2,3,4,5", "row 6, column 'patient': not an id"),
+        (f"{SECRET}\x07,1,2,3,4,5", "row 6, column 'patient': not an id"),
+    ],
+)
+def test_a_broken_row_is_refused_without_being_shown(tmp_path: Path, line: str, said: str) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    with (directory / "raw.csv").open("a") as file:
+        file.write(line + "\n")
+
+    done = run(directory)
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_texts_that_are_no_level_are_refused_without_being_shown(tmp_path: Path) -> None:
+    rows = {"one": [("1", SECRET, "", "", "")]}
+    columns = "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['F', 'M']\n"
+
+    done = run(directory_with(tmp_path, rows, columns))
+
+    assert done.returncode == 1
+    assert "variable 'sex' has texts that are none of its levels" in done.stderr
+    assert SECRET not in done.stderr
+
+
+def test_a_table_is_its_owners_alone_and_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    assert "3 records of 5 rows" in run(directory).stdout
+    table = directory / RECORDS_BY_ID
+    assert stat.S_IMODE(table.stat().st_mode) == 0o600
+    before = table.read_bytes()
+
+    with (directory / "raw.csv").open("a") as file:
+        file.write("late,no number,,,,\n")
+    assert run(directory).returncode == 1
+    assert table.read_bytes() == before
+    assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml", table.name}
+
+    table.chmod(0o644)
+    with pytest.raises(ValueError, match="open to other users"):
+        read_table(table, None)
+
+
+def test_parquet_files_and_databases_are_sources_too(tmp_path: Path) -> None:
+    columns = "[columns.age]\nsql = 'age / 2'\n[columns.seen]\nsql = 'seen'\ntype = 'date'\n"
+    select = "SELECT n AS patient, n * 1.5 AS age, DATE '1970-01-01' + n AS seen FROM range(3) t(n)"
+    expected = [[0, 0], [0.75, 1], [1.5, 2]]
+    with duckdb.connect(str(tmp_path / "hospital.db")) as database:
+        database.execute(f"CREATE TABLE visits AS {select.replace('+ n', '+ CAST(n AS INT)')}")
+        database.execute(f"COPY visits TO '{tmp_path / 'visits.parquet'}'")
+    for source in ('"visits.parquet"', '{database = "hospital.db", table = "visits"}'):
+        (tmp_path / "records.toml").write_text(f'source = {source}\nid = "patient"\n{columns}')
+        found = loaded(tmp_path)
+        assert found.values.tolist() == expected
+        assert found.identity is not None
+        assert found.identity.ids == ("0", "1", "2")
+
+    (tmp_path / "records.toml").write_text(f'source = "visits.parquet"\nid = "age"\n{columns}')
+    with pytest.raises(ValueError, match="an id is text or a whole number"):
+        loaded(tmp_path)
+
+
+def test_only_the_named_file_is_open_to_the_database_and_nothing_of_it_can_be_changed(
+    tmp_path: Path,
+) -> None:
+    from shoal_loader.source import Source
+
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    (directory / "other.csv").write_text("x\n1\n")
+    source = Source(directory, Mapping.from_directory(directory))
+    for statement in (
+        f"SELECT * FROM read_csv('{directory / 'other.csv'}')",
+        f"ATTACH '{directory / 'new.db'}'",
+        f"COPY (SELECT 1) TO '{directory / 'out.csv'}'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET threads = 8",
+        "SET enable_external_access = true",
+    ):
+        with pytest.raises(duckdb.Error):
+            source.database.execute(statement)
+
+
+def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
+    (tmp_path / "records.toml").write_text(
+        'source = {database = "host=x password=hidden", table = "a.b", extension = "postgres"}\n'
+        f'id = "patient"\n{SCALARS}'
+    )
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "INSTALL postgres" in done.stderr
+    assert "hidden" not in done.stderr
