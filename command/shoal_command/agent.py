@@ -28,7 +28,7 @@ from shoal_command.options import VALID_DAYS, ExtraHosts, ValidDays, with_option
 from shoal_command.terminal import AsJson, ExitStatus, fail, now, present, tell
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.crowds.verdicts import is_cheating
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS, records_in
 from shoal_holder.status import JobStatus
 from shoal_hosting.tls_certificates import self_signed
 from shoal_protocol.crowds.evidence import CrowdEvidence
@@ -67,9 +67,9 @@ def new(
 ) -> None:
     """Make your key, a TLS certificate, and the enrolment to hand to the authority.
 
-    Client i of the records has your i-th slot, so never reorder them: add new ones at the end.
-    A slot without a client is empty, and answers as one. Only holder.key.enrolment leaves the
-    directory.
+    By records.toml, slots are given by id. Without it client i of the records has your i-th slot:
+    never reorder them, add new ones at the end. A slot without a client is empty, and answers as
+    one. Only holder.key.enrolment leaves the directory.
     """
     tls = self_signed("agent", [host, *(san or [])], now=now(), valid_days=valid_days)
     write_agent(directory, SigningKey(secrets.token_bytes(32)), slots=slots, tls=tls)
@@ -199,8 +199,9 @@ def evidence(
 def run(settings: dict[str, Any]) -> None:
     """Take part in the consortium's jobs with your own records, as far as your policy allows.
 
-    Key, records and policy are holder.key, records.csv and policy.toml of the party directory,
-    if nothing else is said. Exit status 78: the agent will not start, and says why.
+    Key and policy are holder.key and policy.toml of the party directory, records its records.csv,
+    or records.npz where records.toml is, if nothing else is said. Exit status 78: the agent will
+    not start, and says why.
     """
     try:
         from shoal_agent.__main__ import main
@@ -208,8 +209,12 @@ def run(settings: dict[str, Any]) -> None:
         if missing.name is None or missing.name.partition(".")[0] not in _NEEDED:
             raise
         fail("the agent needs more packages: pip install 'shoal-holder[agent]'", ExitStatus.MISTAKE)
-    own = {"agent_key": HOLDER_KEY, "agent_records": RECORDS, "agent_policy": POLICY}
-    files = {name: settings["party"] / file for name, file in own.items()}
+    party = settings["party"]
+    files = {
+        "agent_key": party / HOLDER_KEY,
+        "agent_records": records_in(party),
+        "agent_policy": party / POLICY,
+    }
     os.environ.update({f"SHOAL_{k.upper()}": str(v) for k, v in (files | settings).items()})
     main()
 

@@ -59,9 +59,8 @@ def directory_with(tmp_path: Path, rows: dict[str, list[tuple[str, ...]]], colum
 
 
 def loaded(directory: Path) -> Records:
-    return read_table(
-        write_table(directory, evaluate(directory, Mapping.from_directory(directory))), None
-    )
+    found = evaluate(directory, Mapping.from_directory(directory))
+    return Records.from_file(write_table(directory, found))
 
 
 def by_id(records: Records) -> dict[str, bytes]:

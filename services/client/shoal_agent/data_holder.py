@@ -41,7 +41,7 @@ from shoal_holder.records import Records
 from shoal_holder.reporting import Report, silent
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import HOLDER_KEY, POLICY, RECORDS
+from shoal_holder.site_files import HOLDER_KEY, POLICY, records_in
 from shoal_holder.status import JobStatus
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -179,9 +179,10 @@ class DataHolder:
     ) -> Self:
         """Open a data holder from its directory, the consortium's, and one for its state.
 
-        `site` holds holder.key, records.csv, policy.toml and pin. Only the columns that the
-        policy allows are read, by the vault, which is another process without network. One row is
-        one client's record; with `client_column`, rows with the same text there are one client's.
+        `site` holds holder.key, policy.toml, pin, and records.csv or what `shoal records load`
+        wrote. Only the columns that the policy allows are read, by the vault, which is another
+        process without network. In records.csv one row is one client's record; with
+        `client_column`, rows with the same text there are one client's.
         The key is locked until the data holder is closed.
 
         Raises:
@@ -194,7 +195,7 @@ class DataHolder:
             consortium=Path(consortium),
             data=Path(data),
             agent_key=home / HOLDER_KEY,
-            agent_records=home / RECORDS,
+            agent_records=records_in(home),
             agent_client_column=client_column,
             agent_policy=home / POLICY,
             accept_loss=accept_loss,

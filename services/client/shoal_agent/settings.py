@@ -31,7 +31,7 @@ class Settings(BaseModel):
         default=None, description="the file with the data holder's private key"
     )
     agent_records: Path | None = Field(
-        default=None, description="the clients' records, a .csv or .parquet file"
+        default=None, description="the clients' records, a .csv, .parquet or loaded .npz file"
     )
     agent_client_column: str | None = Field(
         default=None, description="the column that says whose record a row is; without it, one each"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from dataclasses import astuple
 from pathlib import Path
 
 from nacl.signing import SigningKey
@@ -32,7 +33,7 @@ def contents_of(
         parts=(
             policy.model_dump_json().encode(),
             bytes(key),
-            json.dumps(records.columns).encode(),
+            json.dumps((records.columns, records.identity and astuple(records.identity))).encode(),
             records.values.astype("<f8").tobytes(),
             records.starts.astype("<i8").tobytes(),
             *(

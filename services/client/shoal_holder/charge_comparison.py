@@ -7,7 +7,7 @@ The vault signs the queries and verifies the nodes' signed answers; the courier 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -200,6 +200,10 @@ class ChargeComparison:
         token = _token(self._site.book.current.manifest.authority, forgotten)
         self._is_news = False
         if token == self._accept:
+            if self._site.records.identity is not None:
+                # who was in which slot is lost, too: in each may be one who was charged
+                everybody = BitMap(self._site.positions())
+                forgotten = [replace(each, clients=everybody) for each in forgotten]
             self._state.adopt(forgotten, self._site.clock())
             self._forgotten, self.refusal = {}, None
             self._report("forgotten rounds taken for spent", rounds=len(forgotten))

@@ -6,6 +6,7 @@ with none that is usable it gives none.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ def bounded(records: Records, seeds: Sequence[bytes]) -> Records:
         for start, count, seed in zip(records.starts, records.counts, seeds, strict=False)
     ]
     starts = np.concatenate([[0], np.cumsum([len(each) for each in kept])])
-    return Records(records.columns, records.values[np.concatenate(kept)], starts)
+    return replace(records, values=records.values[np.concatenate(kept)], starts=starts)
 
 
 def chosen_records(rows: NDArray[np.float64], seed: bytes, *, most: int) -> NDArray[np.float64]:

@@ -12,10 +12,11 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import check_not_writable, read_holder_key
 from shoal_holder.messages import Contents
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
+from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.site_files import STATE_FILE, lock_key
+from shoal_holder.site_files import MAPPING, STATE_FILE, lock_key
+from shoal_holder.slots import check_by_position, slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_hosting.manifests.manifest_book import ManifestBook
@@ -45,6 +46,16 @@ def open_vault(
     data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = site.book.current.manifest.authority
     state = State(data_directory / STATE_FILE, authority=authority, accept_loss=accept_loss)
+    try:
+        if site.records.identity is None:
+            check_by_position(state.file)
+        else:
+            site.give_slots(
+                lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
+            )
+    except BaseException:
+        state.close()
+        raise
     return Vault(
         site,
         state,
@@ -62,6 +73,14 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
         ValueError, OSError, ImportError: a file is missing, broken, or does not fit the others.
         StartupRefused: no manifest is pinned, or the consortium has none with that digest.
     """
+    mapping = settings.party / MAPPING
+    if mapping.exists() and not (
+        settings.agent_records.suffix == ".npz" and settings.agent_records.exists()
+    ):
+        raise ValueError(
+            f"{mapping} is there: run `shoal records load`, and give the agent the records.npz "
+            "that it writes"
+        )
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     pin = settings.pin or read_pin(settings.party)
     book = ManifestBook.open(settings.consortium, pin, settings.data)
@@ -99,11 +118,12 @@ def from_contents(contents: Contents, *, sources: Sources, isolation: str) -> Va
     book = ManifestBook(Consortium.pinned(first, roster, digest=contents.pin), data)
     for manifest, its_roster in zip(followers[::2], followers[1::2], strict=True):
         book.accept(manifest, its_roster)
-    names = tuple(json.loads(columns))
+    names, identity = json.loads(columns)
     records = Records(
-        names,
+        tuple(names),
         np.frombuffer(values, "<f8").reshape(-1, len(names)),
         np.frombuffer(starts, "<i8"),
+        None if identity is None else Identity(identity[0], tuple(identity[1]), identity[2]),
     )
     rules = Policy.model_validate_json(policy)
     site = Site(SigningKey(key), records, rules, book, sources)

@@ -85,15 +85,21 @@ class Records:
         *,
         client_column: str | None = None,
     ) -> "Records":
-        """Read a file of the kind that its name ends in: .csv or .parquet.
+        """Read a file of the kind that its name ends in: .csv, .parquet, or .npz by the loader.
 
         Raises:
-            ValueError, OSError, ImportError: as `from_csv` and `from_parquet`.
+            ValueError, OSError, ImportError: as `from_csv`, `from_parquet` and `read_table`.
         """
+        if Path(path).suffix.lower() == ".npz" and client_column is None:
+            from shoal_holder.typed_table import read_table  # which builds on this
+
+            return read_table(Path(path), columns)
         kinds = {".csv": cls.from_csv, ".parquet": cls.from_parquet}
         read = kinds.get(Path(path).suffix.lower())
         if read is None:
-            raise ValueError(f"{path}: a file of records ends in .csv or .parquet")
+            raise ValueError(
+                f"{path}: a file of records ends in .csv or .parquet, or in .npz, with ids"
+            )
         return read(path, columns, client_column=client_column)
 
     @classmethod

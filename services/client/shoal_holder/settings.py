@@ -19,7 +19,9 @@ class Settings(BaseModel):
     )
     data: Path = Field(description="a directory on durable storage, for this data holder alone")
     agent_key: Path = Field(description="the file with the data holder's private key")
-    agent_records: Path = Field(description="the clients' records, a .csv or .parquet file")
+    agent_records: Path = Field(
+        description="the clients' records, a .csv, .parquet or loaded .npz file"
+    )
     agent_client_column: str | None = Field(
         default=None, description="the column that says whose record a row is; without it, one each"
     )

@@ -1,6 +1,6 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,13 +13,16 @@ from pyroaring import BitMap
 from shoal_holder.choice import bounded, chosen_records
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Records
+from shoal_holder.records import Identity, Records
 from shoal_holder.timer import SystemTimer, Timer
 from shoal_hosting.clock import Clock, system_clock
 from shoal_hosting.manifests.manifest_book import ManifestBook
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import Int64Vector
+
+GiveSlots = Callable[[Identity, BitMap], list[tuple[int, bytes]]]
+"""Returns each id's slot, and what a choice among the individual's rows follows from."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Sources:
 
 @dataclass
 class Site:
-    """One data holder. The i-th of its slots is of the i-th client of the records."""
+    """One data holder. The i-th of its slots is of the i-th client of records without ids."""
 
     key: SigningKey = field(repr=False)
     records: Records
@@ -42,8 +45,12 @@ class Site:
     book: ManifestBook
     sources: Sources
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
+    _give: GiveSlots | None = field(default=None, init=False, repr=False)
+    _digests: Sequence[bytes] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.records.identity is not None:
+            return  # `give_slots` does the rest
         slots = len(self.positions())
         if 0 < slots < len(self.records):
             raise ValueError(
@@ -52,6 +59,15 @@ class Site:
             )
         seeds = [self._seed(position) for position in range(len(self.records))]
         self.records = bounded(self.records, seeds)
+
+    def give_slots(self, give: GiveSlots) -> None:
+        """Take slots by id from now on; `give` returns each id's among those of this holder.
+
+        Raises:
+            ValueError: as `give`.
+        """
+        self._give = give
+        self.positions()
 
     @property
     def timer(self) -> Timer:
@@ -79,17 +95,40 @@ class Site:
             ValueError: there is no such column.
         """
         rows = self.records.of(position, columns)
+        if self.records.identity is not None:
+            most = min(most, self.records.identity.rows_per_record)
         return chosen_records(rows, self._seed(position), most=most)
 
     def positions(self) -> dict[int, int]:
-        """Return {slot: position here} of this holder's slots under the current manifest."""
+        """Return {slot: position here} of this holder's slots under the current manifest.
+
+        A slot in which nobody is has a position behind the last client's.
+
+        Raises:
+            ValueError: an individual gets no slot.
+        """
         consortium = self.book.current
         if self._positions is None or self._positions[0] != consortium.digest:
             holder = consortium.roster.holder_with(self.key.verify_key)
             slots = BitMap() if holder is None else consortium.roster.slots_of(holder)
-            self._positions = (consortium.digest, {slot: here for here, slot in enumerate(slots)})
+            self._positions = (consortium.digest, self._placed(slots))
         return self._positions[1]
+
+    def _placed(self, slots: BitMap) -> dict[int, int]:
+        if self.records.identity is None:
+            return {slot: here for here, slot in enumerate(slots)}
+        if self._give is None:
+            raise ValueError("records have ids, and slots are not given yet")
+        placed = dict.fromkeys(slots, len(self.records))
+        if slots:  # else the holder is not enrolled yet
+            given = self._give(self.records.identity, slots)
+            self._digests = [digest for _, digest in given]
+            self.records = bounded(self.records, self._digests)
+            placed |= {slot: here for here, (slot, _) in enumerate(given) if slot in placed}
+        return placed
 
     def _seed(self, position: int) -> bytes:
         """Return what the choice among a client's rows follows from: nobody else knows it."""
+        if self.records.identity is not None:
+            return self._digests[position] if position < len(self._digests) else b""
         return bytes(self.key) + position.to_bytes(8, "little")

@@ -7,9 +7,15 @@ from typing import BinaryIO, Final
 
 HOLDER_KEY: Final = "holder.key"
 RECORDS: Final = "records.csv"
+MAPPING: Final = "records.toml"
 RECORDS_BY_ID: Final = "records.npz"  # as the loader writes it
 POLICY: Final = "policy.toml"
 STATE_FILE: Final = "holder.sqlite"  # in the data directory
+
+
+def records_in(directory: Path) -> Path:
+    """Return the file of records in a data holder's directory: by id where records.toml is."""
+    return directory / (RECORDS_BY_ID if (directory / MAPPING).exists() else RECORDS)
 
 
 def lock_key(path: Path) -> BinaryIO:

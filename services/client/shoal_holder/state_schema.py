@@ -2,7 +2,7 @@
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 
 _MEMORY: Final = """
 CREATE TABLE memory (                -- what is marked beside the file
@@ -198,6 +198,29 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_pending ON outbox (round, node, client) WHERE outcome = 'pending';
 """
 
+_SLOTS: Final = """
+CREATE TABLE identity (              -- where records have ids
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    key BLOB NOT NULL,               -- of the digests of ids; it never changes
+    id_column TEXT NOT NULL
+);
+CREATE TABLE slots (
+    individual BLOB PRIMARY KEY,     -- digest of the id
+    slot INTEGER NOT NULL UNIQUE
+) WITHOUT ROWID;
+CREATE TRIGGER identity_keeps BEFORE DELETE ON identity
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER identity_stays BEFORE UPDATE ON identity
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_keep BEFORE DELETE ON slots
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_stay BEFORE UPDATE ON slots
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+CREATE TRIGGER slots_add BEFORE INSERT ON slots
+WHEN EXISTS (SELECT 1 FROM slots WHERE individual = NEW.individual OR slot = NEW.slot)
+BEGIN SELECT RAISE(ABORT, 'slots are given for ever'); END;
+"""
+
 SCHEMA: Final = (
     _MEMORY
     + _JOBS
@@ -210,4 +233,5 @@ SCHEMA: Final = (
     + _CHARGED
     + _LEDGER_RULES
     + _OUTBOX
+    + _SLOTS
 )

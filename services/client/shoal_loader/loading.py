@@ -14,10 +14,10 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.site_files import RECORDS_BY_ID
+from shoal_holder.site_files import MAPPING, RECORDS_BY_ID
 from shoal_hosting.private_files import replace
 from shoal_loader.expressions import Expression, RefusedExpression, checked
-from shoal_loader.mapping import MAPPING, Column, Mapping
+from shoal_loader.mapping import Column, Mapping
 from shoal_loader.source import KEY, SOURCE, Source, quoted
 
 _SQL_TYPE = {"number": "DOUBLE", "flag": "BOOLEAN", "category": "VARCHAR", "date": "DATE"}

@@ -2,14 +2,13 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from shoal_holder.site_files import MAPPING
 from shoal_holder.toml_files import read_toml
 from shoal_protocol.wire.documents import Model
-
-MAPPING: Final = "records.toml"
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 ColumnName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,256}$")]

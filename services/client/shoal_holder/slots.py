@@ -1,0 +1,103 @@
+"""Gives each individual of the records a slot for ever, by a keyed digest of the personal id.
+
+A slot may tell nothing of who is in it, for files are sorted by all kinds of things: ids that are
+new get free slots by chance alone, on disk before they are used. A slot is never given to a second
+id; one whose id is gone keeps what was spent on it, and an id that comes back has its slot.
+"""
+
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from pyroaring import BitMap
+
+from shoal_holder.records import Identity
+from shoal_holder.state_file import StateFile
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.encoding import domain
+
+_KEY_BYTES: Final = 32
+_CHANCE_BYTES: Final = 16  # so that of a million slots two come equal with a chance of 2⁻⁸⁹
+
+
+def slots_by_id(
+    file: StateFile, identity: Identity, own: BitMap, random_bytes: RandomBytes
+) -> list[tuple[int, bytes]]:
+    """Return each id's slot and the digest of it, in the order of `identity.ids`.
+
+    `own` are the data holder's slots. The digest is known to nobody else, as the key in it.
+
+    Raises:
+        ValueError: there are more ids, with all that ever were, than slots; the ids came from
+            another column before; or clients were charged before they had ids.
+    """
+    key = _key(file, identity.column, random_bytes)
+    digests = [
+        hmac.digest(key, domain("slot-of-id") + each.encode(), "sha256") for each in identity.ids
+    ]
+    given = dict(file.rows("SELECT individual, slot FROM slots"))
+    added = injection(
+        [each for each in digests if each not in given],
+        list(own - BitMap(given.values())),
+        random_bytes,
+    )
+    if added:
+        with file.transaction():
+            file.database.executemany("INSERT INTO slots VALUES (?, ?)", added.items())
+    given |= added
+    return [(given[each], each) for each in digests]
+
+
+def injection(
+    new: Sequence[bytes], free: Sequence[int], random_bytes: RandomBytes
+) -> dict[bytes, int]:
+    """Return a slot of `free` for each of `new`, uniformly random among all ways to give them.
+
+    Raises:
+        ValueError: there are too few.
+    """
+    if len(new) > len(free):
+        raise ValueError(
+            f"{len(new) - len(free):,} individuals more than slots, those counted who are gone: "
+            "ask for more by `shoal agent grow`"
+        )
+    if not new:
+        return {}
+    size = _CHANCE_BYTES
+    chance = random_bytes(size * len(free))
+    order = sorted(range(len(free)), key=lambda place: chance[size * place : size * (place + 1)])
+    return {each: free[place] for each, place in zip(new, order, strict=False)}
+
+
+def check_by_position(file: StateFile) -> None:
+    """Refuse records without ids where slots were given by id.
+
+    Raises:
+        ValueError: they were: by position, individuals would get one another's slots.
+    """
+    if file.one("SELECT 1 FROM identity") is not None:
+        raise ValueError(
+            "slots were given by id, and these records have none: run `shoal records load`, and "
+            "give the agent the records.npz that it writes"
+        )
+
+
+def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
+    """Return the key of the digests, made at the first import."""
+    found = file.one("SELECT key, id_column FROM identity")
+    if found is None:
+        if file.one("SELECT 1 FROM charged LIMIT 1") is not None:
+            raise ValueError(
+                "clients were charged by their places in the file, which ids do not tell: keep the "
+                "file as it was, or have a new key enrolled"
+            )
+        found = (random_bytes(_KEY_BYTES), column)
+        with file.transaction():
+            file.database.execute("INSERT INTO identity VALUES (1, ?, ?)", found)
+    key, before = found
+    if before != column:
+        raise ValueError(
+            f"ids came from the column {before!r}, now from {column!r}: everybody would be "
+            f"new, and all spending begin anew; name {before!r} in records.toml, or a view's column"
+        )
+    return bytes(key)

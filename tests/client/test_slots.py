@@ -1,0 +1,298 @@
+"""Each individual has a slot for ever, which tells nothing of who it is."""
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyroaring import BitMap
+
+from shoal_agent.data_holder import DataHolder
+from shoal_agent.vault_contents import contents_of
+from shoal_holder.opening import from_contents, from_files
+from shoal_holder.records import Identity, Records
+from shoal_holder.settings import Settings
+from shoal_holder.site import Sources
+from shoal_holder.site_files import records_in
+from shoal_holder.slots import injection, slots_by_id
+from shoal_holder.state import State
+from shoal_hosting.marks import MemoryLost
+from shoal_protocol.jobs.charges import RoundCharged
+from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.wire.encoding import encode_clients
+from tests.world.around_holder import (
+    COLUMNS,
+    POLICY,
+    QUERY,
+    World,
+    no_noise,
+    state_of,
+    vault_of,
+)
+from tests.world.chance import fixed_bytes
+
+PEOPLE = tuple(f"patient-{name}" for name in ("anne", "bela", "carl", "dora", "emil"))
+SLOTS = 12
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, SLOTS)
+
+
+def records_of(
+    people: dict[str, list[float]], *, column: str = "patient", most: int = 1
+) -> Records:
+    """Return records of these people: each age is one row, with a pressure twice as high."""
+    rows = [[age, 2 * age] for ages in people.values() for age in ages]
+    starts = np.cumsum([0, *map(len, people.values())])
+    return Records(COLUMNS, np.array(rows), starts, Identity(column, tuple(people), most))
+
+
+EVERYBODY = {name: [20.0 + place] for place, name in enumerate(PEOPLE)}
+
+
+def ages(holder: DataHolder, most: int = 5) -> dict[int, list[float]]:
+    """Return the ages that count in each slot."""
+    site = vault_of(holder)._site
+    return {
+        slot: sorted(site.records_of(position, COLUMNS, most=most)[:, 0].tolist())
+        for slot, position in site.positions().items()
+    }
+
+
+async def opened(
+    world: World, people: dict[str, list[float]], **more: Any
+) -> dict[int, list[float]]:
+    holder = world.holder(records=records_of(people, **more))
+    try:
+        return ages(holder)
+    finally:
+        await holder.close()
+
+
+def state(directory: Path) -> State:
+    return State(directory / "state.sqlite", authority="00" * 32)
+
+
+def slots(of: State, ids: tuple[str, ...], chance: RandomBytes, count: int = SLOTS) -> list[int]:
+    own = BitMap(range(count))
+    return [slot for slot, _ in slots_by_id(of.file, Identity("id", ids, 1), own, chance)]
+
+
+async def test_everybody_has_a_slot_and_all_others_are_empty(world: World) -> None:
+    found = await opened(world, EVERYBODY)
+
+    assert sorted(found) == list(range(SLOTS))
+    assert sorted(itertools.chain(*found.values())) == [20.0, 21.0, 22.0, 23.0, 24.0]
+    assert max(map(len, found.values())) == 1
+
+
+async def test_the_order_of_ids_means_nothing_and_the_slots_stay_over_restarts(
+    world: World,
+) -> None:
+    first = await opened(world, EVERYBODY)
+    assert await opened(world, dict(reversed(EVERYBODY.items()))) == first
+
+
+async def test_who_is_gone_keeps_the_slot_and_who_comes_back_has_it(world: World) -> None:
+    first = await opened(world, EVERYBODY)
+    [slot] = [slot for slot, found in first.items() if found == [22.0]]
+    without = {name: found for name, found in EVERYBODY.items() if name != "patient-carl"}
+
+    assert await opened(world, without) == first | {slot: []}
+    newcomers = {f"new-{place}": [50.0] for place in range(SLOTS - len(EVERYBODY))}
+    among = await opened(world, without | newcomers)
+    assert among[slot] == []
+    assert sum(found == [50.0] for found in among.values()) == len(newcomers)
+    assert (await opened(world, EVERYBODY))[slot] == [22.0]
+
+    with pytest.raises(ValueError, match=r"1 individuals more than slots, .*shoal agent grow"):
+        await opened(world, without | newcomers | {"one-more": [1.0]})
+
+
+async def test_several_rows_of_one_id_are_one_record_of_which_so_many_count(world: World) -> None:
+    people = {"patient-anne": [float(age) for age in range(40)], "patient-bela": [90.0]}
+    found = await opened(world, people, most=3)
+    [anne] = [each for each in found.values() if len(each) == 3]
+
+    assert set(anne) < set(map(float, range(40)))
+    moved = await opened(world, dict(reversed(people.items())), most=3)
+    assert moved == found
+
+
+def test_a_choice_follows_from_the_id_not_from_the_place(tmp_path: Path) -> None:
+    kept = state(tmp_path)
+    given = [
+        dict(
+            zip(
+                ids,
+                slots_by_id(
+                    kept.file, Identity("id", ids, 1), BitMap(range(SLOTS)), fixed_bytes("x")
+                ),
+                strict=True,
+            )
+        )
+        for ids in (PEOPLE, PEOPLE[::-1], PEOPLE[2:])
+    ]
+    kept.close()
+    assert given[0] == given[1]
+    assert given[2].items() <= given[0].items()
+    assert len({seed for _, seed in given[0].values()}) == len(PEOPLE)
+
+
+def test_new_ids_get_every_choice_of_free_slots_equally_often() -> None:
+    """Chi-square over all 12 injections; a right one fails with a chance below 10⁻⁶."""
+    chance = fixed_bytes("injection")
+    times = 12_000
+    counts = Counter(
+        tuple(injection([b"a", b"b"], [3, 5, 8, 9], chance).values()) for _ in range(times)
+    )
+    assert set(counts) == set(itertools.permutations([3, 5, 8, 9], 2))
+    expected = times / 12
+    assert sum((each - expected) ** 2 / expected for each in counts.values()) < 52.0
+
+
+def test_slots_do_not_follow_the_order_of_ids(tmp_path: Path) -> None:
+    ids = tuple(f"{n:03}" for n in range(100))
+    kept = state(tmp_path)
+    found = slots(kept, ids, fixed_bytes("order"), 100)
+    kept.close()
+    assert sorted(found) == list(range(100))
+    assert abs(np.corrcoef(found, range(100))[0, 1]) < 0.5  # by chance with less than 10⁻⁶
+
+
+def test_what_was_given_is_on_disk_before_it_is_used_and_never_changes(tmp_path: Path) -> None:
+    kept = state(tmp_path)
+    before = slots(kept, PEOPLE, fixed_bytes("x"))
+    for change in (
+        "UPDATE slots SET slot = 11",
+        "DELETE FROM slots",
+        "INSERT OR REPLACE INTO slots SELECT randomblob(32), slot FROM slots",
+        "INSERT OR REPLACE INTO slots SELECT individual, 11 FROM slots",
+        "UPDATE identity SET key = randomblob(32)",
+        "DELETE FROM identity",
+    ):
+        with pytest.raises(Exception, match="slots are given for ever"):
+            kept.file.database.execute(change)
+    kept.close()
+
+    again = state(tmp_path)
+    assert slots(again, PEOPLE, fixed_bytes("another")) == before
+    again.close()
+
+
+def test_another_id_column_is_refused(tmp_path: Path) -> None:
+    kept = state(tmp_path)
+    slots(kept, PEOPLE, fixed_bytes("x"))
+    with pytest.raises(ValueError, match="'id', now from 'email'"):
+        slots_by_id(kept.file, Identity("email", PEOPLE, 1), BitMap(range(SLOTS)), fixed_bytes("x"))
+    kept.close()
+
+
+async def test_records_without_ids_are_refused_where_slots_were_given_by_id(world: World) -> None:
+    await opened(world, EVERYBODY)
+    with pytest.raises(ValueError, match="shoal records load"):
+        world.holder()
+
+
+def test_where_records_are_mapped_no_others_are_taken(tmp_path: Path) -> None:
+    assert records_in(tmp_path) == tmp_path / "records.csv"
+    for name in ("records.toml", "records.csv"):
+        (tmp_path / name).touch()
+    assert records_in(tmp_path) == tmp_path / "records.npz"
+    for records in ("records.csv", "records.npz"):
+        files = dict.fromkeys(
+            ("party", "consortium", "data", "agent_key", "agent_policy"), tmp_path
+        )
+        settings = Settings(agent_records=tmp_path / records, **files)
+        with pytest.raises(ValueError, match="run `shoal records load`"):
+            from_files(settings, sources=Sources(no_noise), isolation="none")
+
+
+async def test_ids_are_refused_where_clients_were_charged_by_position(world: World) -> None:
+    holder = world.holder()
+    await answer_a_round(world, holder)
+    assert state_of(holder).spent()
+    await holder.close()
+
+    with pytest.raises(ValueError, match="charged by their places"):
+        await opened(world, EVERYBODY)
+
+
+async def answer_a_round(world: World, holder: DataHolder) -> None:
+    request = world.submit()
+    await holder.step()
+    world.announce(request)
+    await holder.step()
+
+
+async def test_a_round_sums_everybodys_records_and_nothing_that_leaves_has_an_id(
+    world: World,
+) -> None:
+    told: list[str] = []
+
+    def report(event: str, /, **facts: object) -> None:
+        told.append(repr((event, facts)))
+
+    records = records_of({name: [40.0 + place] for place, name in enumerate(PEOPLE)})
+    holder = world.holder(records=records, report=report)
+    shown = [repr(records), repr(vault_of(holder)._site)]
+    await answer_a_round(world, holder)
+    told.append(repr(await holder.status()))
+    await holder.close()
+
+    by_hand = sum(QUERY.encode(records.of(place, COLUMNS)) for place in range(len(PEOPLE)))
+    assert np.array_equal(world.total(range(SLOTS)), by_hand)
+    sent = [bytes(request.url.raw_path) + request.content for request in world.requests]
+    kept = [path.read_bytes() for path in (world.directory / "holder").iterdir() if path.is_file()]
+    assert len(sent) > 3
+    assert kept
+    assert not any(b"patient-" in each for each in sent + kept)
+    assert not any("patient-" in each for each in told + shown)
+
+
+async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -> None:
+    contents = contents_of(
+        key=world.key,
+        records=records_of(EVERYBODY, most=3),
+        policy=POLICY,
+        book=world.book,
+        data_directory=world.directory / "apart",
+        accept_loss=None,
+        without_nodes=(),
+    )
+    vault = from_contents(contents, sources=Sources(no_noise), isolation="none")
+    assert vault._site.records.identity == Identity("patient", PEOPLE, 3)
+    assert sorted(vault._site.positions().values()) == [*range(5), *[5] * (SLOTS - 5)]
+    vault.close()
+
+
+async def test_of_a_state_that_was_lost_every_slot_takes_over_what_any_was_charged(
+    world: World,
+) -> None:
+    """Who was in which slot is lost with it."""
+    world.nodes[0].charged.append(
+        RoundCharged(
+            entry=1,
+            round="1a" * 32,
+            job="2b" * 32,
+            number=0,
+            mu=0.5,
+            epsilon=None,
+            clients=encode_clients(BitMap([3])),
+        )
+    )
+    records = records_of(EVERYBODY)
+    holder = world.holder(records=records)
+    with pytest.raises(MemoryLost) as lost:
+        await holder.step()
+    await holder.close()
+    token = str(lost.value).partition("SHOAL_ACCEPT_LOSS=")[2].split()[0]
+
+    holder = world.holder(records=records, accept_loss=token)
+    await holder.step()
+    assert sorted(state_of(holder).spent()) == list(range(SLOTS))
+    await holder.close()
