@@ -3,6 +3,7 @@
 These counts are for the owner's terminal alone: an agent's log, status and answers have none.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,10 @@ def _loader(task: str, directory: Path, *bounds: str) -> str:
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="CSV or Parquet file, or the agent's directory with records.toml."),
+    ],
     columns: Annotated[
         str | None,
         typer.Option(help="Columns that must be there, as age,dose; with bounds as age=18:100."),
@@ -63,10 +67,16 @@ def check(
 
     A record counts that has a value in every column checked here. A client without one takes part
     with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds, and
-    clients with more records than a job takes of each.
+    clients with more records than a job takes of each. Of a directory it shows what records.toml
+    maps to what, the share of values outside bounds, and texts that are no level.
     """
     asked = dict(_column(each) for each in columns.split(",")) if columns else {}
     bounds = {name: each for name, each in asked.items() if each is not None}
+    if file.is_dir():
+        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
+        mapped = json.loads(_loader("check", file, json.dumps(limits)))
+        present(mapped, as_json, "Nothing was written: `shoal records load` does that.")
+        return
     wanted, most = list(asked), records_per_client
     found = clipping_report(
         Records.from_file(file, wanted or None, client_column=client_column), bounds, most

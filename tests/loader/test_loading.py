@@ -1,5 +1,6 @@
 """The loader maps raw data by SQL that no other individual's rows enter, and shows no value."""
 
+import json
 import stat
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from shoal_command.records import app
 from shoal_holder.records import Records
 from shoal_holder.site_files import RECORDS_BY_ID
 from shoal_holder.typed_table import read_table
@@ -338,3 +341,40 @@ def test_a_database_server_needs_its_owners_extension(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "INSTALL postgres" in done.stderr
     assert "hidden" not in done.stderr
+
+
+def test_a_check_shows_what_maps_to_what_and_writes_nothing(tmp_path: Path) -> None:
+    columns = (
+        "[columns.age]\nsql = 'CAST(age AS DOUBLE)'\n[columns.lab]\nsql = 'CAST(lab AS DATE)'\n"
+        "[columns.sex]\nsql = 'sex'\ntype = 'category'\nlevels = ['M']\n"
+    )
+    directory = directory_with(tmp_path, ROWS, columns)
+    command = CliRunner().invoke(
+        app, ["check", str(directory), "--columns", "age=18:50", "--json"], catch_exceptions=False
+    )
+    found = json.loads(command.stdout)
+
+    assert (found["records"], found["rows"]) == (3, 5)
+    assert found["records_with_more_rows_than_count"] == 2
+    age, lab, sex = found["variables"]
+    assert (age["made_of"], age["missing"], age["unknown_levels"]) == (
+        "CAST(age AS DOUBLE)",
+        1,
+        None,
+    )
+    assert (age["outside_bounds"], age["fault"]) == (0.5, None)  # of 40, 41, 0 and 60.5
+    assert "row 1 of the source: not a number" in lab["fault"]
+    assert (sex["missing"], sex["unknown_levels"], sex["outside_bounds"]) == (1, 2, None)
+    assert {each.name for each in directory.iterdir()} == {"raw.csv", "records.toml"}
+    assert "CAST(age AS DOUBLE)" in CliRunner().invoke(app, ["check", str(directory)]).stdout
+
+
+def test_the_command_loads_and_says_in_one_line_why_not(tmp_path: Path) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    done = CliRunner().invoke(app, ["load", str(directory)])
+    assert (done.exit_code, "3 records" in done.stdout) == (0, True)
+
+    (directory / "raw.csv").unlink()
+    done = CliRunner().invoke(app, ["load", str(directory)])
+    assert done.exit_code == 1
+    assert "there is no such file" in done.stderr

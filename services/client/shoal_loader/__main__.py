@@ -1,8 +1,10 @@
 """`python -m shoal_loader load DIRECTORY`: maps a data holder's raw data, and prints what it did.
 
-What it prints is for the owner's terminal alone.
+`check DIRECTORY BOUNDS` writes nothing, and prints what it would load, in JSON. What it prints is
+for the owner's terminal alone.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -18,13 +20,13 @@ def main() -> int:
     from shoal_holder.isolation import isolate
     from shoal_loader.mapping import Mapping, Table
 
-    _, directory = sys.argv[1:]
+    directory, *bounds = sys.argv[2:]
     try:
         mapping = Mapping.from_directory(Path(directory))
         source = mapping.source
         if not (isinstance(source, Table) and source.extension):
             isolate()  # before DuckDB starts threads; a database server is asked over the network
-        return _work(Path(directory), mapping)
+        return _work(Path(directory), mapping, bounds)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
     except ModuleNotFoundError as missing:
@@ -37,10 +39,15 @@ def main() -> int:
     return 1
 
 
-def _work(directory: Path, mapping: "Mapping") -> int:
+def _work(directory: Path, mapping: "Mapping", bounds: list[str]) -> int:
     from shoal_loader.loading import evaluate, write_table
 
     found = evaluate(directory, mapping)
+    if bounds:
+        from shoal_loader.checking import report
+
+        print(json.dumps(report(found, json.loads(bounds[0]))))
+        return 0
     path = write_table(directory, found)
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
     print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.")
