@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.vault_contents import contents_of
+from shoal_holder.ledger import ChargedElsewhere
 from shoal_holder.opening import from_contents, from_files
 from shoal_holder.records import Identity, Records
 from shoal_holder.settings import Settings
@@ -20,6 +21,7 @@ from shoal_holder.slots import injection, slots_by_id
 from shoal_holder.state import State
 from shoal_hosting.marks import MemoryLost
 from shoal_protocol.jobs.charges import RoundCharged
+from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import encode_clients
 from tests.world.around_holder import (
@@ -273,7 +275,7 @@ async def test_a_vault_that_is_a_process_of_its_own_gets_the_ids(world: World) -
 async def test_of_a_state_that_was_lost_every_slot_takes_over_what_any_was_charged(
     world: World,
 ) -> None:
-    """Who was in which slot is lost with it."""
+    """Who was in which slot is lost with it. What is still on file is not charged again."""
     world.nodes[0].charged.append(
         RoundCharged(
             entry=1,
@@ -287,6 +289,8 @@ async def test_of_a_state_that_was_lost_every_slot_takes_over_what_any_was_charg
     )
     records = records_of(EVERYBODY)
     holder = world.holder(records=records)
+    on_file = ChargedElsewhere("1a" * 32, "2b" * 32, 0, Cost.gaussian(0.5), BitMap([7]))
+    state_of(holder).adopt([on_file], world.clock())
     with pytest.raises(MemoryLost) as lost:
         await holder.step()
     await holder.close()
@@ -294,5 +298,5 @@ async def test_of_a_state_that_was_lost_every_slot_takes_over_what_any_was_charg
 
     holder = world.holder(records=records, accept_loss=token)
     await holder.step()
-    assert sorted(state_of(holder).spent()) == list(range(SLOTS))
+    assert state_of(holder).spent() == {slot: [Cost.gaussian(0.5)] for slot in range(SLOTS)}
     await holder.close()

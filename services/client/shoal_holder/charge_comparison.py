@@ -203,7 +203,9 @@ class ChargeComparison:
             if self._site.records.identity is not None:
                 # who was in which slot is lost, too: in each may be one who was charged
                 everybody = BitMap(self._site.positions())
-                forgotten = [replace(each, clients=everybody) for each in forgotten]
+                forgotten = ledger.not_charged(
+                    self._state.file, [replace(each, clients=everybody) for each in forgotten]
+                )
             self._state.adopt(forgotten, self._site.clock())
             self._forgotten, self.refusal = {}, None
             self._report("forgotten rounds taken for spent", rounds=len(forgotten))
